@@ -1,6 +1,6 @@
-"""`causal doctor`: whether this machine meets the requirements of jobs, a line each, with the remedy where it does not.
+"""`causal doctor`: checks the requirements of jobs on this machine and prints one line for each, with any remedy.
 
-ok       it is there
+ok       the requirement is met
 note     something that only some jobs need is missing
 wrong    no job runs well without it; the exit status is 1
 """
@@ -29,13 +29,13 @@ from operators.spark.java import find_java
 OK, NOTE, WRONG = "ok", "note", "wrong"
 PYTHON_MIN = (3, 11)
 FILES_MIN = 4096
-"""The open files that a process of a large job needs: a socket or two per channel."""
+"""The number of open files that a process of a large job needs: one or two sockets per channel."""
 DISK_BYTES_MIN = 1 << 30
 REQUIRED = {
     "pyzmq": "27.3", "msgpack": "1.2.4", "ormsgpack": "1.13.1", "msgspec": "0.20", "lz4": "4.4.5", "xxhash": "3.5",
     "prometheus-client": "0.26", "rich": "14",
 }  # fmt: skip
-"""Package → the first version that will do."""
+"""Package → the lowest version that is supported."""
 EXTRAS = {
     "arrow": ("pyarrow", "numpy"),
     "spark": ("pyspark", "pyarrow", "pandas"),
@@ -46,10 +46,10 @@ EXTRAS = {
     "otel": ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"),
 }
 SOCKET_PATH_MAX = 100
-"""The longest path of a socket: the kernel allows 108 bytes."""
+"""The length of the longest path of a socket; the kernel allows 108 bytes."""
 
 Line = tuple[str, str, str]
-"""(OK, NOTE or WRONG; subject; finding, and what to do)."""
+"""(OK, NOTE or WRONG; subject; finding, with any remedy)."""
 
 
 def add_parser(commands: Any) -> None:
@@ -68,7 +68,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the lines; returns 1 if one of them is wrong."""
+    """Print the lines; return 1 if one of them is wrong."""
     lines = list(examined(Path(arguments.state_dir), arguments.port))
     for state, subject, text in lines:
         print(f"{state:<6} {subject:<10} {text}")
@@ -76,7 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def examined(directory: Path, ports: list[int]) -> Iterator[Line]:
-    """Check everything, in the order in which it is printed."""
+    """Perform all checks in the order in which their results are printed."""
     yield python(sys.version_info[:2])
     yield system(sys.platform)
     yield packages()
@@ -101,7 +101,7 @@ def examined(directory: Path, ports: list[int]) -> Iterator[Line]:
 def _is_missing(package: str) -> bool:
     try:
         return find_spec(package) is None
-    except ModuleNotFoundError:  # what it would be in is missing as well
+    except ModuleNotFoundError:  # the parent package is missing as well
         return True
 
 
@@ -114,7 +114,7 @@ def python(version: tuple[int, ...]) -> Line:
 
 
 def system(name: str) -> Line:
-    """Check that it is Linux."""
+    """Check that the operating system is Linux."""
     text = f"{platform.system()} {platform.release()}, {os.cpu_count()} cores"
     if name != "linux":
         return WRONG, "system", f"{text}; use Linux: pidfd and /proc are needed"
@@ -122,7 +122,7 @@ def system(name: str) -> Line:
 
 
 def packages() -> Line:
-    """Check that every package that is always needed is there, in no version before the first that will do."""
+    """Check that every required package is installed in a supported version."""
     versions, missing, old = [], [], []
     for name, first in REQUIRED.items():
         try:
@@ -142,13 +142,13 @@ def packages() -> Line:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """Return the numbers with which a version begins."""
+    """Return the leading numbers of a version."""
     begun = re.match(r"\d+(\.\d+)*", version)
     return tuple(int(part) for part in begun[0].split(".")) if begun else ()
 
 
 def java(find: Callable[[], Any]) -> Line:
-    """Check for a Java, which only SparkSource needs."""
+    """Check for a Java installation, which only SparkSource needs."""
     try:
         home = find()
     except PipelineError as problem:
@@ -157,7 +157,7 @@ def java(find: Callable[[], Any]) -> Line:
 
 
 def disk(directory: Path) -> Line:
-    """Check that the directory can be written, and has room."""
+    """Check that the directory is writable and has free space."""
     place = directory.absolute()
     while not place.exists():
         place = place.parent
@@ -171,7 +171,7 @@ def disk(directory: Path) -> Line:
 
 
 def open_files(limits: tuple[int, int]) -> Line:
-    """Check how many files a process may have open."""
+    """Check how many files a process may open."""
     soft, hard = limits
     if soft == resource.RLIM_INFINITY or soft >= FILES_MIN:
         return OK, "open files", f"{soft:,} per process" if soft != resource.RLIM_INFINITY else "no limit"
@@ -180,7 +180,7 @@ def open_files(limits: tuple[int, int]) -> Line:
 
 
 def sockets() -> Line:
-    """Check that sockets can be made where temporary files are, and that their paths are short enough."""
+    """Check that sockets can be created in the directory of temporary files, and that their paths are short enough."""
     import tempfile
 
     try:
@@ -195,7 +195,7 @@ def sockets() -> Line:
 
 
 def dashboard_port(port: int) -> Line:
-    """Check the port that the dashboard has where no other is given."""
+    """Check the port that the dashboard uses by default."""
     state, subject, _ = free(port)
     if state == WRONG:
         return NOTE, subject, f"{port} is in use: `causal ui` takes another one"
@@ -203,7 +203,7 @@ def dashboard_port(port: int) -> Line:
 
 
 def free(port: int) -> Line:
-    """Check that nothing listens at a port of this machine."""
+    """Check that no process listens on a port of this machine."""
     try:
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -1,7 +1,7 @@
-"""Makes a `JobConfig` from the command line and one configuration file.
+"""Builds a `JobConfig` from the command line and one configuration file.
 
-The command line overrides the file, and the file the defaults.  A resumed job keeps the settings that
-it was started with, and those that shape its state cannot be changed.
+The command line overrides the file, and the file overrides the defaults.  A resumed job keeps the settings with which
+it was started, and those that determine its state cannot be changed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ WANTED: Mapping[type, str] = {
     bool: "true or false",
     dict: "a table",
 }
-"""The kind of value that a setting of each type needs, in words."""
+"""A description of the value that a setting of each type needs."""
 
 
 def _kinds() -> dict[str, type]:
@@ -49,19 +49,19 @@ def read_file(path: Path) -> dict[str, Any]:
     """Return the settings in a TOML file with the keys of `JobConfig`.
 
     Raises:
-        PipelineError: it cannot be read, or a key or a value is not valid.
+        PipelineError: the file cannot be read, or a key or a value is not valid.
     """
     try:
         table = tomllib.loads(path.read_text("utf-8-sig"))
     except OSError as problem:
         raise PipelineError(f"{path} cannot be read: {problem.strerror}") from None
-    except (ValueError, RecursionError) as problem:  # not TOML, not UTF-8, a number or a nesting beyond measure
+    except (ValueError, RecursionError) as problem:  # not TOML, not UTF-8, or an excessive number or nesting
         raise PipelineError(f"{path} is not TOML: {problem}") from None
     return checked(table, str(path))
 
 
 def checked(table: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return the settings with each name known and each value of its type.
+    """Return the settings after checking that each name is known and each value has the right type.
 
     Raises:
         PipelineError: a name is unknown or a value has another type.
@@ -91,10 +91,10 @@ def checked(table: Mapping[str, Any], where: str) -> dict[str, Any]:
 
 
 def assignments(items: list[str]) -> dict[str, str]:
-    """Parse the `NAME=VALUE` of `--set`; of several with one name the last one counts.
+    """Parse the `NAME=VALUE` arguments of `--set`; if a name occurs several times, the last one counts.
 
     Raises:
-        PipelineError: one has no `=` or no name.
+        PipelineError: an argument has no `=` or no name.
     """
     result: dict[str, str] = {}
     for item in items:
@@ -106,10 +106,10 @@ def assignments(items: list[str]) -> dict[str, str]:
 
 
 def check_read(explicit: Mapping[str, Any], read: Settings, arguments: Namespace) -> None:
-    """Refuse a setting that the pipeline, which has been built, never read.
+    """Refuse a setting that the pipeline did not read while it was built.
 
     Raises:
-        PipelineError: there is one; the message has the name that was probably meant.
+        PipelineError: there is such a setting; the message suggests the name that was probably meant.
     """
     for name in explicit.get("settings", {}):
         reason = read.unread(name)
@@ -122,7 +122,7 @@ def report_path(file: str) -> Path:
     """Return the absolute path of `--report`, checked before the job starts, because a job may take a week.
 
     Raises:
-        PipelineError: nothing can be written there.
+        PipelineError: no file can be written there.
     """
     path = Path(file).absolute()
     if os.path.isdir(path):
@@ -142,7 +142,7 @@ def sharing_depth(text: str) -> int:
     """Parse `full` or a number of hops.
 
     Raises:
-        PipelineError: it is neither.
+        PipelineError: the text is neither.
     """
     if text == "full":
         return FULL_DEPTH
@@ -152,10 +152,10 @@ def sharing_depth(text: str) -> int:
 
 
 def kills(items: list[str]) -> tuple[tuple[str, float], ...]:
-    """Parse the `TASK@SECONDS` of `--kill`.
+    """Parse the `TASK@SECONDS` arguments of `--kill`.
 
     Raises:
-        PipelineError: one has another form.
+        PipelineError: an argument has another form.
     """
     result: list[tuple[str, float]] = []
     for item in items:
@@ -208,10 +208,10 @@ def _mistake_in(file: str) -> str:
 
 
 def resumed(before: JobConfig, pipeline: Path, explicit: Mapping[str, Any], file: str | None = None) -> JobConfig:
-    """Return the configuration `before` of a run with the settings that are given now.
+    """Return the configuration `before` of a run, updated with the explicit settings.
 
     Raises:
-        PipelineError: a setting that is given now contradicts the state on disk.
+        PipelineError: an explicit setting contradicts the state on disk.
     """
     for name in sorted(KEPT):
         kept = getattr(before, name)

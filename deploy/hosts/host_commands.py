@@ -1,4 +1,4 @@
-"""`causal hosts`, `drain` and `keys`, and what `causal run` needs for a job of several hosts."""
+"""`causal hosts`, `drain` and `keys`, and the support that `causal run` needs for a multi-host job."""
 
 from __future__ import annotations
 
@@ -61,10 +61,10 @@ def _new_key(arguments: argparse.Namespace) -> int:
 
 
 def settings_of(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the settings of a job of several hosts on the command line, complete and checked; None if there are none.
+    """Return the settings of a multi-host job on the command line, complete and checked; None for those not set.
 
     Raises:
-        PipelineError: one is missing or wrong.
+        PipelineError: a setting is missing or wrong.
     """
     listen, store = getattr(arguments, "listen", None), getattr(arguments, "store", None)
     key, roster = getattr(arguments, "key", None), getattr(arguments, "hosts", None)
@@ -105,10 +105,10 @@ def settings_of(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def check(planned: Plan, config: JobConfig, arguments: argparse.Namespace) -> None:
-    """Refuse a job of several hosts that would lose something with a host without anybody having said so.
+    """Refuse a multi-host job that would lose data with a host unless the pipeline has explicitly accepted that.
 
     Raises:
-        PipelineError: one line with the operator and the remedy.
+        PipelineError: the message is one line with the operator and the remedy.
     """
     if not config.listen:
         return
@@ -133,7 +133,7 @@ def check(planned: Plan, config: JobConfig, arguments: argparse.Namespace) -> No
 
 
 def _check_port(listen: str) -> None:
-    """Refuse an address that cannot be bound, before anything of an earlier job is discarded."""
+    """Refuse an address that cannot be bound, before any state of an earlier job is discarded."""
     address, port = address_of(listen)
     try:
         socket.create_server((address, port), family=socket.AF_INET6 if ":" in address else socket.AF_INET).close()
@@ -143,7 +143,7 @@ def _check_port(listen: str) -> None:
 
 
 def share(config: JobConfig, archive: Archive) -> None:
-    """Upload everything that hosts need before they can load to the shared store.
+    """Upload to the shared store everything that hosts need before they can load the job.
 
     Raises:
         PipelineError: the store cannot be used.
@@ -158,7 +158,7 @@ def share(config: JobConfig, archive: Archive) -> None:
 
 
 def unreachable(problem: Unavailable) -> str:
-    """Return the line about a shared store that does not answer, with what to do."""
+    """Return the line about a shared store that does not answer, with the remedy."""
     return f"{problem}; check the URL and the credentials"
 
 
@@ -189,7 +189,7 @@ def _hosts(arguments: argparse.Namespace) -> int:
 
 
 def shown(view: JobView, present: bool = True) -> Iterator[str]:
-    """Return the lines for a user; those of a job that is not led any more say what was."""
+    """Yield the lines for a user; lines about a job that is no longer led describe its last known state."""
     width = max((len(host.host) for host in view.hosts), default=4)
     for host in view.hosts:
         silent_ms = host.last_heard_ms if present else None

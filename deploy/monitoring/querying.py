@@ -1,7 +1,7 @@
-"""`causal state JOB OPERATOR [KEY]`: what an operator keeps for one key, at the last checkpoint or now, or its keys.
+"""`causal state JOB OPERATOR [KEY]`: an operator's state for one key, at the last checkpoint or now, or its keys.
 
-It only reads.  As of a complete checkpoint all tasks are seen at one barrier, whether the job runs or has ended; live,
-the task is asked between two of its events.
+The command only reads.  At a complete checkpoint, all tasks are seen at one barrier, whether the job is running or has
+ended; with --live, the task is asked between two of its events.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from standby.supervision.savepoints import finished
 T = TypeVar("T")
 
 WITHIN_S = 10.0
-"""The time for which the command waits for a task that recovers."""
+"""The time for which the command waits for a task that is recovering."""
 ANSWER_S = 2.0
 AGAIN_S = 0.2
 KEYS_MAX = 200
-"""The most keys that are listed; `--prefix` chooses among more."""
+"""The largest number of keys that are listed; `--prefix` selects among more."""
 TRIES_MAX = 10
 """The number of checkpoints that may be superseded while their files are read."""
 
@@ -87,19 +87,19 @@ def state(arguments: argparse.Namespace) -> int:
 
 
 def _without_job(arguments: argparse.Namespace) -> None:
-    """Read two names as operator and key where the first names no job, or the job is named by an option."""
+    """Interpret two names as operator and key if the first one is not a job, or an option names the job."""
     job, otherwise = arguments.job, arguments.name is not None or arguments.state_dir is not None
     if job is not None and arguments.key is None and (otherwise or not names_job(job)):
         arguments.job, arguments.operator, arguments.key = None, job, arguments.operator
 
 
 def _keeps(answers: list[dict[str, Any]]) -> bool:
-    """Return whether any of the tasks keeps something for the key."""
+    """Return whether any of the tasks keeps state for the key."""
     return any(each["state"] for each in answers)
 
 
 def _alike(key: Any, keyed: bool) -> list[Any]:
-    """Return keys that the user may have meant: a number for its text, a text for a number, null without `key_by`."""
+    """Return keys that the user may have meant: a number as text, a text as a number, or null without `key_by`."""
     if not keyed:
         return [] if key is None else [None]
     if type(key) in (int, float):
@@ -134,10 +134,10 @@ def _read(
 def _at_checkpoint(
     job: Path, tasks: Sequence[Task], read: Callable[[Task, Sequence[SnapshotFile]], T]
 ) -> tuple[int, list[T]]:
-    """Return (epoch, what `read` has made of each task's files) of the newest checkpoint.
+    """Return the epoch of the newest checkpoint, and the result of `read` for the files of each task.
 
     Raises:
-        Unavailable: there is none, or each one is superseded while it is read.
+        Unavailable: there is no checkpoint, or each one is superseded while it is read.
     """
     epoch = 0
     for _ in range(TRIES_MAX):
@@ -153,7 +153,7 @@ def _at_checkpoint(
             fetch(job, [files.get(task.name, ()) for task in tasks])
             return epoch, [read(task, files.get(task.name, ())) for task in tasks]
         except CorruptData:
-            if epoch == before:  # otherwise a newer checkpoint has taken the place of this one meanwhile
+            if epoch == before:  # otherwise a newer checkpoint has replaced this one in the meantime
                 raise
     raise Unavailable(f"checkpoints of the job in {job} follow each other faster than one can be read; use --live")
 
@@ -185,7 +185,7 @@ def _listed(job: Path, config: JobConfig, operator: str, prefix: str) -> dict[st
 
 
 def _is_number(text: str) -> bool:
-    """Return whether a key is a whole number that is not negative; such are listed by value, after all others."""
+    """Return whether a key is a non-negative whole number; such keys are listed by value, after all others."""
     return text.isascii() and text.isdecimal()
 
 
@@ -225,13 +225,13 @@ def _asked(job: Path, task: Task, operator: str, key: Any) -> dict[str, Any]:
 
 
 def _by_table(tables: Mapping[str, Any], operator: str) -> dict[str, Any]:
-    """Return the state by table, each named without its operator."""
+    """Return the state by table; the operator's name is removed from the names of tables."""
     short = {name: name.removeprefix(operator).lstrip(":.") or "state" for name in tables}
     return {short[name]: _plain(value) for name, value in tables.items()}
 
 
 def _plain(value: Any) -> Any:
-    """Return the value with text for the keys of its dicts, as JSON needs; other keys become their own JSON."""
+    """Return the value with strings as the keys of its dicts, as JSON requires; other keys are converted to JSON."""
     if isinstance(value, Mapping):
         return {key if type(key) is str else encode_json(key): _plain(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
@@ -240,7 +240,7 @@ def _plain(value: Any) -> Any:
 
 
 def _dated(timers: Mapping[str, float]) -> dict[str, str]:
-    """Return timers of the wall clock with readable moments; those of event time stay as records have them."""
+    """Return wall-clock timers as readable times; event-time timers keep the form that records use."""
     return {name: f"{datetime.fromtimestamp(at_s, UTC):%Y-%m-%dT%H:%M:%S.%fZ}" for name, at_s in timers.items()}
 
 

@@ -1,6 +1,6 @@
 """`causal status`: the state of a job, for users and, with `--json`, for programs.
 
-A job whose `causal run` has ended is never shown as running, whatever its supervisor wrote last.
+A job whose `causal run` has ended is never shown as running, whatever the last view of its supervisor states.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from standby.supervision.job_view import JobView, TaskView, Wait
 
 STATES_SHOWN = 6
 OVERDUE_S = 5.0
-"""A checkpoint, or a snapshot on its way to the shared store, that takes longer is shown with what it waits for."""
+"""The duration after which a checkpoint, or the upload of a snapshot, is shown with the reason for the delay."""
 RECOVERIES_SHOWN = 10
 SLOW_CALL_S = 10.0
-"""The duration from which a call of the outside world is shown."""
+"""The duration after which a call to the outside world is shown."""
 
 
 def status(arguments: argparse.Namespace) -> int:
@@ -60,7 +60,7 @@ def shown(view: JobView, alive: bool, age_s: float, resume: str) -> Iterator[str
     """Yield the lines for a user.
 
     Args:
-        alive: whether a `causal run` holds the job.
+        alive: whether a `causal run` process has the job's lock.
         age_s: the age of the view.
         resume: the command that resumes the job.
     """
@@ -91,14 +91,14 @@ def shown(view: JobView, alive: bool, age_s: float, resume: str) -> Iterator[str
 
 
 def _without_process(view: JobView) -> str:
-    """Return the state of the tasks of a job that does not run here."""
+    """Return the state of the tasks of a job that does not run on this machine."""
     if figures.stopped(view):
         return "stopped"
     return "not led" if view.hosts and not view.ended else "down"
 
 
 def headline(view: JobView, alive: bool, resume: str) -> str:
-    """Return the state of a job in a few words, and what continues one that was interrupted."""
+    """Return the state of a job in a few words, with the command that resumes an interrupted job."""
     ended = view.ended
     if reason := figures.stopped(view):
         return f"{reason}; resume it, also with other code, with: {resume}"
@@ -110,7 +110,7 @@ def headline(view: JobView, alive: bool, resume: str) -> str:
 
 
 def _leaders(view: JobView) -> Iterator[str]:
-    """Yield lines about the supervisor that leads a job on several hosts, and those that may take over."""
+    """Yield lines about the supervisor that leads a multi-host job, and about those that may take over."""
     leader = view.leader
     if leader is not None:
         yield f"led by {led_by(leader)}{'' if leader.here else '; what follows is as of its journal'}"
@@ -119,14 +119,14 @@ def _leaders(view: JobView) -> Iterator[str]:
 
 
 def _process(task: TaskView) -> str:
-    """Return the process that runs a task, and its standbys."""
+    """Return a description of the process that runs a task, and of the task's standbys."""
     hot = f" (hot, {task.shadow.behind} elements behind)" if task.shadow else ""
     standbys = f", standby {', '.join(task.standbys)}{hot}" if task.standbys else ""
     return f"{task.state:<11} {task.slot or '-'} pid {task.pid or '-'}, incarnation {task.incarnation}{standbys}"
 
 
 def _work(task: TaskView, view: JobView) -> Iterator[str]:
-    """Yield lines about what keeps a task and its standbys busy, and what they wait for."""
+    """Yield lines about the work of a task and its standbys, and about the conditions for which they wait."""
     at_ns, calls_s = view.at_ns, task.number("calls_oldest_s")
     if calls_s >= SLOW_CALL_S:
         abandoned = f"{task.number('calls_abandoned')} are out of time and have not returned"
@@ -163,7 +163,7 @@ def _recoveries(view: JobView) -> Iterator[str]:
 
 
 def _overdue(view: JobView) -> Iterator[str]:
-    """Yield a line about a checkpoint that takes long, with the tasks that it waits for."""
+    """Yield a line about a checkpoint that takes long, with the tasks for which it waits."""
     checkpoint = view.checkpoint
     lasted_s = figures.since_s(checkpoint.since_ns or None, view)
     if lasted_s >= OVERDUE_S and checkpoint.waits_for:
@@ -174,7 +174,7 @@ def _overdue(view: JobView) -> Iterator[str]:
 
 
 def _uploading(upload: Wait, at_ns: int) -> Iterator[str]:
-    """Yield a line about a snapshot that the shared store takes slowly, or not at all."""
+    """Yield a line about a snapshot whose upload to the shared store is slow or blocked."""
     lasted_s = (at_ns - upload.since_ns) / 1e9
     if lasted_s >= OVERDUE_S or upload.reason:
         why = f": {upload.reason}" if upload.reason else ""
@@ -182,7 +182,7 @@ def _uploading(upload: Wait, at_ns: int) -> Iterator[str]:
 
 
 def _hosts(view: JobView) -> Iterator[str]:
-    """Yield lines about hosts that are lost, drain or differ: `causal hosts` shows all of them."""
+    """Yield lines about hosts that are lost, draining or different; `causal hosts` shows all of them."""
     states: dict[str, list[str]] = {}
     versions: dict[str, list[str]] = {}
     for host in view.hosts:

@@ -1,6 +1,6 @@
-"""The figures that `causal run` shows of a running job: views come in, lines and rows of a table go out.  Pure.
+"""The metrics that `causal run` shows for a running job: converts views to lines and rows of a table.  Pure.
 
-What is shown is the same on a terminal and without one; `display` and `progress_screen` show it.
+The content is the same on a terminal and without one; `display` and `progress_screen` show it.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from standby.supervision.figures import agent_silent, listed_totals, merged_buck
 from standby.supervision.job_view import JobView, TaskView
 
 RATE_S = 1.0
-"""The least time over which a rate is measured."""
+"""The shortest time over which a rate is measured."""
 SETTLED_S = 3.0
-"""The time over which the rate of a bounded input is measured before the time that is left is estimated."""
+"""The time over which the rate of a bounded input is measured before the remaining time is estimated."""
 LONG_NS = 2_000_000_000
-"""Work that has taken longer is named; of several, the oldest."""
+"""The duration beyond which work is shown; if there are several such tasks, the oldest work is shown."""
 NAMES_SHOWN = 4
 ROOM = "start another `causal agent`, or give --standbys 0"
-"""The remedy where no host has room for a standby."""
+"""The remedy if no host has room for a standby."""
 REASON_CHARACTERS_MAX = 120
 RECOVERIES_SHOWN = 3
 TASKS_SHOWN = 30
-"""The most rows of the table; of more tasks, the busiest are shown."""
+"""The largest number of rows in the table; if there are more tasks, the busiest are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +35,9 @@ class TaskRow:
     """One task, as a row of the table.
 
     Attributes:
-        entering, leaving: elements that it has delivered, and rows or records, per second; None before there is a rate.
-        busy, blocked: the shares of its time.
-        waiting_bytes: what has arrived and has not been performed.
+        entering, leaving: elements that the task has delivered, and rows or records, per second; None without a rate.
+        busy, blocked: the shares of the task's time.
+        waiting_bytes: the bytes that have arrived and were not performed yet.
     """
 
     task: str
@@ -54,7 +54,7 @@ class Bounded:
     """The part of a bounded input that has been read.
 
     Attributes:
-        left_s: an estimate of the time until all of it is read; None before there is a rate.
+        left_s: an estimate of the time until all of the input is read; None if there is no rate yet.
     """
 
     read: int
@@ -63,10 +63,10 @@ class Bounded:
 
 
 class ProgressModel:
-    """The latest view, and what has grown since an earlier one.
+    """The latest view, and the growth of its metrics since an earlier view.
 
     Args:
-        companions: names of the sources that need a process of their own before the first record can enter.
+        companions: the names of the sources that need a separate process before the first record can enter.
         hosts: the number of hosts that are to join.
     """
 
@@ -75,10 +75,10 @@ class ProgressModel:
         self._hosts = hosts
         self._samples: deque[tuple[float, JobView]] = deque()
         self.latency_ms: tuple[float, float] | None = None
-        """The median and the 99th percentile of the rows that became visible lately."""
+        """The median and the 99th percentile of the latencies of rows that recently became visible."""
 
     def take(self, view: JobView, elapsed_s: float) -> None:
-        """Take a view."""
+        """Process a view."""
         samples = self._samples
         if samples and elapsed_s - samples[-1][0] < RATE_S / 4:
             samples.pop()
@@ -94,12 +94,12 @@ class ProgressModel:
         self.latency_ms = None if median_ms is None or high_ms is None else (median_ms, high_ms)
 
     def _grown(self, value_before: float, value: float) -> float | None:
-        """Return the growth per second of a figure over the samples that are kept."""
+        """Return the growth per second of a metric over the samples that are kept."""
         seconds = self._samples[-1][0] - self._samples[0][0] if self._samples else 0.0
         return max(0.0, value - value_before) / seconds if seconds >= RATE_S / 2 else None
 
     def rate(self, figure: str, kind: str) -> float | None:
-        """Return the growth per second of a figure of all tasks of a kind; None before there are two views."""
+        """Return the growth per second of a metric over all tasks of a kind; None until there are two views."""
         if len(self._samples) < 2:
             return None
         first, last = self._samples[0][1], self._samples[-1][1]
@@ -127,7 +127,7 @@ class ProgressModel:
         return f"{elapsed_s:.1f} s  {view.state}: {', '.join(parts)}"
 
     def waits(self, elapsed_s: float) -> list[str]:
-        """Return descriptions of what the job waits for."""
+        """Return descriptions of the conditions for which the job waits."""
         view = self._samples[-1][1]
         waits = []
         joined = sum(1 for host in view.hosts if host.state == "joined") if self._hosts else 0
@@ -174,7 +174,7 @@ class ProgressModel:
     # -- the table -------------------------------------------------------------------------------------------
 
     def rows(self) -> list[TaskRow]:
-        """Return a row for each task, in the order of the graph; of too many, those that are busiest."""
+        """Return a row for each task, in the order of the graph; if there are too many, only the busiest tasks."""
         before = {task.task: task for task in self._samples[0][1].tasks if task.figures}
         rows = [self._row(task, before.get(task.task)) for task in self._samples[-1][1].tasks]
         if len(rows) > TASKS_SHOWN:
@@ -195,7 +195,7 @@ class ProgressModel:
     # -- bounded inputs --------------------------------------------------------------------------------------
 
     def bounded(self) -> Bounded | None:
-        """Return how much of the input has been read, where every source says how much it has."""
+        """Return how much of the input has been read, if every source reports the size of its input."""
         view = self._samples[-1][1]
         sources = [task for task in view.tasks if task.source]
         if not sources or any("input_size" not in task.figures for task in sources):
@@ -208,19 +208,19 @@ class ProgressModel:
 
 
 def named(names: Sequence[str]) -> str:
-    """Return some names, and the number of the others."""
+    """Return the first names, and the number of the others."""
     more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
     return ", ".join(names[:NAMES_SHOWN]) + more
 
 
 def bounded(reason: str) -> str:
-    """Return the beginning of a reason, on one line."""
+    """Return the reason on one line, cut to its maximum length."""
     line = one_line(reason)
     return line if len(line) <= REASON_CHARACTERS_MAX else f"{line[: REASON_CHARACTERS_MAX - 1]}…"
 
 
 def in_bytes(count: int) -> str:
-    """Return a number of bytes in a unit that suits it."""
+    """Return a number of bytes with a suitable unit."""
     for unit, size in (("GB", 1 << 30), ("MB", 1 << 20), ("kB", 1 << 10)):
         if count >= size:
             return f"{count / size:.1f} {unit}"

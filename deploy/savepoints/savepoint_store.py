@@ -1,7 +1,7 @@
-"""Savepoints that a job keeps: one directory each under `savepoints/`, with everything that is needed to begin there.
+"""Savepoints that a job keeps: one directory each under `savepoints/`, with everything needed to begin there.
 
-A savepoint is kept from the moment at which a job stops at it until `causal savepoint --delete NAME`.  The directory
-has the layout of a copy made with `--to`, so `causal run --from` begins with it as well.  Snapshots are hard links.
+A savepoint is kept from the moment at which a job stops at it until `causal savepoint --delete NAME`.  Its directory
+has the layout of a copy made with `--to`, so `causal run --from` can also begin with it.  Snapshots are hard links.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class Savepoint:
     """A savepoint of a job.
 
     Attributes:
-        incarnation: higher than all incarnations when it was made.
+        incarnation: a number higher than all incarnations when the savepoint was created.
         stores: (rows, digest) of the store of each sink task at the savepoint.
-        made_s: the moment at which it was made, in seconds since 1970.
+        made_s: the time at which the savepoint was created, in seconds since 1970.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Savepoint:
     made_s: float
 
     def save(self) -> None:
-        """Write the file, which then survives a loss of power."""
+        """Write the file so that it survives a loss of power."""
         content = {
             "name": self.name,
             "epoch": self.epoch,
@@ -72,7 +72,7 @@ class Savepoint:
         """Read the file that `save` wrote.
 
         Raises:
-            CorruptData: it is damaged, or not there.
+            CorruptData: the file is damaged or missing.
         """
         try:
             content = unseal((where / FILE).read_text())
@@ -83,17 +83,17 @@ class Savepoint:
             raise CorruptData(f"{where / FILE} cannot be read ({problem}); restore it from a copy") from None
 
     def size(self) -> int:
-        """Return the size of its files in bytes."""
+        """Return the size of the savepoint's files in bytes."""
         return sum(path.stat().st_size for path in self.where.rglob("*") if path.is_file())
 
 
 def keep(job: Path) -> Savepoint | None:
-    """Keep the savepoint at which the job stopped, unless it is kept already; None if it did not stop at one.
+    """Keep the savepoint at which the job stopped, unless it is already kept; return None if the job stopped at none.
 
-    The caller makes sure that no process of the job runs.
+    The caller ensures that no process of the job is running.
 
     Raises:
-        PipelineError: too many are kept.
+        PipelineError: too many savepoints are kept.
     """
     topology = Blueprint.load(job).topology
     records = journaled(job)
@@ -130,10 +130,10 @@ def kept(job: Path) -> list[Savepoint]:
 
 
 def named(job: Path, name: str) -> Savepoint:
-    """Return the savepoint of that name.
+    """Return the savepoint with that name.
 
     Raises:
-        PipelineError: there is none.
+        PipelineError: there is no such savepoint.
     """
     savepoints = {each.name: each for each in kept(job)}
     if name not in savepoints:
@@ -143,7 +143,7 @@ def named(job: Path, name: str) -> Savepoint:
 
 
 def stood(job: Path, topology: Topology, files: Mapping[str, Files]) -> dict[str, tuple[int, int]]:
-    """(rows, digest) of the store of each sink task at a checkpoint."""
+    """Return (rows, digest) of the store of each sink task at a checkpoint."""
     places: dict[str, tuple[int, int]] = {}
     for task in topology.tasks:
         stores = [channel.id for channel in topology.outputs(task.index) if channel.target == OUTSIDE]
@@ -155,10 +155,10 @@ def stood(job: Path, topology: Topology, files: Mapping[str, Files]) -> dict[str
 
 
 def copy_state(job: Path, savepoint: Savepoint, files: Mapping[str, Files], linked: bool) -> None:
-    """Create a directory with which a job can begin, and which survives a loss of power; its manifest is written last.
+    """Create a durable directory with which a job can begin; its manifest is written last.
 
     Args:
-        linked: snapshots, which never change, may be hard links.
+        linked: whether snapshots, which never change, may be hard links.
 
     Raises:
         FileNotFoundError: the checkpoint has been superseded and its files are removed.
@@ -179,7 +179,7 @@ def copy_state(job: Path, savepoint: Savepoint, files: Mapping[str, Files], link
 
 
 def _linked(source: Path, target: Path) -> None:
-    """Make a hard link, or a copy where the file system has no hard links."""
+    """Create a hard link, or a copy if the file system does not support hard links."""
     try:
         os.link(source, target)
     except FileNotFoundError:
@@ -203,7 +203,7 @@ def shown(savepoints: list[Savepoint], needed: str | None) -> list[str]:
     """Return the list of savepoints as lines for a user.
 
     Args:
-        needed: name of the savepoint to which the job can still be rolled back.
+        needed: the name of the savepoint to which the job can still be rolled back.
     """
     lines = []
     for each in savepoints:

@@ -1,8 +1,8 @@
-"""The agents in Spark's executors: when each is submitted, again after which wait, and when its executor is left.
+"""The agents in Spark's executors: when each is submitted or resubmitted, and when its executor is released.
 
-Each agent is a Spark job of one task (design 0024).  Spark finds the executor; how often is decided here and never by
-Spark: a task that ends is submitted again after a wait that doubles, forever while another agent works, and not any
-more once every agent has failed for a reason that another attempt would meet again.
+Each agent is a Spark job of one task (design 0024).  Spark chooses the executor; this module, and never Spark, decides
+on repetitions: a task that ends is submitted again after a wait that doubles, without limit while another agent works,
+but no longer once every agent has failed for a reason that would recur on another attempt.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from enum import Enum
 from standby.supervision.transitions import following
 
 BACKOFF_NS_MIN, BACKOFF_NS_MAX = 1_000_000_000, 30_000_000_000
-"""The wait before an agent is submitted again; the shortest is longer than the supervisor takes to read a new key."""
+"""The wait before an agent is resubmitted; even the shortest is longer than the supervisor takes to read a new key."""
 
 SOUND_NS = 60_000_000_000
-"""An attempt that worked this long was no failure in a row with those before."""
+"""The duration after which an attempt no longer counts as a consecutive failure."""
 
 REFUSALS_MAX, FAILURES_MAX = 3, 20
-"""Attempts in a row after which an agent is hopeless: ended for a reason that another would meet again, and for any."""
+"""The numbers of consecutive attempts after which an agent is hopeless: those that were refused, and all failures."""
 
 FINISHED, REFUSED = 0, 2
 """Exit statuses of `causal agent`: the job has ended; the host cannot take part, whenever it tries."""
 
 
 class AgentState(Enum):
-    """The state of one agent, as this side of Spark knows it."""
+    """The state of one agent, as known to the driver."""
 
-    WAITING = "waiting"  # for the end of its back-off
+    WAITING = "waiting"  # its back-off has not ended
     SUBMITTED = "submitted"  # its Spark job waits for an executor or runs
-    DRAINING = "draining"  # its executor is decommissioned: its tasks move to other hosts
-    LEAVING = "leaving"  # it has no task any more, and its Spark job was cancelled
+    DRAINING = "draining"  # its executor is being decommissioned: its tasks move to other hosts
+    LEAVING = "leaving"  # it has no tasks left, and its Spark job was cancelled
     DONE = "done"  # the job has ended
 
 
@@ -51,8 +51,8 @@ class Ended:
     """The Spark job of an agent has ended.
 
     Attributes:
-        status: the exit status of `causal agent`; None where Spark's job failed, or the executor was lost.
-        line: the last that was said.
+        status: the exit status of `causal agent`; None if Spark's job failed, or the executor was lost.
+        line: the last line that the agent reported.
     """
 
     agent: str
@@ -62,14 +62,14 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Decommissioned:
-    """Spark has announced that it will take away the executor of an agent."""
+    """Spark has announced that it will remove the executor of an agent."""
 
     agent: str
 
 
 @dataclass(frozen=True, slots=True)
 class Emptied:
-    """No process of the job is on the host of an agent any more."""
+    """No process of the job is left on the host of an agent."""
 
     agent: str
 
@@ -92,7 +92,7 @@ class Submit:
 
 @dataclass(frozen=True, slots=True)
 class Renew:
-    """Replace the key of an agent, so that processes of its last attempt cannot come back in its place."""
+    """Replace the key of an agent, so that processes of its last attempt cannot rejoin in its place."""
 
     agent: str
 
@@ -130,7 +130,7 @@ Effect = Submit | Renew | Drain | Cancel | Say | Fail
 
 @dataclass(slots=True)
 class Agent:
-    """One agent, over all its attempts."""
+    """One agent, across all its attempts."""
 
     name: str
     state: AgentState = AgentState.WAITING
@@ -138,12 +138,12 @@ class Agent:
     due_ns: int = 0
     since_ns: int = 0
     failures: int = 0
-    """Attempts in a row that did not work for long."""
+    """The number of consecutive attempts that did not work for long."""
     refusals: int = 0
-    """Those of them, in a row, that ended with `REFUSED`."""
+    """The number of consecutive attempts among them that ended with `REFUSED`."""
 
     def step(self, trigger: str) -> None:
-        """Take the transition, which must be in the table."""
+        """Perform the transition, which must be in the table."""
         self.state = following(TABLE, self.state, trigger, self.name)
 
     @property
@@ -169,7 +169,7 @@ class Attempts:
                 return self._emptied(self.agents[agent])
 
     def next_ns(self) -> int | None:
-        """Return the moment at which the next agent is to be submitted; None if none waits."""
+        """Return the time at which the next agent is to be submitted; None if no agent waits."""
         return min((each.due_ns for each in self.agents.values() if each.state is AgentState.WAITING), default=None)
 
     def _due(self, now_ns: int) -> list[Effect]:

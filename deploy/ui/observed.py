@@ -1,7 +1,7 @@
-"""Reads the directory of a job for the dashboard: never writes, reads bounded amounts, and reads again what changed.
+"""Reads the directory of a job for the dashboard; reads bounded amounts, rereads what has changed, and never writes.
 
-Whatever is damaged or of another version becomes one line on the page; the job is never affected.  Modules that are
-seldom needed are imported where they are used: the page is to be there immediately.
+A file that is damaged or was written by another version becomes one line on the page; the job is never affected.
+Modules that are seldom needed are imported where they are used, so that the page appears immediately.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ LOG_BYTES_MAX, LOG_LINES_MAX, LINE_MAX = 4 << 20, 300, 2000
 LETTER_BYTES_MAX, LETTER_FILES_MAX, LETTERS_MAX = 1 << 20, 200, 100
 ANSWER_BYTES_MAX = 1 << 20
 STATE_S = 30.0
-"""The time that a question for the state of a key may take."""
+"""The time that a request for the state of a key may take."""
 TURN_S = 10.0
-"""The time for which such a question waits for the one before."""
+"""The time for which such a request waits for the previous one."""
 SETTLED_S = 1.0
-"""The age of a kill from which the view shows its effect."""
+"""The time after a kill before the view shows its effect."""
 CODE_LOOK_S = 5.0
-"""The time between two looks at the files of the code, and before the first."""
+"""The time between two checks of the code files, and before the first check."""
 
 Stamp = tuple[int, int]
 
 
 class ObservedJob:
-    """A job's directory, seen from outside.  Methods may be called by several threads.
+    """A job's directory, seen from outside.  Methods may be called from several threads.
 
     Args:
         job: the directory.
@@ -70,10 +70,10 @@ class ObservedJob:
         """Return the model of the whole page.
 
         Args:
-            letter_edges: whether the graph has the edges to dead letters, too.
+            letter_edges: whether the graph includes the edges to dead letters.
 
         Raises:
-            PipelineError: the directory is damaged, of another version, or gone.
+            PipelineError: the directory is damaged, was written by another version, or is gone.
         """
         with self._lock:
             facts = self._facts()
@@ -101,7 +101,9 @@ class ObservedJob:
         return Facts(self._config, self._topology, view, alive, self._age_s(), self._manifest, edited)
 
     def settled(self, since_s: float) -> bool:
-        """Return whether all tasks were at work in a view that is clearly later than `time.time()` was `since_s`."""
+        """Return whether all tasks were at work in a view that is clearly later than `since_s`, a value of
+        `time.time()`.
+        """
         with self._lock:
             facts = self._facts()
             if facts.view is None or not facts.alive or facts.view.ended:
@@ -110,7 +112,7 @@ class ObservedJob:
             return late and all(task.state in AT_WORK for task in facts.view.tasks)
 
     def _changed(self, name: str) -> bool:
-        """Return whether the file is another one than when this was asked last."""
+        """Return whether the file has been replaced since the last call."""
         try:
             status = os.stat(self.path / name)
             stamp: Stamp | None = (status.st_mtime_ns, status.st_ino)
@@ -135,30 +137,32 @@ class ObservedJob:
         except FileNotFoundError:
             return None
         except (ValueError, RecursionError) as problem:
-            self._stamps.pop(VIEW, None)  # it is read again, and the page says so until it can be
+            # The file is read again, and the page shows the error until the file is readable.
+            self._stamps.pop(VIEW, None)
             raise PipelineError(
                 f"{path} is damaged, or of another version of causal-streams ({problem!s:.80}); "
                 "a running job replaces it twice a second"
             ) from None
 
     def _sizes(self) -> dict[str, int]:
-        """Task → bytes of its snapshot in the last checkpoint."""
+        """Return, by task, the size in bytes of its snapshot in the last checkpoint."""
         try:
             manifest = newest_manifest(self.path)
-        except CorruptData:  # a supervisor of several hosts keeps it in the store; a damaged one is no reason to fail
+        # The supervisor of a multi-host job keeps it in the store; a damaged one is no reason to fail.
+        except CorruptData:
             return {}
         return {} if manifest is None else {t: sum(size for _, size, _ in files) for t, files in manifest[1].items()}
 
     # Data that is read only on request.
 
     def log(self, label: str) -> list[str]:
-        """Return the last lines of a task, or of `supervisor` or `agent`, or with an empty label of all."""
+        """Return the last log lines of a task, of `supervisor` or of `agent`; of all of them if `label` is empty."""
         newest = LogTails(self.path / "logs").newest(LOG_BYTES_MAX)
         lines = [line[:LINE_MAX] for _, (_, of, line) in newest if not label or of == label]
         return lines[-LOG_LINES_MAX:]
 
     def letters(self) -> dict[str, Any]:
-        """Return the newest dead letters of each file, and where they are."""
+        """Return the newest dead letters of each file, and the place of the files."""
         from operators.graph import DEAD_LETTERS
 
         config = JobConfig.load(self.path)
@@ -173,11 +177,11 @@ class ObservedJob:
         return {"where": str(folder), "files": files, "letters": letters[-LETTERS_MAX:][::-1]}
 
     def state(self, operator: str, key: str, live: bool) -> dict[str, Any]:
-        """Return the state that an operator keeps for a key, as `causal state` prints it.
+        """Return the state that an operator keeps for a key, as printed by `causal state`.
 
         Raises:
-            PipelineError: the line that the command prints, or why the page cannot show the state.
-            Unavailable: it takes too long, or another question is under way.
+            PipelineError: the line that the command prints, or the reason why the page cannot show the state.
+            Unavailable: the command takes too long, or another request is under way.
         """
         try:
             return kept(self._answer(["--json", *(["--live"] if live else [])], operator, key))
@@ -185,10 +189,11 @@ class ObservedJob:
             raise PipelineError("the state is nested too deeply for the page; use `causal state`") from None
 
     def keys(self, operator: str, prefix: str) -> dict[str, Any]:
-        """Return the keys of an operator at the last checkpoint, those that begin so; or a line that says why there are
+        """Return the keys of an operator at the last checkpoint that begin with `prefix`, or the reason why there are
         none.
 
-        The page asks for them by itself, so what stands against it, as before the first checkpoint, is no error.
+        The page requests keys automatically, so an obstacle, for example that no checkpoint is complete yet, is no
+        error.
         """
         try:
             return self._answer(["--json", f"--prefix={prefix}"], operator)
@@ -196,7 +201,7 @@ class ObservedJob:
             return {"problem": " ".join(str(problem).split())}
 
     def _answer(self, options: list[str], *question: str) -> dict[str, Any]:
-        """Return the answer of `causal state`, in a process of its own: it loads the pipeline's code."""
+        """Return the answer of `causal state`, run in a separate process because it loads the pipeline's code."""
         if not self._asking.acquire(timeout=TURN_S):
             raise Unavailable("another question for the state is under way; try again in a moment")
         try:
@@ -214,7 +219,7 @@ class ObservedJob:
         return {**answer, "hint": said}
 
     def _run(self, command: list[str]) -> tuple[int, bytes, bytes]:
-        """Run a command that `close` ends, and return its status and what it printed."""
+        """Run a command that `close` can end; return its status and its output."""
         with subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         ) as child:
@@ -231,14 +236,14 @@ class ObservedJob:
             return child.returncode, printed, problem
 
     def close(self) -> None:
-        """End the question for the state that is under way, so that its answer comes; no other is begun."""
+        """End the state request that is under way, so that its caller returns; no other request is started."""
         self._closed, asked = True, self._running
         if asked is not None:
             asked.kill()
 
 
 def _last_values(path: Path) -> list[dict[str, Any]]:
-    """Return the objects on the last lines of a file."""
+    """Return the objects in the last lines of a file."""
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         file.seek(max(0, size - LETTER_BYTES_MAX))
@@ -255,10 +260,10 @@ def _last_values(path: Path) -> list[dict[str, Any]]:
 
 
 def observed(job: Path, breaks: bool) -> ObservedJob:
-    """Return the job in a directory; refuses one that cannot be shown at all.
+    """Return the job in a directory; refuse a job that cannot be shown at all.
 
     Raises:
-        PipelineError: what is wrong with it.
+        PipelineError: the reason why it cannot be shown.
     """
     shown = ObservedJob(job, breaks)
     try:
