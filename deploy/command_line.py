@@ -1,7 +1,7 @@
 """The frame of the `causal` command: its parser, and how a command ends.
 
-Exit status 0: done; 2: bad usage or a bad pipeline; 1: the job failed.  Either way one line on standard
-error names the problem and the place, never a traceback.
+Exit status 0: done; 2: bad usage or a bad pipeline; 1: the job failed.  For an error, one line on standard error states
+the problem and its location, never a traceback.
 """
 
 from __future__ import annotations
@@ -21,34 +21,36 @@ DONE, FAILED, WRONG = 0, 1, 2
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose refusals are one line.
+    """A parser whose error messages are one line.
 
-    Options are written in full, as a new one could otherwise change what the script of a user says.
+    Options must be written in full, because a new option could otherwise change the meaning of a user's script.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **{"allow_abbrev": False, **kwargs})
 
     def error(self, message: str) -> Any:
-        """End the command with one line, without the usage that argparse puts before it."""
+        """End the command with one line, without the usage text that argparse prints before it."""
         self.exit(WRONG, f"causal: {message}; see `{self.prog} --help`\n")
 
     def _print_message(self, message: str, file: Any = None) -> None:
-        """Print a help; one that cannot be written fails, which argparse itself ignores."""
+        """Print a help text; raise an error if it cannot be written, which argparse itself would ignore."""
         stream = file or sys.stderr
         stream.write(message)
         stream.flush()
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse, and has the command, not `causal`, refuse an unknown option that was given to it."""
+        """Parse arguments; an unknown option of a command is refused by the command's own parser, not by that of
+        `causal`.
+        """
         parsed, unknown = super().parse_known_args(args, namespace)
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}{self._nearest(unknown[0])}")
         return parsed, unknown
 
     def _nearest(self, argument: str) -> str:
-        """Return a suggestion for a misspelled option; "" where none is alike."""
-        from difflib import get_close_matches  # which other commands need not load
+        """Return a suggestion for a misspelled option; "" if no option is similar."""
+        from difflib import get_close_matches  # other commands need not load this module
 
         options = [option for action in self._actions for option in action.option_strings]
         near = get_close_matches(argument.partition("=")[0], options, n=1)
@@ -56,16 +58,16 @@ class Parser(argparse.ArgumentParser):
 
 
 def without_commands() -> tuple[Parser, Any]:
-    """Return the parser of `causal`, and what its commands are added to."""
+    """Return the parser of `causal`, and the object to which its commands are added."""
     parser = Parser(prog="causal", description="Stateful streaming in which one failed task recovers alone.")
     return parser, parser.add_subparsers(required=True, metavar="COMMAND", parser_class=Parser)
 
 
 def carried_out(parser: Callable[[], Parser], argv: Sequence[str] | None, template: Any = None) -> int:
-    """Run the command that the arguments name; returns its exit status.
+    """Run the command that the arguments name; return its exit status.
 
     Args:
-        template: what forks the supervisor and the agent, if there is one; it is ended with the command.
+        template: the template that forks the supervisor and the agent, if there is one; it ends with the command.
     """
     try:
         arguments = parser().parse_args(argv)
@@ -86,7 +88,7 @@ def carried_out(parser: Callable[[], Parser], argv: Sequence[str] | None, templa
         line = _explained(problem)
         if line is None:
             raise
-        settle(sys.stdout)  # which it may be about
+        settle(sys.stdout)  # the error may concern standard output itself
         return say(line, FAILED if isinstance(problem, OSError) else WRONG)
     except KeyboardInterrupt:
         return 130
@@ -96,7 +98,9 @@ def carried_out(parser: Callable[[], Parser], argv: Sequence[str] | None, templa
 
 
 def _without_directory() -> str:
-    """Return the line about a current directory that was removed, whatever failed for it; empty if it is there."""
+    """Return the line about a removed current directory, whatever failed because of it; empty if the directory
+    exists.
+    """
     try:
         os.getcwd()
     except FileNotFoundError:
@@ -105,14 +109,14 @@ def _without_directory() -> str:
 
 
 def _explained(problem: Exception) -> str | None:
-    """Return the line of an exception that is for the user to correct or repair; None of a bug of the runtime."""
+    """Return the line for an exception that the user can correct or repair; None for a bug in the runtime."""
     from operators.tracebacks import described, own_location
 
     if gone := _without_directory():
         return gone
-    if where := own_location(problem):  # `check` or `open_store` of a source or sink of the user's own
+    if where := own_location(problem):  # `check` or `open_store` of a user-defined source or sink
         return f"{where}: {described(problem)}"
-    if isinstance(problem, OSError):  # a disk, a file system, permissions
+    if isinstance(problem, OSError):  # an error of a disk, a file system or permissions
         return f"{problem.filename or 'the system'}: {problem.strerror or problem}"
     return None
 

@@ -1,4 +1,4 @@
-"""`causal init`: a small project that runs and passes its test, to be changed into one's own."""
+"""`causal init`: writes a small project that runs and passes its test, for users to change into their own."""
 
 from __future__ import annotations
 
@@ -86,10 +86,10 @@ def add_parser(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write the project; returns 0.
+    """Write the project and return 0.
 
     Raises:
-        PipelineError: the name cannot be one, or the directory has something in it.
+        PipelineError: the name is not valid, or the directory is not empty.
     """
     directory = Path(arguments.name)
     name = check_name(directory.absolute().name, "a project", "causal init")

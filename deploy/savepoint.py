@@ -1,5 +1,6 @@
-"""`causal savepoint`: ends a running job at a checkpoint from which another version can start, copies a checkpoint,
-lists or deletes savepoints that are kept.
+"""`causal savepoint`: creates, copies, lists or deletes savepoints of a job.
+
+A savepoint is a checkpoint from which another version can start; with --stop, the running job ends at it.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ def _keep(job: Path) -> savepoint_store.Savepoint:
 
 
 def _kept(job: Path, arguments: argparse.Namespace) -> int:
-    """List or delete savepoints that are savepoint_store."""
+    """List the savepoints that are kept, or delete one."""
     needed = _needed(job)
     if arguments.list:
         savepoints = savepoint_store.kept(job)
@@ -118,8 +119,10 @@ def _kept(job: Path, arguments: argparse.Namespace) -> int:
 
 
 def _needed(job: Path) -> str | None:
-    """Name of the savepoint to which the job can still be rolled back; None if that is unknown or there is none."""
-    if running(job):  # the journal is its supervisor's
+    """Return the name of the savepoint to which the job can still be rolled back; None if there is none or it is
+    unknown.
+    """
+    if running(job):  # the running supervisor uses the journal
         return None
     upgrade = upgrade_in(read_decisions(job), Blueprint.load(job).topology)
     return upgrade.savepoint if upgrade is not None and not upgrade.complete else None
@@ -136,7 +139,7 @@ def _check_empty(directory: str) -> None:
 
 
 def _copied(job: Path, to: Path, epoch: int) -> int:
-    """Copy a complete checkpoint, of `epoch` or later, with all that a job needs to begin with it."""
+    """Copy a complete checkpoint, of `epoch` or later, with everything that a job needs to begin with it."""
     while True:
         still = running(job)
         newest = newest_manifest(job)
@@ -148,7 +151,7 @@ def _copied(job: Path, to: Path, epoch: int) -> int:
 
 
 def _copy(job: Path, to: Path, epoch: int, files: Mapping[str, Files]) -> bool:
-    """Copy a checkpoint durably, its manifest last; False if it was superseded and its files are removed."""
+    """Copy a checkpoint durably, its manifest last; return False if it was superseded and its files were removed."""
     try:
         fetch(job, files.values())
         stood = savepoint_store.stood(job, Blueprint.load(job).topology, files)
@@ -174,7 +177,7 @@ def _sockets(job: Path) -> Path:
 
 
 def _over(job: Path, within_s: float) -> bool:
-    """Wait until `causal run` has ended, which is after its supervisor; False if that takes longer."""
+    """Wait until `causal run` has ended, which is after its supervisor has; return False if that takes longer."""
     deadline = time.monotonic() + within_s
     while running(job):
         if time.monotonic() >= deadline:
@@ -184,7 +187,7 @@ def _over(job: Path, within_s: float) -> bool:
 
 
 def _ended(job: Path) -> str:
-    """Wait until every process of the job has ended and return the reason for its end."""
+    """Wait until every process of the job has ended and return the reason why the job ended."""
     while not _over(job, ANSWER_S):
         continue
     view = latest(job)

@@ -1,6 +1,6 @@
-"""Jobs on this machine, as commands look for them: which directory is meant, and whether its job runs.
+"""Lookup of jobs on this machine for commands: which directory is meant, and whether its job is running.
 
-It imports little, so that a command that only looks is quick.
+The module imports little, so that a command that only reads is quick.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from causal.errors import PipelineError
 
 ROOT = Path(".causal")
-"""The directory of all jobs that have no `--state-dir`."""
+"""The directory of all jobs without `--state-dir`."""
 
 VIEW = "status.json"
 """The supervisor's view, which it replaces twice a second."""
@@ -27,7 +27,7 @@ VIEW_BEFORE = "status-before.json"
 
 
 def running(job: Path) -> bool:
-    """Return whether a `causal run` holds the job in this directory, which needs only permission to read."""
+    """Return whether a `causal run` process has the lock of this directory's job; needs only read permission."""
     try:
         handle = os.open(job / "lock", os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -42,9 +42,7 @@ def running(job: Path) -> bool:
 
 
 def coming_up(job: Path) -> bool:
-    """Return whether the view of a job that runs is that of the life before, which its `causal run` has named in the
-    lock.
-    """
+    """Return whether the view of a running job is still the one before its start, as `causal run` noted in the lock."""
     try:
         return (job / "lock").read_text() == str((job / VIEW).stat().st_mtime_ns)
     except (OSError, ValueError):
@@ -52,14 +50,14 @@ def coming_up(job: Path) -> bool:
 
 
 def ended(job: Path, slot: str, within_s: float) -> bool:
-    """Return whether the supervisor shows within that time that a process has ended that it was just asked to kill."""
+    """Return whether the supervisor shows, within `within_s`, that a process that it was asked to kill has ended."""
     deadline, before = time.monotonic() + within_s, ""
     while time.monotonic() < deadline:
         try:
             text = (job / VIEW).read_text()
         except FileNotFoundError:
-            return True  # the job ends, and begins again
-        before = before or text  # it may be of the moment before
+            return True  # the job has ended and is starting again
+        before = before or text  # this view may have been written before the kill
         if text != before and slot not in [process["slot"] for process in json.loads(text)["processes"]]:
             return True
         if not running(job):
@@ -69,7 +67,7 @@ def ended(job: Path, slot: str, within_s: float) -> bool:
 
 
 def holds_job(directory: Path) -> bool:
-    """Return whether there is a job in it.
+    """Return whether the directory contains a job.
 
     Raises:
         PipelineError: the directory cannot be read.
@@ -84,10 +82,10 @@ def holds_job(directory: Path) -> bool:
 
 
 def find_job(name: str | None, state_dir: str | None) -> Path:
-    """Return the directory that `--job` and `--state-dir` name; the only job under `.causal` if neither is given.
+    """Return the directory that `--job` or `--state-dir` names; by default, the only job under `.causal`.
 
     Raises:
-        PipelineError: there is none, or more than one.
+        PipelineError: there is no such job, or more than one.
     """
     if state_dir is not None:
         path = Path(state_dir)
@@ -106,19 +104,21 @@ def find_job(name: str | None, state_dir: str | None) -> Path:
 
 
 def add_job(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that name a job, the same for every command; positional ones of a command come after them."""
+    """Add the arguments that name a job, the same for every command; positional ones of a command are added after
+    them.
+    """
     parser.add_argument("job", metavar="JOB", nargs="?", help=f"a job under {ROOT}, or its directory")
     parser.add_argument("--job", dest="name", metavar="NAME", help=f"a job under {ROOT}; default: the only one")
     parser.add_argument("--state-dir", metavar="DIR", help="the job's directory")
 
 
 def names_job(text: str) -> bool:
-    """Return whether a text is the name of a job under `.causal`, or the directory of one."""
+    """Return whether a text is the name of a job under `.causal`, or a job's directory."""
     return holds_job(Path(text)) or holds_job(ROOT / text)
 
 
 def chosen_job(arguments: argparse.Namespace) -> Path:
-    """Return the job's directory, given as a path, as a name under `.causal`, or not at all.
+    """Return the job's directory, which may be named by a path, by a name under `.causal`, or by default.
 
     Raises:
         PipelineError: there is no such job, there are several, or it is named twice.

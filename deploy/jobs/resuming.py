@@ -1,10 +1,10 @@
-"""Decides what a resume may change: each field of `JobConfig` is in one class, `settings` in that of a replay.
+"""Decides what a resume may change: each field of `JobConfig` belongs to one class, `settings` to `REPLAYED`.
 
-An interrupted job is replayed from its log, and only what wrote the log can replay it (D12, D19): other code, another
-`--set` value or another treatment of the clock would need other entries, and contradict visible rows. So a setting of
-the class `REPLAYED` changes where nothing is replayed, at a savepoint, or with `--code new`, which ends the job if its
-rows differ from visible ones. Until a checkpoint is complete after that, the job's directory keeps the code and
-settings that wrote the log, and `--code kept` resumes with it.
+An interrupted job is replayed from its log, and only the code and settings that wrote the log can replay it (D12, D19):
+other code, another `--set` value or another treatment of the clock would need other entries, and contradict visible
+rows. Therefore a setting of the class `REPLAYED` changes only if nothing is replayed, at a savepoint, or with `--code
+new`, which ends the job if its rows differ from visible ones. Until a checkpoint completes after that, the job's
+directory keeps the code and the settings that wrote the log, and `--code kept` resumes with them.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from operators.frozen.archive import DIRECTORY
 from standby.storage.manifests import newest_manifest
 
 IDENTITY = frozenset(("run", "name", "pipeline", "code", "first_incarnation", "format"))
-"""The fields that `causal run` sets itself."""
+"""The fields that `causal run` itself sets."""
 
 KEPT = frozenset(("guarantee", "sharing_depth", "determinant_flush", "key_groups", "store"))
-"""Settings that define what is on disk and where: no resume changes them."""
+"""Settings that define the state on disk and its place: no resume changes them."""
 
 REPLAYED = frozenset(("settings", "hidden_nondeterminism", "on_error", "record_bytes_max"))
-"""Those that a replay reads: what an operator does on the same event depends on them."""
+"""Settings that a replay reads: the effect of an event on an operator depends on them."""
 
 APPLIED = frozenset(
     (
@@ -42,10 +42,10 @@ APPLIED = frozenset(
         "metrics_listen",
     )
 )  # fmt: skip
-"""Those that no row depends on: a resume applies them from then on."""
+"""Settings on which no row depends: a resume applies them from then on."""
 
 BEFORE = Path(DIRECTORY) / "before.json"
-"""The file with what a resume with `--code new` has replaced, by what, and the last checkpoint then."""
+"""The file that records the version replaced by a resume with `--code new`, its successor, and the last checkpoint."""
 
 SHOWN_CHARACTERS = 40
 
@@ -57,11 +57,11 @@ class Written:
     code: str
     """The digest of the archive."""
     read: Mapping[str, Any]
-    """Field of `REPLAYED` → value."""
+    """Field of `REPLAYED` → its value."""
 
     @classmethod
     def by(cls, config: JobConfig) -> Written:
-        """Return those of a version of a job."""
+        """Return the code and the settings of a version of a job."""
         return cls(config.code, {name: _plain(getattr(config, name)) for name in sorted(REPLAYED)})
 
 
@@ -70,14 +70,14 @@ def _plain(value: Any) -> Any:
 
 
 def check(written: Written, config: JobConfig, read: Settings) -> None:
-    """Refuse a resume that would replay a log with other settings than those it was written with.
+    """Refuse a resume that would replay a log with settings other than those with which it was written.
 
     Args:
         config: the settings of the resume.
-        read: the settings of the pipeline's own, after its file has been loaded.
+        read: the pipeline's own settings, after its file has been loaded.
 
     Raises:
-        PipelineError: there is such a setting; the message has its values and what can be done.
+        PipelineError: there is such a setting; the message contains its values and the remedies.
     """
     changes = list(_changes(written, config, read))
     if changes:
@@ -89,7 +89,7 @@ def check(written: Written, config: JobConfig, read: Settings) -> None:
 
 
 def _changes(written: Written, config: JobConfig, read: Settings) -> Iterator[str]:
-    """Yield the differences that a replay would see, as clauses."""
+    """Yield the differences that would be visible in a replay, as clauses."""
     before, now = written.read["settings"], config.settings
     for name in sorted({*before, *now}):
         values = [each.get(name, read.default(name)) for each in (before, now)]
@@ -102,7 +102,7 @@ def _changes(written: Written, config: JobConfig, read: Settings) -> Iterator[st
 
 
 def _is_safe(name: str, written: Written, config: JobConfig) -> bool:
-    """Return whether a replay gives the same with a new value, because the old one would have ended the job."""
+    """Return whether a replay has the same result with a new value, because the old one would have ended the job."""
     stopped = bool(written.read["on_error"] == "stop")
     if name == "on_error":
         return stopped
@@ -114,10 +114,10 @@ def _shown(value: Any) -> str:
 
 
 def kept(written: Written, config: JobConfig, explicit: Mapping[str, Any]) -> JobConfig:
-    """Return the settings of a resume with the code that wrote the log, which has its settings, too.
+    """Return the settings of a resume with the code that wrote the log, and with the settings that wrote it.
 
     Args:
-        explicit: the settings that are given with this resume; they win, and are refused by `check` if they differ.
+        explicit: the settings that this resume sets explicitly; they override, and `check` refuses them if they differ.
     """
     read = {name: value for name, value in written.read.items() if name not in explicit}
     if "settings" in explicit:
@@ -126,10 +126,10 @@ def kept(written: Written, config: JobConfig, explicit: Mapping[str, Any]) -> Jo
 
 
 def written_before(job: Path, config: JobConfig) -> Written | None:
-    """Return the version that the present one has replaced, while no checkpoint since is complete; otherwise None.
+    """Return the version that the present version has replaced, if no checkpoint has completed since; otherwise None.
 
     Args:
-        config: of the present version.
+        config: the settings of the present version.
 
     Raises:
         CorruptData: the file `BEFORE` is damaged.
@@ -137,7 +137,7 @@ def written_before(job: Path, config: JobConfig) -> Written | None:
     path = job / BEFORE
     try:
         record = unseal(path.read_text())
-        if "by" not in record:  # of version 0.2.0, which kept the code alone
+        if "by" not in record:  # written by version 0.2.0, which kept only the code
             own = Written.by(config).read
             sides = {side: {"code": record[name], "read": own} for side, name in (("by", "code"), ("before", "before"))}
             record = {**record, **sides}
@@ -157,14 +157,14 @@ def _side(record: Mapping[str, Any]) -> Written:
 
 
 def written(job: Path, config: JobConfig) -> Written:
-    """Return the version that wrote the log of a job: its present one, or the one that this has replaced."""
+    """Return the version that wrote the log of a job: the present version, or the one that it has replaced."""
     return written_before(job, config) or Written.by(config)
 
 
 def note(job: Path, before: JobConfig, config: JobConfig) -> None:
-    """Record that a resume replaces what wrote the log, until a checkpoint of the new version is complete.
+    """Record that a resume replaces the version that wrote the log, until a checkpoint of the new version completes.
 
-    It must be called before `job.json` has the new settings.
+    This function must be called before `job.json` contains the new settings.
     """
     origin, now = written(job, before), Written.by(config)
     if now in (Written.by(before), origin):
@@ -180,7 +180,7 @@ def _record(written: Written) -> dict[str, Any]:
 
 
 def sweep(job: Path, config: JobConfig) -> None:
-    """Remove archives that the job no longer needs; savepoints have their own."""
+    """Remove archives that the job no longer needs; savepoints have their own archives."""
     before = written_before(job, config)
     for path in (job / DIRECTORY).glob("*.zip*"):
         if path.name not in (f"{config.code}.zip", f"{before.code if before else ''}.zip"):

@@ -1,7 +1,8 @@
-"""Chooses the code with which a job resumes: that of its start, or, where that is an upgrade, the present file (D12).
+"""Chooses the code with which a job resumes: that of its start or, for an upgrade, the present file (D12).
 
-An interrupted run is replayed from its log, and only the code that wrote the log can do that.  So other code is used
-after a savepoint or with `--code new`; otherwise the resume is refused, and the message has the possible commands.
+An interrupted run is replayed from its log, and only the code that wrote the log can replay it.  Therefore other code
+is used only after a savepoint or with `--code new`; otherwise the resume is refused, and the message lists the possible
+commands.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Version:
     """The code with which a job starts or resumes.
 
     Attributes:
-        changed: names of the files that have changed; empty for the same code as before.
+        changed: the names of the files that have changed; empty if the code is unchanged.
     """
 
     pipeline: Pipeline
@@ -42,7 +43,7 @@ class Version:
     changed: tuple[str, ...] = ()
 
     def planned(self, plan: Plan) -> Version:
-        """Return the same, with the plan in its archive; an archive that a job has already stays as it is."""
+        """Return this version with the plan in its archive; an archive that already has a plan stays unchanged."""
         if self.archive.plan:
             return self
         return replace(self, archive=self.archive.with_plan(plan.describe()))
@@ -52,7 +53,7 @@ def first(path: Path, settings: dict[str, str]) -> Version:
     """Return the file at `path`, for a new job.
 
     Raises:
-        PipelineError: it cannot be loaded or archived.
+        PipelineError: the file cannot be loaded or archived.
     """
     version = Version(*freeze(path, settings))
     for name in hidden_by_python(version.archive):
@@ -61,12 +62,12 @@ def first(path: Path, settings: dict[str, str]) -> Version:
 
 
 def code_after_resume(changed: bool, stopped: bool, choice: str | None) -> str | None:
-    """KEPT or NEW, the code that a resume uses; None if the resume must be refused.
+    """Return KEPT or NEW, the code that a resume uses; None if the resume must be refused.
 
     Args:
-        changed: the present file has other code than the job was started with.
-        stopped: the job stopped at a savepoint, so nothing is replayed.
-        choice: one of `CHOICES` if the user gave one.
+        changed: whether the present file has code other than that with which the job was started.
+        stopped: whether the job stopped at a savepoint, so that nothing is replayed.
+        choice: one of `CHOICES` if the user specified one.
     """
     if choice == KEPT or not changed:
         return KEPT
@@ -77,8 +78,8 @@ def next_of(directory: JobDirectory, before: JobConfig, config: JobConfig, path:
     """Return the code with which the job in `directory` resumes.
 
     Args:
-        before: the configuration with which the job was started; `config`: the one with which it resumes.
-        path: the pipeline file that was given now.
+        before: the configuration with which the job was started; `config` is the one with which it resumes.
+        path: the pipeline file specified for the resume.
         choice: one of `CHOICES`, or None.
 
     Raises:
@@ -101,7 +102,7 @@ def next_of(directory: JobDirectory, before: JobConfig, config: JobConfig, path:
     code = code_after_resume(bool(names), stopped, choice)
     if code == KEPT:
         if stopped and choice is None and minor(kept.python) != minor(version.archive.python):
-            return version  # nothing is replayed, and hosts with this Python take no code of another one
+            return version  # nothing is replayed, and hosts with this Python refuse code of another Python
         _compare_versions(kept)
         return replace(version, archive=kept)
     if code is None:
@@ -114,9 +115,7 @@ def next_of(directory: JobDirectory, before: JobConfig, config: JobConfig, path:
 
 
 def of_savepoint(where: Path, saved: JobConfig, config: JobConfig, path: Path, choice: str | None) -> Version:
-    """Return the code with which a job begins at the savepoint in `where`: that of the savepoint, or the present
-    file.
-    """
+    """Return the code with which a job begins at the savepoint in `where`: the savepoint's own, or the present file."""
     if choice == NEW:
         return replace(first(path, dict(config.settings)), changed=(path.name,))
     return _kept(Archive.load(where, saved.code), config)
@@ -128,7 +127,7 @@ def _kept(kept: Archive, config: JobConfig) -> Version:
 
 
 def _compare_versions(kept: Archive) -> None:
-    """Warn of dependencies that are not in the job's archive and have another version now."""
+    """Warn about dependencies that are not in the job's archive and now have another version."""
     for phrase in other_versions(kept, versions_now(kept)):
         warn(f"{phrase}: it is no part of the archived code, and a replay with it may differ")
 
@@ -139,13 +138,13 @@ def job_of(path: Path, state_dir: str | None, settings: dict[str, str]) -> Path:
     The file is loaded only if no job on disk, or more than one, runs it.
 
     Raises:
-        PipelineError: the file cannot be loaded, or the pipeline has the name of none of several jobs.
+        PipelineError: the file cannot be loaded, or several jobs run it and none has the pipeline's name.
     """
     if state_dir is not None:
         return Path(state_dir)
     jobs = []
     for job in sorted(entry.parent for entry in ROOT.glob("*/job.json")):
-        with suppress(PipelineError, OSError):  # another job's, perhaps
+        with suppress(PipelineError, OSError):  # the directory may belong to another job
             if JobConfig.load(job).pipeline == str(path):
                 jobs.append(job)
     if len(jobs) == 1:

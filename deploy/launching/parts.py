@@ -1,7 +1,8 @@
-"""The parts of a job's directory while the job runs: those without which nothing would recover are looked for.
+"""The parts of a job's directory while the job runs, with checks for those without which recovery is impossible.
 
-The archive of the code and the directory of the logs are made again, and the job continues.  Without one of the others
-a failure could not be recovered from, or another `causal run` could begin during this one, so the job ends.
+If the archive of the code or the directory of the logs is missing, it is recreated, and the job continues.  If any
+other part is missing, a failure would be unrecoverable, or another `causal run` could begin in parallel, so the job
+ends.
 """
 
 from __future__ import annotations
@@ -17,27 +18,26 @@ from deploy.jobs.hints import resume_command
 from standby.storage.manifests import newest_manifest
 
 DESCRIPTION = "job.json"
-"""The file of a job's directory that names its job."""
+"""The file of a job's directory that describes its job."""
 
 RENEWED = ("topology.json", "lock", "agent.lock", "supervisor.lock", "runtime", "processes.json")
-"""The files that `--resume` makes again."""
+"""The files that `--resume` recreates."""
 
 LASTING = ("journal.sqlite", "checkpoints")
-"""The parts that only this run has; another file or directory of that name does not replace one.
+"""The parts that only this run has; another file or directory with the same name does not replace them.
 
-With a shared store they are there, and what a resumption has brought of the journal is removed when the term begins.
+With a shared store these parts are in the store, and a journal that a resumption has copied here is removed when the
+term begins.
 """
 
 LOOK_S = 1.0
-"""The interval at which the files of the last checkpoint and the code are looked for."""
+"""The interval of the checks for the files of the last checkpoint and for the code."""
 
 Identity = tuple[int, int]
 
 
 def _identity(path: Path) -> Identity | None:
-    """Return the device and number of a file or directory, which another one of its name does not have; None without
-    one.
-    """
+    """Return the device and inode of a file or directory, which identify it; None if it does not exist."""
     try:
         known = path.stat()
     except OSError:
@@ -46,10 +46,10 @@ def _identity(path: Path) -> Identity | None:
 
 
 class Parts:
-    """The parts of one job's directory; each counts from the first look that finds it.
+    """The parts of one job's directory; each part is expected once a check has seen it.
 
     Args:
-        say: is called with a line about a part that was made again.
+        say: called with a line about a part that was recreated.
     """
 
     def __init__(self, job: Path, say: Callable[[str], None]) -> None:
@@ -60,20 +60,21 @@ class Parts:
         self._renewed: set[str] = set()
         self._lasting: dict[str, Identity] = {}
         self._alone: bool | None = None
-        """Whether the job has no shared store; None before its settings could be read."""
+        """Whether the job has no shared store; None until its settings could be read."""
         self._code: dict[Path, bytes] = {}
         self._checkpointed = self._logged = False
         self._look_due_s = 0.0
         self._unwritten = ""
 
     def lost(self, runtime: Path | None) -> str:
-        """Return which part is missing, without which nothing recovers any more; empty if all exist.
+        """Return which part is missing so that recovery is impossible; empty if all parts exist.
 
         Args:
             runtime: the directory of the job's sockets.
         """
         lost = self._lost(runtime) if _identity(self._job) == self._identity else ""
-        if _identity(self._job) != self._identity:  # also during the look, which then missed what is in it
+        # The directory may also be replaced during the check, which then missed its contents.
+        if _identity(self._job) != self._identity:
             return (
                 f"its directory {self._job} was removed or moved while it ran; put it back, or where it is gone start "
                 "the job again without --resume"
@@ -97,12 +98,12 @@ class Parts:
 
     @property
     def _only_here(self) -> bool:
-        """Whether checkpoints and journal lie in this directory, and nowhere else."""
+        """Whether the checkpoints and the journal are in this directory only."""
         if self._alone is None:
             try:
                 self._alone = not JobConfig.load(self._job).store
             except PipelineError:
-                return False  # no settings to go by: a directory that no job has written
+                return False  # there are no settings: no job has written this directory
         return self._alone
 
     def _irreplaceable(self) -> str:
@@ -122,7 +123,7 @@ class Parts:
         )
 
     def _unchecked(self) -> str:
-        """Check occasionally for the parts that take longer to check."""
+        """Check, at intervals, for the parts that take longer to check."""
         if time.monotonic() < self._look_due_s:
             return ""
         self._look_due_s = time.monotonic() + LOOK_S
@@ -142,7 +143,7 @@ class Parts:
             if missing and newest_manifest(self._job) == newest:
                 return self._gone(self._job / missing[0])
         except CorruptData:
-            pass  # it was replaced during the look, or is damaged, which the process that needs it reports
+            pass  # it was replaced during the check, or is damaged, which the process that needs it reports
         return ""
 
     def _keep(self) -> None:
@@ -160,7 +161,7 @@ class Parts:
                 self._say(unwritten)
 
     def _keep_logs(self) -> None:
-        """Make the directory of the logs again; processes open their logs again as they write the next line."""
+        """Recreate the directory of the logs; processes reopen their logs when they write the next line."""
         logs = self._job / "logs"
         if logs.exists():
             self._logged = True
@@ -169,7 +170,7 @@ class Parts:
             self._say(f"{logs} was removed while the job ran; it is made again, without what was logged before")
 
     def _keep_code(self) -> None:
-        """Write the archive of the code again, with which each process starts, as it was read when the job began."""
+        """Rewrite the archive of the code, with which each process starts, from the content read when the job began."""
         for path in (self._job / "code").glob("*.zip"):
             if path not in self._code:
                 self._code[path] = path.read_bytes()

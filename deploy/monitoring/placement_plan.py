@@ -1,6 +1,6 @@
-"""The part of `causal plan` about hosts: where tasks would be, and whether the sharing depth survives a host there.
+"""The part of `causal plan` about hosts: the placement of tasks, and the sharing depth with that placement.
 
-`causal run` prints the cost of too few hosts: before it begins, where it knows its hosts, and once they have joined.
+`causal run` prints warnings about too few hosts: before it begins, if it knows its hosts, and once they have joined.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from standby.supervision.job_view import JobView
 from standby.supervision.preview import copies_at_home, hosts_needed, preview
 
 LASTING_NS = 5_000_000_000
-"""The time for which standbys may be missing before that is reported: they start after the tasks, one by one."""
+"""The time for which standbys may be missing before that is reported: they start after the tasks, one at a time."""
 
 
 def placed(planned: Plan, config: JobConfig, members: Sequence[Member]) -> dict[str, Any]:
-    """Return the placement of a job on these hosts, JSON-ready; with the sharing depth where that is not full."""
+    """Return the placement of a job on these hosts, JSON-ready; it includes the sharing depth unless that is full."""
     constraints = {name: Constraint(*place) for name, place in planned.places().items()}
     topology = planned.topology
     where = preview(topology, constraints, members)
@@ -46,7 +46,7 @@ def placed(planned: Plan, config: JobConfig, members: Sequence[Member]) -> dict[
 
 
 def warnings(planned: Plan, config: JobConfig) -> list[str]:
-    """Return the lines for a job that begins on hosts without room for its standbys, or too few for its sharing
+    """Return the warnings for a job on hosts without room for its standbys, or with too few hosts for its sharing
     depth.
     """
     if not config.hosts:
@@ -59,13 +59,13 @@ def warnings(planned: Plan, config: JobConfig) -> list[str]:
 
 
 def no_room(hosts: int, tasks: Sequence[str]) -> str:
-    """Return the line about tasks whose standbys have no host."""
+    """Return the line about tasks for whose standbys no host has room."""
     have = "host has" if hosts == 1 else "hosts have"
     return f"{hosts} {have} no room for the standby of {named(tasks)}; {ROOM}"
 
 
 class RoomWatch:
-    """A watch over a running job for tasks whose standbys no host has room for.
+    """Watches a running job for tasks for whose standbys no host has room.
 
     Args:
         known: the tasks already reported before the job began.
@@ -77,7 +77,7 @@ class RoomWatch:
         self._since_ns = 0
 
     def line(self, view: JobView) -> str | None:
-        """Process a view and return the line about it, once for the same tasks."""
+        """Process a view and return the line about it; each set of tasks is reported once."""
         finished = {task.task for task in view.tasks if task.state == "finished"}
         several = bool(view.hosts) and view.state == "running"
         lacking = frozenset(view.without_standby) - finished if several else frozenset()
@@ -91,7 +91,7 @@ class RoomWatch:
 
 
 def room_watch(job: Path, config: JobConfig) -> RoomWatch:
-    """Return the watch for the job in this directory."""
+    """Return the `RoomWatch` for the job in this directory."""
     if not config.hosts or not config.own_standbys:
         return RoomWatch()
     blueprint = Blueprint.load(job)
@@ -100,7 +100,7 @@ def room_watch(job: Path, config: JobConfig) -> RoomWatch:
 
 
 def lines(plan: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the same for a user."""
+    """Yield the lines of a placement plan for a user."""
     width = max((len(each["task"]) for each in plan["tasks"]), default=0)
     yield f"if {', '.join(plan['hosts'])} have joined:"
     for each in plan["tasks"]:
@@ -110,9 +110,7 @@ def lines(plan: Mapping[str, Any]) -> Iterator[str]:
 
 
 def depth_lines(plan: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the line about a sharing depth with these hosts; none for the full one, with which no determinant can be
-    lost.
-    """
+    """Yield the line about the sharing depth with these hosts; none for full depth, which loses no determinant."""
     depth = plan.get("sharing_depth")
     if depth is None:
         return

@@ -1,7 +1,7 @@
 """Shows the rows of console sinks on the standard output of `causal run`, while the job runs.
 
-A thread follows the files, so that a slow reader delays only the output.  Rows that have been shown take no room any
-more; when the reader has closed the output, rows are dropped.
+A thread follows the files, so that a slow reader delays only the output.  Rows that have been shown no longer use disk
+space; if the reader has closed the output, rows are dropped.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from operators.sinks.delivery.console import CONSOLE
 LOOK_S = 0.1
 CHUNK_BYTES_MAX = 1 << 20
 FREED_BYTES = 1 << 20
-"""The space of shown rows is freed when it has grown by this much, or when all rows have been shown."""
+"""The amount of shown rows after which their space is freed; it is also freed when all rows have been shown."""
 
 
 class Console:
-    """Shows each row once, and keeps its offset in the directory of the job for the next `causal run`.
+    """Shows each row once, and stores its offset in the directory of the job for the next `causal run`.
 
     Args:
         out: the output for rows, as bytes.
 
-    State: `shown` is whether there was any row to show.
+    State: `shown` is whether any row was shown.
     """
 
     def __init__(self, job: Path, out: BinaryIO) -> None:
@@ -60,7 +60,7 @@ class Console:
             print(f"causal: rows cannot be shown any more: {problem}; they are in the job's directory", file=sys.stderr)
 
     def show(self) -> bool:
-        """Show new rows, up to a bound for each file; returns whether there were any."""
+        """Show new rows, up to a bound for each file; return whether there were any."""
         news = False
         for path in sorted(self._directory.glob("*.jsonl")):
             news = self._show(path) or news
@@ -104,7 +104,9 @@ class Console:
             print("causal: the rows are no longer read; they are dropped from here on", file=sys.stderr)
 
     def _free(self, path: Path, shown: int, least: int) -> None:
-        """Free the space of shown rows where the file system can; otherwise the sink reports when it is too much."""
+        """Free the space of shown rows if the file system can; otherwise the sink reports when they use too much
+        space.
+        """
         if shown - self._freed.get(path, 0) >= least:
             self._freed[path] = shown
             with open(path, "r+b") as file:

@@ -1,7 +1,7 @@
 """Savepoints in a shared store: the files of a savepoint's directory as objects below a URL.
 
-An object is created if absent, and the manifest is the last: a savepoint without it was never complete, and is refused.
-A savepoint that is read becomes a directory first, with which a job begins as with any other.
+Each object is created only if it is absent, and the manifest is created last: a savepoint without a manifest was never
+complete, and is refused. A savepoint is first copied to a directory, with which a job then begins as with any other.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ _MANIFEST = f"{DIRECTORY}/manifest-"
 
 
 def is_url(place: str) -> bool:
-    """Return whether that is the URL of a store and no directory."""
+    """Return whether `place` is the URL of a store rather than a directory."""
     return "://" in place
 
 
 def check_room(url: str) -> None:
-    """Raise `PipelineError` unless the store answers and has nothing at that URL."""
+    """Raise `PipelineError` unless the store answers and has no objects at that URL."""
     if _sizes(url):
         raise PipelineError(f"{url} is not empty; give another URL for the savepoint")
 
 
 def put(where: Path, url: str) -> None:
-    """Copy the savepoint in `where` into the store; it counts once this has returned.
+    """Copy the savepoint in `where` to the store; the copy counts as a savepoint once this function has returned.
 
     Raises:
-        Unavailable: the store does not answer; nothing there counts as a savepoint.
-        CorruptData: something else was created there meanwhile.
+        Unavailable: the store does not answer; nothing at the URL counts as a savepoint.
+        CorruptData: another object was created at the URL in the meantime.
     """
     depot = _depot(url)
     names = [path.relative_to(where).as_posix() for path in where.rglob("*") if path.is_file()]
@@ -49,10 +49,10 @@ def put(where: Path, url: str) -> None:
 
 @contextmanager
 def as_directory(place: str | None) -> Iterator[str | None]:
-    """Yield the directory of the savepoint at `place`: itself, or a copy of the one at a URL, for the context.
+    """Yield the directory of the savepoint at `place`: `place` itself, or a temporary copy of the savepoint at a URL.
 
     Raises:
-        PipelineError: the store does not answer, or has no complete savepoint there.
+        PipelineError: the store does not answer, or has no complete savepoint at the URL.
     """
     if place is None or not is_url(place):
         yield place
@@ -94,7 +94,7 @@ def _fetch(url: str, to: Path) -> None:
 def _sizes(url: str) -> dict[str, int]:
     above, name = _place(url)
     if above.startswith("file:") and not Path(urlsplit(above).path, name).is_dir():
-        return {}  # the client would make the directory
+        return {}  # the client would create the directory
     try:
         return _depot(url).sizes("")
     except Unavailable as problem:
@@ -107,7 +107,7 @@ def _depot(url: str) -> Depot:
 
 
 def _place(url: str) -> tuple[str, str]:
-    """Split the URL of a savepoint into that of a store, and the last part, which is the savepoint's own."""
+    """Split the URL of a savepoint into the URL of a store and the last part, which names the savepoint."""
     parts = urlsplit(url.rstrip("/"))
     above, _, name = parts.path.rpartition("/")
     if parts.scheme not in ("s3", "file") or (parts.scheme == "file") == bool(parts.netloc) or name in ("", ".", ".."):

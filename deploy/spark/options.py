@@ -1,4 +1,4 @@
-"""The options of `causal run --on`, and what a job on a cluster has in its directory: where agents join, and keys."""
+"""The options of `causal run --on`, and the preparation of a job's directory, address and keys for a cluster."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from operators.spark.java import find_java
 from standby.network.gate import EXECUTORS_ROSTER
 
 PORTS = range(7700, 7800)
-"""The ports tried where none is specified: below those that the kernel uses for outgoing connections."""
+"""The ports to try if none is specified: they are below those that the kernel uses for outgoing connections."""
 
 _MASTER = re.compile(r"spark://(\[[^\]]+\]|[^:,/]+):\d+.*|k8s://(?:https?://)?(\[[^\]]+\]|[^:,/]+)(:\d+)?.*")
 
@@ -35,15 +35,15 @@ def add_options(running: Any) -> None:
 
 
 def for_executors(arguments: argparse.Namespace) -> bool:
-    """Return whether an option is given that only `--on` has a use for."""
+    """Return whether an option is set that is useful only with `--on`."""
     return getattr(arguments, "agents", None) is not None or bool(getattr(arguments, "spark_conf", None))
 
 
 def settings_of(arguments: argparse.Namespace, master: str) -> dict[str, Any]:
-    """Return the settings from the options; None for absent ones.
+    """Return the settings from the options; None for options that are absent.
 
     Raises:
-        PipelineError: one is wrong, or something is not installed.
+        PipelineError: an option is wrong, or a required package is not installed.
     """
     conf: dict[str, str] = {}
     for entry in arguments.spark_conf:
@@ -56,10 +56,10 @@ def settings_of(arguments: argparse.Namespace, master: str) -> dict[str, Any]:
 
 
 def check_installed() -> None:
-    """Refuse `--on` where its driver could not start.
+    """Refuse `--on` if its driver could not start.
 
     Raises:
-        PipelineError: PySpark or a Java is missing.
+        PipelineError: PySpark or a Java installation is missing.
     """
     if find_spec("pyspark") is None:
         raise PipelineError("--on needs PySpark; run: pip install 'causal-streams[spark]'")
@@ -67,10 +67,10 @@ def check_installed() -> None:
 
 
 def default_listen(master: str) -> str:
-    """Return the address of this machine towards a cluster, with a free port.
+    """Return this machine's address on the route to a cluster, with a free port.
 
     Raises:
-        PipelineError: the master string does not say where the cluster is.
+        PipelineError: the master string does not state the cluster's address.
     """
     match = _MASTER.fullmatch(master)
     if match is None:
@@ -97,15 +97,15 @@ def _free_port(address: str) -> int:
 
 
 def agent_names(count: int) -> list[str]:
-    """Return the names of the hosts that are agents in executors."""
+    """Return the names of the hosts whose agents run in executors."""
     return [f"spark-{number}" for number in range(1, count + 1)]
 
 
 def prepared(config: JobConfig, job: Path) -> JobConfig:
-    """Create the files that a job on a cluster needs in its directory; returns the settings with its keys.
+    """Create the files that a job on a cluster needs in its directory; return the settings, including its keys.
 
     Raises:
-        PipelineError: the roster has a host with the name of an agent.
+        PipelineError: the roster contains a host with the name of an agent.
     """
     if not config.on:
         return config

@@ -1,7 +1,7 @@
-"""The graph as the page draws it: a node for each operator chain, and edges with their bytes per second: pure.
+"""The graph that the page draws: a node for each operator chain, and edges with their bytes per second. Pure.
 
-A node has the name of its first operator, which is the one that the user knows the chain by.  Almost every operator has
-an edge to the dead letters, which says nothing while no record fails: such edges are counted, and drawn on request.
+A node has the name of its first operator, by which the user knows the chain.  Almost every operator has an edge to the
+dead letters, which is of no interest while no record fails: such edges are counted, and drawn on request.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ def graph(
     present: bool,
     letter_edges: bool = False,
 ) -> dict[str, Any]:
-    """Return nodes and edges with their places.
+    """Return nodes and edges with their positions.
 
     Args:
-        tasks: as the page shows them, by name.
-        rates: by task, as of `Meter`.
-        present: whether the job runs; otherwise the rates are averages, and named so.
+        tasks: the tasks as shown on the page, by name.
+        rates: the rates of a `Meter`, by task.
+        present: whether the job is running; otherwise the rates are averages, and are labelled as such.
         letter_edges: whether edges to the dead letters are drawn.
     """
     members: dict[str, list[Task]] = {}
@@ -68,7 +68,7 @@ def graph(
 
 
 def _flows(topology: Topology, rates: Mapping[str, Mapping[str, float]]) -> dict[Edge, float]:
-    """Return bytes per second by edge."""
+    """Return the bytes per second of each edge."""
     flows: dict[Edge, float] = {}
     for channel in topology.channels:
         if OUTSIDE not in (channel.source, channel.target):
@@ -79,7 +79,7 @@ def _flows(topology: Topology, rates: Mapping[str, Mapping[str, float]]) -> dict
 
 
 def _placed(names: list[str], edges: list[Edge], apart: bool) -> tuple[dict[str, Any], dict[Edge, Any]]:
-    """Return places of the nodes and ways of the edges; dead letters that are `apart` are below all in the last
+    """Return the positions of nodes and the routes of edges; with `apart`, dead letters are placed below the last
     layer.
     """
     if not apart:

@@ -1,8 +1,8 @@
-"""Whether the output check still holds: rows that were visible before a kill are read again after the recovery.
+"""Checks the output of a job: rows that were visible before a kill are read again after the recovery.
 
-The rows are read by a process of its own (`deploy.ui.seen_rows`), which begins when the page that kills is opened, or
-with the first kill, and ends with this one.  The kill waits for it for a bounded time, and is carried out whatever it
-says.
+The rows are read by a separate process (`deploy.ui.seen_rows`), which starts when the page that kills is opened, or
+with the first kill, and ends with this process.  The kill waits for that process for a bounded time, and is carried out
+whatever the process reports.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from typing import IO, Any, cast
 from causal.process.interpreter import module_command
 
 REMEMBER_S, CHECK_S = 15.0, 30.0
-"""The time that a kill waits until the rows before it are remembered, and that reading them again may take."""
+"""The time that a kill waits until the rows before it are remembered, and the time that reading them again may take."""
 ANSWER_BYTES_MAX = 1 << 16
 
 
 class OutputCheck:
-    """The rows that were seen before the latest kill of a job.  Methods may be called by several threads.
+    """The rows that were seen before the latest kill of a job.  Methods may be called from several threads.
 
     Args:
         job: the job's directory.
@@ -40,17 +40,17 @@ class OutputCheck:
         self._at_s = 0.0
 
     def remember(self) -> None:
-        """Remember the rows that are there, for a check after what is done now."""
+        """Remember the rows that are visible now, for a check after the kill that follows."""
         with self._lock:
             self._checked = None
             self._remembered = self._asked("remember", REMEMBER_S)
             self._at_s = time.time()
 
     def shown(self, settled: Callable[[float], bool]) -> dict[str, Any]:
-        """Return what the page says; checks once after each kill, as soon as the job has settled.
+        """Return the text for the page; check once after each kill, as soon as the job has settled.
 
         Args:
-            settled: whether all tasks have been at work since that time.
+            settled: returns whether all tasks have been at work since a time.
         """
         with self._lock:
             self._begin()
@@ -63,7 +63,7 @@ class OutputCheck:
             return said(self._remembered, self._checked)
 
     def _begin(self) -> subprocess.Popen[bytes]:
-        """Return the process that reads the rows, which loads its modules before the first request."""
+        """Return the process that reads the rows; it loads its modules before the first request."""
         if self._child is None or self._child.poll() is not None:
             self._end()
             self._child = subprocess.Popen(
@@ -95,12 +95,12 @@ class OutputCheck:
     def _end(self) -> None:
         if self._child is not None:
             self._child.kill()
-            with self._child:  # closes its pipes, and waits
+            with self._child:  # this closes the pipes of the process and waits for it
                 self._child = None
 
 
 def said(remembered: dict[str, Any], checked: dict[str, Any] | None) -> dict[str, Any]:
-    """Return the sentences about a check, and whether it holds; None as long as that is not known."""
+    """Return the sentences about a check, and whether the output is unchanged; None if that is not known yet."""
     others = "".join(f" {name} is not readable from here: {why}." for name, why in remembered["unreadable"].items())
     if not remembered["rows"]:
         return {"says": f"No row was readable before the kill.{others}", "holds": None}

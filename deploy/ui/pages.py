@@ -1,6 +1,6 @@
-"""The web application of the dashboard: files of the page, what it shows as JSON, and one request that kills.
+"""The web application of the dashboard: the files of the page, its content as JSON, and a request that kills.
 
-The page asks twice a second, so a slow browser is never behind, and what it does not ask for costs nothing.
+The page sends requests twice a second, so a slow browser never lags, and content that is not requested costs nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Answer = Callable[[], Any]
 
 
 def application(job: ObservedJob, output: OutputCheck, token: str) -> Starlette:
-    """Return the application for one job; `token` is what a request has to present."""
+    """Return the application for one job; `token` is the secret that a request must present."""
     files = {path.name: path.read_bytes() for path in FILES.iterdir() if path.suffix in TYPES}
 
     async def file(request: Request) -> Response:
@@ -85,7 +85,7 @@ def application(job: ObservedJob, output: OutputCheck, token: str) -> Starlette:
 
 
 def _broken(job: ObservedJob, output: OutputCheck, kind: str, name: str) -> dict[str, str]:
-    from deploy.ui.breaking import broken, check_runs  # with the control plane, which no other request needs
+    from deploy.ui.breaking import broken, check_runs  # this loads the control plane, which no other request needs
 
     check_runs(job.path)
     output.remember()
@@ -97,7 +97,9 @@ async def _missing(request: Request, problem: Exception) -> Response:
 
 
 async def _answered(answer: Answer) -> Response:
-    """Return the answer of a function that reads files or asks the supervisor; its problem is one line for the page."""
+    """Return the answer of a function that reads files or asks the supervisor; its error becomes one line for the
+    page.
+    """
     try:
         return _response(await run_in_threadpool(answer))
     except CausalError as problem:
@@ -107,7 +109,7 @@ async def _answered(answer: Answer) -> Response:
 
 
 async def _body(request: Request) -> dict[str, str] | None:
-    """Return the body of a request, if it is what is expected."""
+    """Return the body of a request; None if it does not have the expected form."""
     data = b""
     async for part in request.stream():
         data += part

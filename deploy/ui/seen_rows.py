@@ -1,10 +1,10 @@
-"""Checks that rows which were visible before a failure are the same ones after it.
+"""Checks that rows which were visible before a failure are unchanged after it.
 
-    python -m deploy.ui.seen_rows        a process of its own, because it loads the pipeline's code
+    python -m deploy.ui.seen_rows        a separate process, because it loads the pipeline's code
 
-The first line of its input is the job's directory.  Then `remember` has it remember the newest rows of each sink that
-can be read from here, and `check` has it read them again and compare.  It answers each with a line of JSON, and ends
-with its input.
+The first line of its input is the job's directory.  After that, the line `remember` makes the process remember the
+newest rows of each sink that is readable from here, and `check` makes it read them again and compare.  The process
+answers each line with a line of JSON, and ends with its input.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from operators.builder.loading import load_of_job
 from operators.outputs import Output, open_output
 
 ROWS_MAX = 100_000
-"""The rows that are remembered of all sinks together, the newest of each task."""
+"""The number of rows that are remembered for all sinks together, the newest of each task."""
 READABLE = frozenset(("SqliteSink", "JsonLinesSink", "ParquetSink"))
 
 Place = Path | str
 Rows = dict[int, int]
-"""Position → digest of the row there."""
+"""Position → digest of the row at that position."""
 
 
 @dataclass
@@ -38,10 +38,10 @@ class Findings:
     """The findings of a look at the sinks.
 
     Attributes:
-        rows: the number that was remembered, or compared.
-        changed: rows that are others than before, or whose position had none.
-        missing: rows that are gone.
-        unreadable: sink → why it was not compared.
+        rows: the number of rows that were remembered or compared.
+        changed: the number of rows that differ from before.
+        missing: the number of rows that are gone.
+        unreadable: sink → the reason why its rows were not compared.
     """
 
     rows: int = 0
@@ -54,16 +54,16 @@ class SeenRows:
     """The rows of a job's sinks at one moment.
 
     Args:
-        places: sink → where its rows can be read; None where they cannot.
+        places: sink → the place from which its rows can be read; None if they cannot be read.
     """
 
     def __init__(self, places: Mapping[str, Place | None]) -> None:
         self._places = places
         self._seen: dict[str, tuple[str, dict[str, tuple[int, int, Rows]]]] = {}
-        """Sink → the run, and by task the first position, the end and the rows between them."""
+        """Sink → its run, and by task the first position, the end, and the rows between them."""
 
     def remember(self) -> Findings:
-        """Remember the newest rows that no recovery may take back."""
+        """Remember the newest rows that no recovery may withdraw."""
         findings = Findings()
         self._seen = {}
         for sink, output in self._outputs(findings):
@@ -76,7 +76,7 @@ class SeenRows:
         return findings
 
     def check(self) -> Findings:
-        """Read the remembered rows again, and compare them."""
+        """Read the remembered rows again and compare them."""
         findings = Findings()
         for sink, output in self._outputs(findings):
             run, seen = self._seen.get(sink, ("", {}))
@@ -90,7 +90,7 @@ class SeenRows:
         return findings
 
     def _outputs(self, findings: Findings) -> Iterator[tuple[str, Output]]:
-        """Yield the sinks that can be read, and note the others."""
+        """Yield the sinks that can be read, and record the others as unreadable."""
         for sink, place in self._places.items():
             try:
                 if place is None:
@@ -117,7 +117,7 @@ def _text(row: Any) -> str:
 
 
 def places(job: Path) -> dict[str, Place | None]:
-    """Sink → where its rows can be read from here; None where they cannot.
+    """Return, by sink, the place from which its rows can be read; None if they cannot be read.
 
     Raises:
         CausalError: the job's code cannot be loaded.
@@ -132,7 +132,7 @@ def places(job: Path) -> dict[str, Place | None]:
 
 
 def main() -> int:
-    """Answer until standard input ends; what the pipeline's code prints goes nowhere."""
+    """Answer until standard input ends; the output of the pipeline's code is kept apart from the answers."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     rows: SeenRows | None = None

@@ -1,7 +1,7 @@
-"""The terminal view of a job: one line of totals, a table of tasks, the last recoveries, and what the job waits for.
+"""The terminal view of a job: a line of totals, a table of tasks, the last recoveries, and what the job waits for.
 
 States are words with a mark, so that nothing is shown by colour alone; `NO_COLOR` is respected.  The view only reads
-the directory of the job, twice a second, and shows a damaged one as a line.
+the directory of the job, twice a second, and shows a line if the directory is damaged.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ RECOVERIES_SHOWN, PROBLEMS_SHOWN = 5, 5
 CHART_POINTS = 120
 UNKNOWN = "-"
 MARKS = {"running": "●", "finished": "✓", "stopped": "■", "down": "✗"}
-"""State of a task → its mark; any other state is on its way to one of these."""
+"""State of a task → its mark; any other state is a transition to one of these."""
 UNDER_WAY = "◐"
 
 COLUMNS: Mapping[str, str] = {
@@ -43,7 +43,7 @@ COLUMNS: Mapping[str, str] = {
     "doing": "doing",
 }
 ORDERS = ("task", "rate", "busy", "blocked", "p99_ms", "snapshot_bytes")
-"""The columns by which the table can be sorted, in turn; all but the first with the largest first."""
+"""The columns by which the table can be sorted, in turn; all but the first in descending order."""
 
 
 def totals(model: Model) -> str:
@@ -88,7 +88,7 @@ def cells(task: Model) -> list[str]:
 
 
 def recoveries(model: Model) -> str:
-    """Return a line for each of the last failures, the newest first."""
+    """Return a line for each of the last failures, newest first."""
     lines = []
     for failure in model.get("recoveries", ())[:RECOVERIES_SHOWN]:
         names = ", ".join(f"{task['task']} ({task['why']})" for task in failure["tasks"])
@@ -98,22 +98,22 @@ def recoveries(model: Model) -> str:
 
 
 def problems(model: Model) -> str:
-    """Return what the job waits for, line by line; empty for nothing."""
+    """Return the conditions for which the job waits, one per line; empty if there are none."""
     return "\n".join(model.get("problems", ())[:PROBLEMS_SHOWN])
 
 
 def number(value: float | None, digits: int = 1) -> str:
-    """Return a figure with separators."""
+    """Return a number with thousands separators."""
     return UNKNOWN if value is None else f"{value:,.{digits}f}"
 
 
 def percent(share: float | None) -> str:
-    """Return a share of time."""
+    """Return a share of time as a percentage."""
     return UNKNOWN if share is None else f"{share:.0%}"
 
 
 def size(count: int | None) -> str:
-    """Return a number of bytes."""
+    """Return a number of bytes with a unit."""
     if count is None:
         return UNKNOWN
     for unit, bytes_of in (("GB", 1 << 30), ("MB", 1 << 20), ("kB", 1 << 10)):
@@ -126,7 +126,7 @@ class Terminal(App[None]):
     """The application of `causal top`.
 
     Args:
-        job: the directory that is watched.
+        job: the job that is watched.
     """
 
     CSS = """
@@ -156,7 +156,7 @@ class Terminal(App[None]):
         yield Footer()
 
     def on_mount(self) -> None:
-        """Begin to look at the job."""
+        """Start watching the job."""
         table = self.query_one(DataTable)
         for name, title in COLUMNS.items():
             table.add_column(title, key=name)
@@ -164,12 +164,12 @@ class Terminal(App[None]):
         self.set_interval(EVERY_S, self.renew)
 
     def action_sort(self) -> None:
-        """Sort the table by the next of the columns."""
+        """Sort the table by the next column."""
         self._order = ORDERS[(ORDERS.index(self._order) + 1) % len(ORDERS)]
         self.renew()
 
     def renew(self) -> None:
-        """Show the job as it is now."""
+        """Show the current state of the job."""
         try:
             model = self._job.page()
         except (CausalError, OSError) as problem:
