@@ -1,7 +1,7 @@
 """The entry of the `causal` command: a signal ends it once, with cleanup and without a traceback, at any moment.
 
-It imports nothing of the product before it handles signals: until then they are the interpreter's.  While a job runs,
-`deploy.launching.local` handles them; this is for the moments before and after.
+It imports no module of the product before it handles signals: until then, the interpreter handles them.  While a job
+runs, `deploy.launching.local` handles them; this module does so before and after.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ ENOUGH_S = 5.0
 RUNNING = (["run"], ["agent"])
 """The commands that start processes of a job."""
 LOOKING = (["status"], ["logs"], ["ui"], ["top"])
-"""The commands that only look at a job: they need little of the product, and start without the rest."""
+"""The commands that only look at a job: they need little of the product, and start without loading the rest."""
 
 _came_s: list[float] = []
 _numbers: list[int] = []
-"""The signals that came and end the command, each with its time."""
+"""The signals that arrived and end the command; `_came_s` contains their times."""
 
 
 def main(room: bool = False) -> int:
-    """Run the command; returns its exit status, 128 + the signal's number if it was interrupted.
+    """Run the command; return its exit status, or 128 + the signal's number if it was interrupted.
 
     Args:
-        room: this process has room already (`standby.host.room`).
+        room: whether this process already has room (`standby.host.room`).
     """
     for number in SIGNALS:
         if number == signal.SIGTERM or signal.getsignal(number) is not signal.SIG_IGN:  # a shell ignores it with &

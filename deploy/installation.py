@@ -1,4 +1,4 @@
-"""The installed package, as its commands and its hosts name it."""
+"""The version of the installed package, as shown by its commands and reported by its hosts."""
 
 from __future__ import annotations
 

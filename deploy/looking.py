@@ -1,4 +1,4 @@
-"""The commands that only look at a job, by themselves: they start without what the others import."""
+"""The commands that only look at a job, which start without the modules that other commands import."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ def _count(text: str) -> int:
 
 
 def parser() -> Parser:
-    """Return the parser of `causal` with these commands alone."""
+    """Return the parser of `causal` with these commands only."""
     result, commands = without_commands()
     add_parsers(commands)
     return result
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one of the commands, as `deploy.cli` does; returns its exit status."""
+    """Run one of the commands, as `deploy.cli` does; return its exit status."""
     return carried_out(parser, argv)

@@ -1,4 +1,4 @@
-"""Text of user code as a terminal shows it: control characters, which would move its cursor or hide text, escaped."""
+"""Text of user code in a form that is safe for a terminal: control characters are escaped."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ _ESCAPED = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)
 
 
 def printable(line: str) -> str:
-    """Return a line with its control characters as Python writes them in a string, except tabs."""
+    """Return a line with its control characters, except tabs, escaped as in a Python string."""
     return line.translate(_ESCAPED)
 
 
 def one_line(text: str) -> str:
-    """Return a text in one line, its white space folded, as `printable` shows it."""
+    """Return a text on one line, with white space folded and control characters escaped."""
     return printable(" ".join(text.split()))

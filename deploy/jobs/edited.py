@@ -1,6 +1,6 @@
-"""The files of a job's code that were edited since it began, which does not change what the job runs.
+"""The files of a job's code that were edited since the job began, which does not change the code that it runs.
 
-It imports little, so that a command that only looks is quick.
+The module imports little, so that a command that only reads is quick.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ SHOWN_MAX = 5
 
 
 def changed_since(job: Path, config: JobConfig) -> list[str]:
-    """Return the names of files of a job's code that have other code now.
+    """Return the names of the files of a job's code that have changed since the job began.
 
     Raises:
         CorruptData: the archive of the job is damaged.

@@ -1,4 +1,4 @@
-"""Commands that a message names as the next step, complete, so that they can be copied."""
+"""Complete commands that messages suggest as the next step, so that users can copy them."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def not_running(job: Path) -> str:
 
 
 def candidate_shown(candidate: CandidateView) -> str:
-    """Return a candidate in a view, as messages name it."""
+    """Return a candidate in a view as named in messages."""
     return f"{candidate.name or 'a supervisor'} at {candidate.listen}"
 
 
 def led_by(leader: LeaderView) -> str:
-    """Return the leader in a view, as messages name it."""
+    """Return the leader in a view as named in messages."""
     return f"{leader.name or 'the supervisor'} at {leader.listen} (term {leader.term})"
 
 
@@ -48,7 +48,7 @@ def check_led_here(job: Path) -> None:
     """Refuse a request to a supervisor that does not lead its job.
 
     Raises:
-        PipelineError: another one does; the line names it.
+        PipelineError: another supervisor leads the job; the line names that supervisor.
     """
     try:
         view = latest(job)

@@ -14,7 +14,7 @@ def latest(job: Path) -> JobView | None:
     """Return the supervisor's latest view; None before there is one.
 
     Raises:
-        ValueError: it is damaged, or of another version.
+        ValueError: the view is damaged, or was written by an incompatible version.
     """
     try:
         return JobView.of(json.loads((job / VIEW).read_bytes()))
@@ -23,5 +23,5 @@ def latest(job: Path) -> JobView | None:
 
 
 def view_age_s(job: Path) -> float:
-    """Return the seconds since the supervisor wrote its latest view, which there must be."""
+    """Return the seconds since the supervisor wrote its latest view, which must exist."""
     return max(0.0, time.time() - (job / VIEW).stat().st_mtime)

@@ -1,7 +1,7 @@
-"""Two pipeline files whose pipelines have one name: neither discards or resumes the job of the other.
+"""Two pipeline files whose pipelines have the same name: neither discards or resumes the job of the other.
 
-A file is the same as before if two of these hold: it has the same name, it has the same code, its previous path has no
-file any more. So a file that was moved, renamed or edited is the same, and an edited copy is another one.
+A file counts as the same as before if two of these hold: it has the same name; it has the same code; no file exists at
+its previous path. So a file that was moved, renamed or edited is the same, and an edited copy is another file.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from operators.frozen.archive import Archive, changed, same_code
 
 
 def of_other_file(job: Path, config: JobConfig, path: Path) -> bool:
-    """Return whether the job in a directory, which has that configuration, is of another pipeline file than `path`."""
+    """Return whether the job in a directory, which has that configuration, belongs to a file other than `path`."""
     before = Path(config.pipeline)
     if before == path:
         return False
@@ -37,7 +37,7 @@ def _same_code(job: Path, config: JobConfig, path: Path) -> bool:
 
 
 def _changes(job: Path, before: JobConfig, path: Path, config: JobConfig) -> list[str]:
-    """Return the names of the files and settings of a job that would do something else now."""
+    """Return the names of a job's files and settings whose present values would change its behaviour."""
     settings = sorted({*before.settings, *config.settings})
     differing = [name for name in settings if before.settings.get(name) != config.settings.get(name)]
     if not path.exists() or (not differing and not changed_since(job, before)):
@@ -53,15 +53,15 @@ def _changes(job: Path, before: JobConfig, path: Path, config: JobConfig) -> lis
 
 
 def check_unfinished(job: Path, path: Path) -> None:
-    """Refuse to begin a job of `path` where that would discard an unfinished one of another file.
+    """Refuse to begin a job of `path` if that would discard an unfinished job of another file.
 
     Raises:
-        PipelineError: it would.
+        PipelineError: an unfinished job would be discarded.
     """
     try:
         config = JobConfig.load(job)
     except (PipelineError, CorruptData, OSError):
-        return  # it cannot be resumed
+        return  # the earlier job cannot be resumed
     if of_other_file(job, config, path):
         raise PipelineError(
             f"{job} holds an unfinished job of {config.pipeline}, which this one would discard; resume that with "
@@ -71,13 +71,13 @@ def check_unfinished(job: Path, path: Path) -> None:
 
 
 def finished(job: Path, before: JobConfig, path: Path, config: JobConfig) -> str:
-    """Return the line for a resume of `path` where a job has finished.
+    """Return the line for a resume of `path` if the job has finished.
 
     Args:
-        before: the settings of that job; `config`: those of the resume.
+        before: the settings of the finished job; `config` contains those of the resume.
 
     Raises:
-        PipelineError: the job in the directory is of another file, or this one would do something else than it did.
+        PipelineError: the job belongs to another file, or the present version would behave differently.
     """
     changes = [] if of_other_file(job, before, path) else _changes(job, before, path, config)
     if changes:

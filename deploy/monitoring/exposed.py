@@ -15,11 +15,11 @@ from causal.errors import PipelineError
 _LISTEN = re.compile(
     r"(?P<six>[^\[\]]*:[^\[\]]*:[^\[\]]*)|(?:\[(?P<bracketed>[^\]]*)\]|(?P<four>[^:\[\]]*))(?::(?P<port>[^:]*))?"
 )
-"""IPv6 with a port has brackets; without brackets all of it is the address."""
+"""An IPv6 address with a port has brackets; without brackets, the whole text is the address."""
 
 
 def port(text: str) -> int:
-    """Return the port that an option gives.
+    """Parse the port in an option.
 
     Raises:
         argparse.ArgumentTypeError: it is not a port number.
@@ -30,7 +30,7 @@ def port(text: str) -> int:
 
 
 def listening(text: str) -> tuple[str, int | None]:
-    """Return the address and, if there is one, the port that `--metrics-listen` gives.
+    """Parse the address and the optional port in `--metrics-listen`.
 
     Raises:
         argparse.ArgumentTypeError: it is not an address.
@@ -50,7 +50,7 @@ def add_options(parser: argparse.ArgumentParser, number: Callable[[str], int] = 
     """Add the options for the page of metrics to a parser.
 
     Args:
-        number: parses the port; `int` where the settings of the job are checked anyway.
+        number: parses the port; `int` if the settings of the job are checked in any case.
     """
     parser.add_argument("--metrics-port", type=number, metavar="PORT", help="Prometheus page on 127.0.0.1")
     parser.add_argument(
@@ -59,7 +59,7 @@ def add_options(parser: argparse.ArgumentParser, number: Callable[[str], int] = 
 
 
 def settings_of(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the settings of the page that the command line gives.
+    """Return the settings of the page from the command line.
 
     Raises:
         PipelineError: an address without a port, or two ports.
@@ -82,10 +82,10 @@ def _joined(address: str) -> str:
 
 @contextmanager
 def exposed(address: str, port: int, job: Path) -> Iterator[None]:
-    """Serve the metrics of the job in a directory at that address and port; port 0: nowhere.
+    """Serve the metrics of the job in a directory at that address and port; do nothing if the port is 0.
 
     Raises:
-        PipelineError: they cannot be used.
+        PipelineError: the address or the port cannot be used.
     """
     if not port:
         yield

@@ -1,6 +1,7 @@
 """`causal logs`: the lines that the processes of a job have printed and logged, in the order of time.
 
-Those of other hosts are here up to their death: their agents send them on (`standby.storage.host_logs`).
+The lines of other hosts are available even if the host has died, because its agent sends them
+(`standby.storage.host_logs`).
 """
 
 from __future__ import annotations

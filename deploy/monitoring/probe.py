@@ -1,7 +1,7 @@
-"""`causal probe`: whether the supervisor or the agent of a directory lives, for those who restart what hangs.
+"""`causal probe`: checks whether the supervisor or the agent of a directory is alive, for tools that restart it.
 
-Both renew a file as long as their loops turn, and an agent also while it waits for a supervisor; so a file that is old
-means a process that hangs or has ended.  Whether the job makes progress is another question: `causal status`.
+Both renew a file as long as their loops run, an agent even while it waits for a supervisor; so an old file means that
+the process hangs or has ended.  Whether the job makes progress is a different question, which `causal status` answers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from causal.network.host_file import SIGN
 from deploy.jobs.lookup import VIEW
 
 OLD_S = 15.0
-"""The age from which a sign of life is none: far more than a busy machine needs to renew it."""
+"""The age at which a sign of life no longer counts: far more than a busy machine needs to renew it."""
 
 
 def add_parser(commands: Any) -> None:
@@ -31,10 +31,10 @@ def add_parser(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command; returns 0.
+    """Run the command and return 0.
 
     Raises:
-        Unavailable: nothing lives there, or it takes part in no job.
+        Unavailable: no process is alive there, or the agent takes part in no job.
     """
     directory = Path(arguments.state_dir)
     signs = [path for path in (directory / SIGN, directory / VIEW) if path.exists()]

@@ -1,7 +1,7 @@
-"""The traces of a job: views come in, finished spans of recoveries and checkpoints go out.  Pure.
+"""The traces of a job: converts views to finished spans of recoveries and checkpoints.  Pure.
 
-A recovery is a trace whose root lasts from the kill, or the last sign of life, until the task is live; each of its
-phases is a span below it.  A checkpoint is one span, from its trigger to its manifest.
+A recovery is a trace whose root span lasts from the kill, or the last sign of life, until the task is live; each of its
+phases is a child span.  A checkpoint is one span, from its trigger to its manifest.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from standby.supervision.job_view import JobView, RecoveryView
 Value = str | int | float | bool
 
 PHASES = ("detected", "promoted", "collected", "replayed", "first_output")
-"""The phases of a recovery, each from the end of the one before."""
+"""The phases of a recovery; each begins at the end of the previous phase."""
 CHECKPOINTS_MAX = 20
-"""The most checkpoints of which spans are made of one view; between two views there are seldom more."""
+"""The largest number of checkpoints per view for which spans are created; there are seldom more between two views."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +29,14 @@ class Span:
     attributes: Mapping[str, Value]
     children: Sequence[Span] = field(default_factory=tuple)
     failed: str = ""
-    """The reason why it did not reach its end; empty if it did."""
+    """The reason why the traced work did not reach its end; empty if it did."""
 
 
 class TraceModel:
-    """Follows the views of one job, and makes each span once.
+    """Follows the views of one job, and creates each span once.
 
     Args:
-        since_ns: what began before is not traced: an earlier `causal run` has done so.
+        since_ns: earlier work is not traced, because an earlier `causal run` has done so.
     """
 
     def __init__(self, since_ns: int) -> None:
@@ -45,7 +45,7 @@ class TraceModel:
         self._checkpoints: int | None = None
 
     def take(self, view: JobView) -> list[Span]:
-        """Process a view and return the spans that have ended since the one before."""
+        """Process a view and return the spans that have ended since the previous view."""
         return [*self._recoveries(view), *self._completed(view)]
 
     def _recoveries(self, view: JobView) -> list[Span]:

@@ -1,4 +1,4 @@
-"""Exports the traces of a job with OpenTelemetry, where its standard environment names a collector.
+"""Exports the traces of a job with OpenTelemetry, if its standard environment variables name a collector.
 
     OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318 causal run job.py
 
@@ -17,14 +17,14 @@ from deploy.monitoring.trace_spans import Span, TraceModel
 from standby.supervision.job_view import JobView
 
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
-"""The variables of OpenTelemetry that name a collector; all others of it count as well."""
+"""The variables of OpenTelemetry that name a collector; its other variables are respected as well."""
 TIMEOUT_S = 3.0
-"""The longest time that a request, and the last one at the end of the job, may take."""
+"""The longest time for a request, including the last one at the end of the job."""
 QUEUE_MAX = 2048
 
 
 class Traces(Protocol):
-    """Takes the views of a job."""
+    """Exports traces from the views of a job."""
 
     def show(self, view: JobView) -> None: ...
 
@@ -32,7 +32,7 @@ class Traces(Protocol):
 
 
 class NoTraces:
-    """Exports nothing: no collector is named."""
+    """Exports nothing, because no collector is named."""
 
     def show(self, view: JobView) -> None:
         pass
@@ -42,7 +42,7 @@ class NoTraces:
 
 
 def traces(job: str) -> Traces:
-    """Return what exports the traces of a job; nothing is imported for a job without a collector."""
+    """Return the exporter of a job's traces; no library is imported for a job without a collector."""
     if not any(os.environ.get(name) for name in ENDPOINTS):
         return NoTraces()
     try:
@@ -91,13 +91,13 @@ class _Exported:
         exported.end(end_time=span.end_ns + offset_ns)
 
     def close(self) -> None:
-        self._provider.shutdown()  # sends what waits
+        self._provider.shutdown()  # this sends the waiting spans
         if self._problem.line:
             print(f"causal: traces of {self._job} are missing: {self._problem.line}", file=sys.stderr)
 
 
 class _Problem(logging.Handler):
-    """Keeps the first line that OpenTelemetry logs, for the end of the job: a collector may be gone for all of it."""
+    """Keeps the first line that OpenTelemetry logs until the job ends, as a collector may be unavailable throughout."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)

@@ -10,16 +10,16 @@ from standby.supervision.job_view import JobView
 
 LINE_WIDTH = 118
 EVERY_S = 5.0
-"""The interval between two lines where there is no terminal."""
+"""The interval between two lines if there is no terminal."""
 
 
 class Progress:
     """Shows the progress on `out`, the standard error of `causal run`.
 
     Args:
-        companions: names of the sources that need a process of their own before the first record can enter.
+        companions: the names of the sources that need a separate process before the first record can enter.
         hosts: the number of hosts that are to join.
-        rows_shown: whether rows are printed on the same terminal: then there is one line below them, and no screen.
+        rows_shown: whether rows are printed on the same terminal; if so, there is one line below them, and no screen.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class Progress:
         self._written_s = 0.0
 
     def show(self, view: JobView, elapsed_s: float) -> None:
-        """Take a view, and show it if that is due."""
+        """Process a view, and show it if that is due."""
         self._model.take(view, elapsed_s)
         if self._terminal and self._rows_shown():
             self._leave_screen()
@@ -57,7 +57,7 @@ class Progress:
         return ", ".join([self._model.headline(elapsed_s), *self._model.waits(elapsed_s)])
 
     def say(self, line: str) -> None:
-        """Print a line that stays, above what is renewed."""
+        """Print a permanent line above the region that is redrawn."""
         text = f"causal: {line}"
         if self._screen is not None:
             self._screen.say(text)

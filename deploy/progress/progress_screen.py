@@ -1,7 +1,7 @@
 """The screen of `causal run` on a terminal: headline, waits, the bar of a bounded input, tasks, recoveries.
 
-Nothing is said by colour alone, and `NO_COLOR` removes all of it.  What does not fit into the terminal is left out:
-columns from the right, tasks from the bottom.
+No information is conveyed by colour alone, and `NO_COLOR` removes all colour.  Content that does not fit into the
+terminal is left out: columns from the right, tasks from the bottom.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ COLUMNS: tuple[Column, ...] = (
     ("waiting", 10, lambda row: in_bytes(row.waiting_bytes) if row.waiting_bytes else ""),
     ("out/s", 10, lambda row: _rate(row.leaving)),
 )
-"""The columns after task and state, with their least widths, the ones that are left out first at the end."""
+"""The columns after task and state, with their least widths; the last ones are the first to be left out."""
 
 
 class Screen:
-    """A region at the bottom of the terminal that is drawn again with each view, and removed at the end."""
+    """A region at the bottom of the terminal that is redrawn with each view, and removed at the end."""
 
     def __init__(self, out: TextIO) -> None:
         self._console = Console(file=out, highlight=False)
@@ -50,7 +50,7 @@ class Screen:
         self._live.start()
 
     def show(self, model: ProgressModel, elapsed_s: float) -> None:
-        """Draw what the model has."""
+        """Draw the content of the model."""
         self._live.update(self._drawn(model, elapsed_s), refresh=True)
 
     def say(self, line: str) -> None:

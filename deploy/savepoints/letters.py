@@ -1,8 +1,8 @@
 """Adds the task of the dead letters to a job that a failing record has stopped, at its last checkpoint.
 
-It is the only change of a graph that needs no savepoint.  The task is the last one and reads only elements sent after
-the checkpoint, so all others keep their numbers, their state and their logs: a replay performs the same events, and the
-record on which user code raised, whose event has no output yet, becomes a dead letter.
+This is the only change of a graph that needs no savepoint.  The new task is the last one and reads only elements that
+are sent after the checkpoint, so all other tasks keep their numbers, their state and their logs: a replay performs the
+same events, and the record on which user code raised, whose event has no output yet, becomes a dead letter.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from standby.supervision.checkpoints import Coordinator
 def add(job: Path, config: JobConfig, planned: Plan) -> None:
     """Add the task of the dead letters of `planned` to the last complete checkpoint of the job in `job`.
 
-    It may be interrupted at any moment and repeated; the job can then also be resumed without dead letters.
+    This function may be interrupted at any moment and repeated; the job can then also be resumed without dead letters.
 
     Raises:
         CorruptData: a snapshot of the checkpoint cannot be read.
@@ -63,7 +63,7 @@ def add(job: Path, config: JobConfig, planned: Plan) -> None:
         file = (path, *write_parts(job / path, [cut.pack(), *whole(planned.chain(task.index))], durable))
         upload(job, config, [(file,)])
         write_manifest(job, epoch, {**files, task.name: (file,)}, durable)
-        if epoch == coordinator.complete:  # else the supervisor takes it from the manifest
+        if epoch == coordinator.complete:  # otherwise the supervisor reads it from the manifest
             journal.append([{"kind": "added", "task": task.name, "files": [list(file)]}])
     finally:
         journal.close()
@@ -72,7 +72,9 @@ def add(job: Path, config: JobConfig, planned: Plan) -> None:
 def _store_position(
     job: Path, config: JobConfig, planned: Plan, task: Task, epoch: int, incarnation: int
 ) -> tuple[int, int]:
-    """(rows, digest) of the store of the dead letters, which an earlier version of the job may have written."""
+    """Return (rows, digest) of the store of the dead letters, to which an earlier version of the job may have
+    written.
+    """
     store = planned.store(planned.topology.outputs(task.index)[0], job)
     try:
         holds = store.open(task.name, config.run, incarnation)

@@ -1,7 +1,7 @@
-"""Checkpoints of a job of several hosts, whose files are in the shared store, as files of the job's directory.
+"""Makes the checkpoints of a multi-host job, whose files are in the shared store, available in the job's directory.
 
-Commands read a checkpoint in the job's directory.  What is only in the store is fetched first; what a command has
-prepared there for the job's next start is uploaded before it.
+Commands read a checkpoint in the job's directory.  Files that are only in the store are fetched first; files that a
+command has prepared there for the job's next start are uploaded before that start.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from standby.storage.manifests import DIRECTORY
 
 
 def fetch(job: Path, files: Iterable[Files], config: JobConfig | None = None) -> None:
-    """Fetch the files of a checkpoint, and the job's code, into its directory, if a shared store has them.
+    """Fetch the files of a checkpoint and the job's code into the job's directory, if the job has a shared store.
 
     Args:
-        config: the settings of the job; those of its directory where none are passed.
+        config: the settings of the job; by default, those in its directory.
 
     Raises:
-        CorruptData: one is not in the store: a later checkpoint has taken its place.
+        CorruptData: a file is not in the store, because a later checkpoint has replaced it.
         Unavailable: the store does not answer, or the directory cannot be written.
     """
     config = config or JobConfig.load(job)
@@ -54,13 +54,13 @@ def fetch(job: Path, files: Iterable[Files], config: JobConfig | None = None) ->
 
 
 def check_unbound(config: JobConfig, planned: Plan, only: str = "") -> None:
-    """Refuse a change of a job of several hosts whose plan has stores that this machine cannot open.
+    """Refuse a change of a multi-host job whose plan has stores that this machine cannot open.
 
     Args:
-        only: the task whose store is opened; all of them where none is named.
+        only: the task whose store is opened; empty for all tasks.
 
     Raises:
-        PipelineError: a task keeps what would be opened on its own machine.
+        PipelineError: a task keeps a store that must be opened on the task's own machine.
     """
     for task, reason in planned.bound() if config.listen else ():
         if only in ("", task):
@@ -74,7 +74,7 @@ def first_name(task: str, epoch: int, incarnation: int, shared: bool) -> str:
     """Return the name of the first snapshot of a task in a version that begins with a savepoint.
 
     Args:
-        shared: it goes into the shared store, where names are used once: each attempt to begin has names of its own.
+        shared: whether it is uploaded to the shared store, where a name is used once: each attempt uses new names.
     """
     attempt = f"-{secrets.token_hex(4)}" if shared else ""
     return f"{DIRECTORY}/{task}/e{epoch:08d}-i{incarnation}{attempt}{SNAPSHOT_SUFFIX}"
@@ -83,7 +83,7 @@ def first_name(task: str, epoch: int, incarnation: int, shared: bool) -> str:
 def upload(job: Path, config: JobConfig, files: Iterable[Files]) -> None:
     """Upload the first snapshots of a version to the shared store, if the job has one.
 
-    They count from the moment at which the journal names them.
+    They count once the journal lists them.
 
     Raises:
         Unavailable: the store does not answer.

@@ -1,4 +1,4 @@
-"""Refuses a job whose sinks have lost their files before their stores are opened, which would make empty ones."""
+"""Refuses a job whose sinks have lost their files, before their stores are opened, which would create empty ones."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ AFRESH = "or start the job without --resume"
 
 
 def check(rows: Mapping[str, int], config: JobConfig, planned: Plan, remedy: str = RENAME) -> dict[str, str]:
-    """Return sink task → place, for sinks that declare it.
+    """Return, by sink task, the place of its store, for sinks that declare the place.
 
     Args:
-        rows: sink task → the rows that the job has written.
-        remedy: the alternative to restoring them.
+        rows: sink task → the number of rows that the job has written.
+        remedy: the alternative to restoring the store.
 
     Raises:
         PipelineError: the file or directory of a sink with rows was removed.

@@ -1,7 +1,7 @@
 """The function that runs in a Spark executor: one `causal agent`, which cannot outlive the executor.
 
-It is sent to executors by value, because their Python may lack this package: nothing here is imported at the top but
-the standard library.  It ends regularly whatever happens to the agent, so that Spark has nothing to repeat.
+The function is sent to executors by value, because their Python may lack this package: at the top, only the standard
+library is imported.  It ends regularly whatever happens to the agent, so that Spark has nothing to repeat.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ REFUSED = 2
 def host_agent(assignments: Iterator[str]) -> Iterator[str]:
     """Run the agent that the only element of a partition describes, to its end.
 
-    Yields: how it ended, as JSON: its exit status, or None where it was not started, and a line with the reason.
+    Yields: the outcome as JSON: the exit status, or None if the agent was not started, and a line with the reason.
     """
     from pyspark import TaskContext
 
@@ -54,12 +54,12 @@ def lacking(version: str) -> str:
 
 
 def serve(assignment: dict[str, Any]) -> dict[str, Any]:
-    """Run `causal agent` with a directory of its own, which is removed after it."""
+    """Run `causal agent` with its own directory, which is removed afterwards."""
     from causal.network.roster import ROSTER, KeyPair, save_key
     from causal.process.interpreter import module_command
     from operators.spark.jvm import die_with
 
-    # Spark removes its local directories with the executor, also where nothing of this gets to run.
+    # Spark removes its local directories with the executor, even if none of this cleanup can run.
     parent = os.environ.get("SPARK_LOCAL_DIRS", "").partition(",")[0]
     folder = Path(tempfile.mkdtemp(prefix="causal-agent-", dir=parent if os.path.isdir(parent) else None))
     process = None

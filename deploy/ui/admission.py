@@ -1,8 +1,8 @@
-"""The rule which requests the dashboard answers: pure.
+"""The rule that determines which requests the dashboard answers. Pure.
 
-A page of another site can make a browser send requests to 127.0.0.1, under a name of its own (DNS rebinding) or under
-ours, and any user of the machine can connect to a port.  So a request needs a name that is ours, the token that
-`causal ui` has printed, and, if it changes anything, the origin of our own page.
+A page of another site can make a browser send requests to 127.0.0.1, under that site's name (DNS rebinding) or under
+ours, and any user of the machine can connect to a port.  Therefore a request needs a name that is ours, the token that
+`causal ui` has printed and, if it changes anything, the origin of our own page.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from hmac import compare_digest
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 TOKEN = "x-causal-token"
-"""A header, and not a cookie: the browser never sends it unasked."""
+"""A header and not a cookie, because a browser never sends it automatically."""
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -27,13 +27,13 @@ HEADERS = {
 
 
 def refusal(headers: Mapping[str, str], token: str, changes: bool, secret: bool = True) -> str | None:
-    """Return the reason for which a request is refused; None for one that is answered.
+    """Return the reason why a request is refused; None if the request is to be answered.
 
     Args:
-        headers: of the request, names in lower case.
-        token: the one that `causal ui` has printed.
-        changes: the request is to do something to the job.
-        secret: the answer is about the job, and not one of the page's own files.
+        headers: the headers of the request, with names in lower case.
+        token: the token that `causal ui` has printed.
+        changes: whether the request is to change the job.
+        secret: whether the answer is about the job, rather than one of the page's own files.
     """
     host = headers.get("host", "")
     if _name(host) not in LOOPBACK:

@@ -1,8 +1,8 @@
 """Failures on request: kills a task, a standby, the agent or the supervisor of a job, as `kill -9` would.
 
-Tasks and standbys are killed by the supervisor, wherever they run, and so are the agents of other hosts, which it
-orders to die.  The supervisor, and the agent of a job on one machine, are killed here, after their command line has
-shown that they are those of this job.
+The supervisor kills tasks and standbys, wherever they run, and orders the agents of other hosts to die.  This module
+itself kills the supervisor, and the agent of a job on one machine, after checking by their command lines that they
+belong to this job.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ def broken(job: Path, kind: str, name: str) -> str:
 
     Args:
         kind: `task`, `standby`, `agent` or `supervisor`.
-        name: of the task, the slot of the standby, or the host of the agent; empty for the agent on this machine.
+        name: the name of the task, the slot of the standby, or the host of the agent; empty for the agent on this
+            machine.
 
     Raises:
         PipelineError: the job does not run, has no such process, or its host does not permit that.
@@ -54,10 +55,10 @@ def broken(job: Path, kind: str, name: str) -> str:
 
 
 def check_runs(job: Path) -> None:
-    """Refuse to kill anything of a job that does not run.
+    """Refuse to kill processes of a job that is not running.
 
     Raises:
-        PipelineError: it does not.
+        PipelineError: the job is not running.
     """
     if not running(job) or not (job / "runtime").exists():
         raise PipelineError(not_running(job))

@@ -14,7 +14,7 @@ from deploy.jobs.lookup import add_job, chosen_job
 
 EXTRA = "ui"
 PORT = 8790
-"""The port without `--port`; if it is in use, any other."""
+"""The default port; if it is in use, a free port is chosen."""
 ADDRESS = "127.0.0.1"
 CONNECTIONS_MAX = 64
 KEEP_S = 15
@@ -58,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
     )  # fmt: skip
 
     class Server(uvicorn.Server):  # type: ignore[misc]
-        """A server that answers what is under way before it ends."""
+        """A server that answers requests under way before it ends."""
 
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
             job.close()
@@ -80,11 +80,11 @@ def _port(text: str) -> int:
 def _bound(port: int | None) -> socket.socket:
     """Return a socket that listens on the loopback interface.
 
-    Accepted connections inherit its `TCP_NODELAY`: asyncio sets it only where the socket names its protocol, and
-    without it each answer waits 40 ms for an acknowledgement.
+    Accepted connections inherit its `TCP_NODELAY`: asyncio sets the option only if the socket names its protocol, and
+    without the option each answer waits 40 ms for an acknowledgement.
 
     Raises:
-        PipelineError: the port that was asked for is in use.
+        PipelineError: the requested port is in use.
     """
     for tried in (PORT, 0) if port is None else (port,):
         try:

@@ -1,7 +1,7 @@
-"""Rates and shares of time from the views of a job, of which each one has totals only: pure.
+"""Rates and shares of time, computed from a job's views, each of which contains only totals. Pure.
 
-A rate is taken over the last two seconds of the job's own clock, so it neither jumps with each view nor depends on how
-often a browser asks.
+A rate is measured over the last two seconds of the job's own clock, so it neither jumps with each view nor depends on
+how often a browser sends requests.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class Meter:
         """(seconds of the job's clock, records/s in, rows/s out)."""
 
     def take(self, view: JobView) -> None:
-        """Take a view, unless it is the one before; views of another run begin afresh.
+        """Process a view, unless it is the previous one; views of another run start a new history.
 
-        A supervisor that has just begun does not know the totals of tasks from which it has not heard.
+        A supervisor that has just started does not know the totals of tasks from which it has not heard.
         """
         at_ns = view.at_ns
         if view.run != self._run or (self._samples and at_ns < self._samples[-1][0]):
@@ -59,9 +59,10 @@ class Meter:
             self.history.append((at_ns / 1e9, round(entered, 1), round(written, 1)))
 
     def rates(self, task: str) -> dict[str, float]:
-        """Figure → its growth per second, lately; `to N` for bytes to task number N; empty before there are two views.
+        """Return the recent growth per second by metric; `to N` for bytes to task number N; empty until there are two
+        views.
 
-        A task that recovers may report less than before: that is no negative rate.
+        A task that is recovering may report less than before, which does not count as a negative rate.
         """
         if len(self._samples) < 2:
             return {}
@@ -77,7 +78,7 @@ def averages(figures: Mapping[str, Figure], seconds: float | None) -> dict[str, 
 
 
 def shares(spent: Mapping[str, float]) -> dict[str, float] | None:
-    """Return the shares of time that a task was busy and blocked; None where nothing is known.
+    """Return the shares of time for which a task was busy and blocked; None if nothing is known.
 
     Args:
         spent: seconds, or seconds per second, by `TIMES`.

@@ -1,6 +1,6 @@
 """The protocol of the dashboard's server: a client that sends or reads too slowly loses its connection.
 
-The number of connections is bounded, so clients that begin a request and never end it would shut all others out.
+The number of connections is bounded, so clients that never finish a request would otherwise exclude all others.
 """
 
 from __future__ import annotations
@@ -12,31 +12,31 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 REQUEST_S = 10.0
-"""The time for a whole request, from the connection or from its first byte on."""
+"""The time for a whole request, from the connection or from the request's first byte."""
 ANSWER_S = 90.0
-"""The time for its answer, which a question for the state of a key may need most of."""
+"""The time for the answer, most of which a request for the state of a key may need."""
 
 
 class Impatient(H11Protocol):  # type: ignore[misc]
-    """One connection, with an end for each half of an exchange."""
+    """One connection, with a time limit for each half of an exchange."""
 
     _limit: asyncio.TimerHandle | None = None
     _asking = False
 
     def connection_made(self, transport: Any) -> None:
-        """Begin to wait for the first request."""
+        """Start waiting for the first request."""
         super().connection_made(transport)
         self._await(True)
 
     def data_received(self, data: bytes) -> None:
-        """Take a part of a request; only its end moves the limit."""
+        """Process a part of a request; only the end of the request moves the limit."""
         super().data_received(data)
         asking = self.conn.their_state in (h11.IDLE, h11.SEND_BODY)
         if not (asking and self._asking):
             self._await(asking)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Wait for nothing any more."""
+        """Cancel the time limit."""
         super().connection_lost(exc)
         if self._limit is not None:
             self._limit.cancel()
