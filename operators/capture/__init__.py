@@ -1,1 +1,1 @@
-"""Capture of hidden nondeterminism: calls of the clock and of random generators are routed to the causal services."""
+"""Capture of hidden nondeterminism: calls to the clock and to random generators are routed to the causal services."""

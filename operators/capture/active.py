@@ -1,7 +1,7 @@
-"""The operator that runs and the services available to it, for code without a `ctx` and for the chance of `ctx`.
+"""The running operator and the services available to it, for code without a `ctx` and for random numbers of `ctx`.
 
-One `Active` per chain; `RUNNING` is the one whose event this process is executing. The chain calls `begin` and `end`
-around each event and sets `operator` before it calls each stage: nothing here is done per record.
+Each chain has one `Active`; `RUNNING` refers to the one whose event this process is executing. The chain calls `begin`
+and `end` around each event and sets `operator` before it calls each stage: this module does no work per record.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from causal.errors import CausalError, OperatorFailed, invariant
 from causal.ports import Services
 
 NO_OPERATOR = ""
-"""The value of `Active.operator` while no operator runs: clock and chance are then the runtime's own business."""
+"""The value of `Active.operator` while no operator runs; the clock and random numbers are then not captured."""
 
 
 class HiddenNondeterminism(OperatorFailed):
-    """An operator used the clock or chance where that is not allowed; the message names both, and the remedy."""
+    """Raised when an operator makes a clock or random call that is not allowed; the message names both and a remedy."""
 
 
 class Streams:
-    """The chance of one operator, derived from the epoch's seed, its own name and its task's (D10)."""
+    """The random streams of one operator, derived from the epoch's seed and the names of operator and task (D10)."""
 
     __slots__ = ("epoch", "random", "bits")
 
@@ -33,12 +33,12 @@ class Streams:
         self.epoch = epoch
         self.random: Random = _stream(seed, b"random", operator, task)
         self.bits: Random = _stream(seed, b"uuid", operator, task)
-        """The generator for UUIDs and plain bytes: user code never seeds it, so its output differs whatever user code
-        seeds."""
+        """The generator for UUIDs and plain bytes; user code cannot seed it, so its output never repeats because of a
+        seed in user code."""
 
 
 class Stream(Random):
-    """A generator with a known state: its draws are never replaced (see `operators.capture.chance`)."""
+    """A generator whose state is known, so that its draws are never replaced (see `operators.capture.chance`)."""
 
     random = _random.Random.random
     getrandbits = _random.Random.getrandbits
@@ -51,16 +51,16 @@ def _stream(seed: bytes, purpose: bytes, operator: str, task: str) -> Random:
 
 
 class Active:
-    """The event that one chain is executing, and the operator that runs.
+    """The event that one chain is executing, and the running operator.
 
     Attributes:
-        task: for example "count/1".
-        run: identity of the job's run.
-        operator: whose code runs now; NO_OPERATOR between the stages.
-        keying: whether that code is a `key_by` function: it runs on both sides of an edge, so it may ask for nothing.
-        services: of the event; None between events.
-        thread: the task's.
-        fault: what a service raised inside an operator; the operator must not catch it.
+        task: the name of the task, for example "count/1".
+        run: the identity of the job's run.
+        operator: the operator whose code is running; NO_OPERATOR between the stages.
+        keying: whether that code is a `key_by` function, which runs on both ends of an edge and so must use no service.
+        services: the services of the event; None between events.
+        thread: the identifier of the task's thread.
+        fault: the error that a service raised inside an operator, which the operator must not catch.
     """
 
     __slots__ = ("task", "run", "operator", "keying", "services", "thread", "fault", "_streams")
@@ -81,17 +81,17 @@ class Active:
         RUNNING.events += 1
 
     def end(self) -> None:
-        """End the event, also after an error; may be called again.
+        """End the event, even after an error; the method may be called more than once.
 
         Raises:
-            CausalError: the fault that user code caught.
+            CausalError: user code caught this fault of a service.
         """
         self.services, self.operator, self.keying, RUNNING.active = None, NO_OPERATOR, False, None
         if self.fault is not None:
             raise self.fault
 
     def now_ns(self) -> int:
-        """Return the causal clock, for the operator that runs."""
+        """Return the time of the causal clock, for the running operator."""
         try:
             return self._asked().now_ns()
         except CausalError as fault:
@@ -99,7 +99,7 @@ class Active:
             raise
 
     def streams(self, operator: str) -> Streams:
-        """Return the chance of `operator` in this epoch; drawing from it logs nothing."""
+        """Return the random streams of `operator` in this epoch; draws from them are not logged."""
         services = self._asked()
         try:
             epoch = services.epoch()
@@ -124,7 +124,7 @@ class Running:
 
     Attributes:
         refuses: whether hidden nondeterminism stops the job, instead of being captured.
-        events: how many have begun in this process.
+        events: number of events that have begun in this process.
     """
 
     __slots__ = ("active", "events", "refuses")
@@ -136,7 +136,7 @@ class Running:
 
     @contextmanager
     def suspended(self) -> Iterator[None]:
-        """Run the block with the process's clock and chance: it is not the operator's own code."""
+        """Run the block, which is not the operator's own code, with the process's clock and random generators."""
         active = self.active
         if active is None or active.operator == NO_OPERATOR or active.thread != get_ident():
             yield
@@ -158,10 +158,10 @@ def operating() -> bool:
 
 
 def inside(spelling: str, remedy: str) -> Active | None:
-    """Return the chain whose operator runs on this thread; None when the call is the process's own business.
+    """Return the chain whose operator runs on this thread; None if no operator makes the call.
 
     Raises:
-        HiddenNondeterminism: the operator must not make this call.
+        HiddenNondeterminism: the operator is not allowed to make this call.
     """
     active = RUNNING.active
     if active is None or active.operator == NO_OPERATOR or active.thread != get_ident():

@@ -1,7 +1,7 @@
 """Replacements for the random generators of the standard library: an operator has its own streams, repeated in a
 replay.
 
-They are no source of secrets: a holder of the determinants can compute every draw.
+The streams are not a source of secrets: anyone who has the determinants can compute every draw.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from operators.capture.replacing import Replacement
 REMEDY = "use ctx.random"
 REMEDY_UUID = "use ctx.uuid()"
 INTERVALS_TO_1970 = 0x01B21DD213814000
-"""The intervals of 100 ns since the beginning of the Gregorian calendar, for UUIDs of versions 1 and 6."""
+"""The number of 100-ns intervals from the start of the Gregorian calendar to 1970, for UUIDs of versions 1 and 6."""
 
 
 def of_random() -> list[Replacement]:
-    """Return the functions of module `random`, and their generators that no operator has seeded."""
+    """Return replacements for the functions of module `random`; patch generators that no operator has seeded."""
     hidden: Any = random._inst
     names = [name for name, value in vars(random).items() if getattr(value, "__self__", None) is hidden]
     replacements = [Replacement(random, name, getattr(random, name), _drawing(name)) for name in names]
@@ -36,12 +36,12 @@ def of_random() -> list[Replacement]:
 
 
 class _OfProcess(Stream):
-    """The generator of `tempfile`, created once per process, on first use: it must not shift an operator's draws."""
+    """The generator of `tempfile`, created on first use once per process; it must not shift an operator's draws."""
 
 
 def _drawing(name: str) -> Callable[..., Any]:
-    """Return the function for `random.<name>`: inside an operator it draws from its stream, otherwise from the
-    process's.
+    """Return the replacement for `random.<name>`, which draws from the running operator's stream, or from the process's
+    generator if no operator is running.
     """
     real, spelling = getattr(random, name), f"random.{name}()"
 
@@ -61,14 +61,14 @@ def _streams(active: Active) -> Streams:
 
 _FROM_OUTSIDE = "a Random() made outside of the operator"
 _OWN = "_seeded_by_operator"
-"""The mark, in its `__dict__`, of a generator that an operator has seeded: its state follows from the records."""
+"""The mark in the `__dict__` of a generator that an operator has seeded, whose state follows from the records."""
 
 
 def _drawn(generator: Random) -> Random | None:
-    """Return the generator that replaces `generator` for an operator; None where it keeps its own.
+    """Return the generator that replaces `generator` for an operator; None if `generator` is not replaced.
 
-    A generator that no operator has seeded is part of the process: its state is in no checkpoint, so after a recovery
-    it would restart, whether it was seeded by the kernel or with a number.
+    A generator that no operator has seeded is part of the process: its state is in no checkpoint, so it would restart
+    after a recovery, whether it was seeded by the kernel or with a number.
     """
     if RUNNING.active is None or not operating() or _OWN in generator.__dict__:
         return None
@@ -108,7 +108,7 @@ def _setstate(self: Random, state: Any) -> None:
 
 
 def _mark(generator: Random) -> None:
-    """Mark a generator as seeded by the operator that runs, or as one of the process."""
+    """Mark a generator as seeded by the running operator, or as belonging to the process."""
     if operating():
         generator.__dict__[_OWN] = True
     else:
@@ -116,7 +116,7 @@ def _mark(generator: Random) -> None:
 
 
 def _seed(self: Random, a: Any = None, version: int = 2) -> None:
-    """Replace `Random.seed`; inside an operator a seed without a value is drawn from its stream."""
+    """Replace `Random.seed`; inside an operator, a missing seed is drawn from the operator's stream."""
     is_stream = isinstance(self, Stream)
     active = RUNNING.active
     if a is None and active is not None and type(self) is not _OfProcess:
@@ -130,7 +130,7 @@ def _seed(self: Random, a: Any = None, version: int = 2) -> None:
 
 
 def _gauss_next(self: Random) -> Any:
-    """Return the replacement of `gauss_next`: the second of a pair that `gauss` has drawn."""
+    """Return the replacement of `gauss_next`, the second value of a pair that `gauss` has drawn."""
     stream = _drawn(self)
     return self.__dict__.get("gauss_next") if stream is None else stream.gauss_next  # type: ignore[attr-defined]
 
@@ -144,7 +144,7 @@ def _set_gauss_next(self: Random, value: Any) -> None:
 
 
 def _patch_generators() -> None:
-    """Make every generator of class `Random`, or of a subclass, check first whose state it is."""
+    """Make every generator of `Random` or a subclass check first whether its state belongs to an operator."""
     patched: Any = Random
     patched.random, patched.getrandbits, patched.seed = _random_of, _getrandbits, _seed
     patched.getstate, patched.setstate = _getstate, _setstate
@@ -152,14 +152,14 @@ def _patch_generators() -> None:
 
 
 def of_entropy() -> list[Replacement]:
-    """Return the kernel's random bytes, UUIDs and `secrets`."""
+    """Return replacements for the kernel's random bytes, UUIDs and `secrets`."""
     replacements = [
         Replacement(os, "urandom", os.urandom, _bytes(os.urandom, "urandom")),
         Replacement(os, "getrandom", os.getrandom, _bytes(os.getrandom, "getrandom")),
         *(_named(secrets, name, REMEDY) for name in secrets.__all__ if name not in ("SystemRandom", "compare_digest")),
     ]
     for name, make in (("uuid1", uuid1), ("uuid4", uuid4), ("uuid6", uuid6), ("uuid7", uuid7)):
-        if hasattr(uuid, name):  # 6 and 7 came with Python 3.14
+        if hasattr(uuid, name):  # Python 3.14 introduced versions 6 and 7
             replacements.append(Replacement(uuid, name, getattr(uuid, name), _uuid(getattr(uuid, name), name, make)))
     return replacements
 
@@ -173,7 +173,7 @@ def _bytes(real: Callable[..., bytes], name: str) -> Callable[..., bytes]:
 
 
 def _named(module: Any, name: str, remedy: str) -> Replacement:
-    """Return the replacement of a function that draws from `os.urandom`, so that a refusal names the function."""
+    """Return a replacement for a function that draws from `os.urandom`, so that a refusal names that function."""
     real = getattr(module, name)
     spelling = f"{module.__name__}.{name}()"
 
@@ -195,7 +195,7 @@ def _uuid(real: Callable[..., uuid.UUID], name: str, make: Callable[..., uuid.UU
 
 
 def uuid1(active: Active, node: int | None = None, clock_seq: int | None = None) -> uuid.UUID:
-    """Return a UUID from the causal clock; the process's address and last time are replaced by chance."""
+    """Return a UUID from the causal clock; random bits replace the process's address and last time."""
     since = active.now_ns() // 100 + INTERVALS_TO_1970
     node, clock_seq = _place(active, node, clock_seq)
     low, middle, high = since & 0xFFFFFFFF, since >> 32 & 0xFFFF, since >> 48 & 0x0FFF
@@ -203,12 +203,12 @@ def uuid1(active: Active, node: int | None = None, clock_seq: int | None = None)
 
 
 def uuid4(active: Active) -> uuid.UUID:
-    """Return a UUID of chance alone."""
+    """Return a UUID that consists of random bits only."""
     return uuid.UUID(int=_streams(active).bits.getrandbits(128), version=4)
 
 
 def uuid6(active: Active, node: int | None = None, clock_seq: int | None = None) -> uuid.UUID:
-    """Return a UUID as `uuid1` does, with its fields in an order that sorts by time."""
+    """Return a UUID with the fields of `uuid1` in an order that sorts by time."""
     since = active.now_ns() // 100 + INTERVALS_TO_1970
     node, clock_seq = _place(active, node, clock_seq)
     whole = (since >> 12) << 80 | 6 << 76 | (since & 0x0FFF) << 64 | 0b10 << 62 | (clock_seq & 0x3FFF) << 48 | node
@@ -216,7 +216,7 @@ def uuid6(active: Active, node: int | None = None, clock_seq: int | None = None)
 
 
 def uuid7(active: Active) -> uuid.UUID:
-    """Return a UUID of milliseconds since 1970, then chance."""
+    """Return a UUID of the milliseconds since 1970 followed by random bits."""
     chance = _streams(active).bits.getrandbits(74)
     since_ms = active.now_ns() // 1_000_000 & (1 << 48) - 1
     return uuid.UUID(int=since_ms << 80 | 7 << 76 | (chance >> 62) << 64 | 0b10 << 62 | chance & (1 << 62) - 1)
@@ -224,5 +224,8 @@ def uuid7(active: Active) -> uuid.UUID:
 
 def _place(active: Active, node: int | None, clock_seq: int | None) -> tuple[int, int]:
     bits = _streams(active).bits
-    drawn_node, drawn_seq = bits.getrandbits(48) | 1 << 40, bits.getrandbits(14)  # bit 40: no network card's address
+    drawn_node, drawn_seq = (
+        bits.getrandbits(48) | 1 << 40,
+        bits.getrandbits(14),
+    )  # bit 40: not the address of a network card
     return drawn_node if node is None else node, drawn_seq if clock_seq is None else clock_seq

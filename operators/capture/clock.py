@@ -1,6 +1,6 @@
-"""Replacements for the wall clock of the standard library: inside an operator `ctx.now_ns()`, the same in a replay.
+"""Replacements for the standard library's wall clock: inside an operator, `ctx.now_ns()`, which a replay repeats.
 
-Durations (`time.monotonic`, `time.perf_counter`) are left alone: locks and queues are built on them.
+The clocks for durations (`time.monotonic`, `time.perf_counter`) are not replaced: locks and queues depend on them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ REMEDY = "use ctx.now()"
 
 
 def of_time() -> list[Replacement]:
-    """Return the functions of module `time`; a call that passes a time does not read the clock."""
+    """Return replacements for the functions of module `time`; a call that passes a time does not read the clock."""
     return [
         Replacement(time, "time", time.time, _seconds(time.time)),
         Replacement(time, "time_ns", time.time_ns, _nanoseconds(time.time_ns)),
@@ -91,9 +91,9 @@ def _formatted(real: Callable[..., str], name: str, place: int) -> Callable[...,
 
 
 def of_datetime() -> list[Replacement]:
-    """Patch `now`, `utcnow` and `today` in the types themselves, which every import of them shares.
+    """Patch `now`, `utcnow` and `today` in the types themselves, which all importing modules share.
 
-    Returns: nothing if that worked; otherwise classes that replace the types.
+    Returns: an empty list if the types could be patched; otherwise classes that replace the types.
     """
     date, moment = datetimes.date, datetimes.datetime
     methods = {date: {"today": _today(date)}, moment: {"now": _now(), "utcnow": _utcnow(), "today": _today(moment)}}
@@ -103,7 +103,7 @@ def of_datetime() -> list[Replacement]:
 
 
 def _put(kind: type, named: dict[str, Any]) -> bool:
-    """Put methods into a built-in type, and return whether they are found there afterwards."""
+    """Put methods into a built-in type, and return whether the type uses them afterwards."""
     names: dict[str, Any] | None = next((each for each in gc.get_referents(vars(kind)) if type(each) is dict), None)
     if names is None:
         return False
@@ -113,7 +113,7 @@ def _put(kind: type, named: dict[str, Any]) -> bool:
 
 
 def in_place_of(kind: type, named: dict[str, Any]) -> type:
-    """Return a class with these methods that creates instances of `kind`, and recognises all of them as its own."""
+    """Return a class with these methods that creates instances of `kind`, and treats all of those as its own."""
 
     class _Meta(type):
         def __instancecheck__(cls, instance: Any) -> bool:
@@ -133,7 +133,7 @@ def _now() -> Any:
     real = datetimes.datetime.__dict__["now"]
 
     def now(cls: Any, tz: datetimes.tzinfo | None = None) -> Any:
-        """Return the current time, in the time zone if there is one; inside an operator the time of `ctx.now()`."""
+        """Return the current time, in the time zone `tz` if it is not None; inside an operator, that of `ctx.now()`."""
         active = RUNNING.active and inside("datetime.now()", REMEDY)
         if active is None:
             return real.__get__(None, cls)(tz)
@@ -146,7 +146,7 @@ def _utcnow() -> Any:
     real = datetimes.datetime.__dict__["utcnow"]
 
     def utcnow(cls: Any) -> Any:
-        """Return the current time in UTC, without time zone; inside an operator that of `ctx.now()`."""
+        """Return the current time in UTC, without a time zone; inside an operator, that of `ctx.now()`."""
         active = RUNNING.active and inside("datetime.utcnow()", REMEDY)
         if active is None:
             return real.__get__(None, cls)()
@@ -159,7 +159,7 @@ def _today(kind: type) -> Any:
     real = datetimes.date.__dict__["today"]
 
     def today(cls: Any) -> Any:
-        """Return the current day or time; inside an operator that of `ctx.now()`."""
+        """Return the current day or time; inside an operator, that of `ctx.now()`."""
         active = RUNNING.active and inside(f"{kind.__name__}.today()", REMEDY)
         if active is None:
             return real.__get__(None, cls)()

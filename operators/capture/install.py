@@ -1,11 +1,11 @@
-"""Patching of this process, once, before the pipeline's file is loaded, as the job's `hidden_nondeterminism` says.
+"""One-time patching of this process before the pipeline's file is loaded, as `hidden_nondeterminism` of the job says.
 
-Outside of operators, and on other threads, everything stays as it was.
+Outside of operators, and on other threads, the clock and random generators behave as before.
 
-Runs of the garbage collector are outside of operators as well: their moment depends on the process, not on the records.
-Finalisers (`__del__`, callbacks of weak references, functions in `gc.callbacks`) that a collection runs get the
-process's own clock and chance. Those that run because the last reference was dropped are part of the code that dropped
-it, and run at the same place in every execution of it.
+Runs of the garbage collector count as outside of operators, too: their timing depends on the process, not on the
+records. Finalisers (`__del__`, callbacks of weak references, functions in `gc.callbacks`) that a collection runs use
+the process's own clock and random generators. A finaliser that runs because the last reference was dropped is part of
+the code that dropped the reference, and runs at the same place in every execution of that code.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ DEFINERS = (time, random, os, secrets, uuid, datetime)
 """The modules whose functions are replaced."""
 
 _installed: list[str] = []
-"""The way in which this process was first patched, if it was."""
+"""The way in which this process was first patched; empty if it was not."""
 
 _suspended: list[tuple[Active, str]] = []
-"""The chain and its operator in which a collection was triggered; at most one."""
+"""The chain and operator whose code triggered the current collection; at most one entry."""
 
 
 def spare_collections() -> None:
-    """Keep every operator inactive while the collector runs, from now on."""
+    """Make every operator inactive while the garbage collector runs, from now on."""
     gc.callbacks.insert(0, _begin)
     gc.callbacks.append(_end)
 
@@ -59,25 +59,25 @@ def _end(phase: str, info: dict[str, Any]) -> None:
 
 
 def _keep_places() -> None:
-    """Leave room for other callbacks between ours, at the start and at the stop, from the next collection on."""
+    """Keep our callbacks first at the start and last at the stop of later collections, with all others between them."""
     callbacks: list[Any] = gc.callbacks
     if callbacks[0] is not _begin or callbacks[-1] is not _end:
         callbacks[:] = [_begin, *(each for each in callbacks if each not in (_begin, _end)), _end]
 
 
 def look() -> None:
-    """Make `install` fast in the processes that are forked from this one."""
+    """Make `install` fast in processes that are forked from this one."""
     replacing.look(DEFINERS)
 
 
 def install(how: str) -> None:
-    """Route the clock and chance of operators to the causal services, or refuse them.
+    """Route operators' calls to the clock and random generators to the causal services, or refuse them.
 
     Args:
-        how: "capture", "refuse", or "allow", which leaves the process as it is.
+        how: "capture", "refuse", or "allow", which leaves the process unchanged.
 
     Raises:
-        PipelineError: "allow", in a process that was patched before: that cannot be undone.
+        PipelineError: `how` is "allow" and the process has already been patched, which cannot be undone.
     """
     if how == "allow":
         if _installed:

@@ -1,10 +1,10 @@
-"""Replacement of a function: where it is defined, and in every module that has imported it by name.
+"""Replacement of functions in the modules that define them, and in every module that has imported them by name.
 
-Callers that want the process's own keep the originals: our own packages, and `logging`, whose timestamps are for
-people.
+Callers that need the process's own functions keep the originals: our own packages, and `logging`, whose timestamps are
+for people.
 
-A process that goes through the globals of all modules has a copy of their memory afterwards. So the process from which
-workers are forked searches once, and they replace the places where it found the originals.
+A forked process that goes through the globals of all modules copies their memory pages. So the process from which
+workers are forked searches once, and each worker replaces only the globals where that search found the originals.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from operators.capture.active import RUNNING
 
 OWN = ("causal", "operators", "standby", "deploy")
 STAMPING = ("logging", "logging.handlers")
-"""Modules of the standard library that stamp lines with the time, and print nothing in a replay (`ctx.log`)."""
+"""Modules of the standard library that put timestamps on log lines; in a replay, `ctx.log` prints no lines."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """A replacement: `module.name` is `original` and becomes `function`."""
+    """A replacement of `module.name`, which is `original`, by `function`."""
 
     module: ModuleType
     name: str
@@ -37,11 +37,11 @@ class Replacement:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """The modules that were loaded at some moment, with their references to functions that may be replaced."""
+    """The modules that were loaded at the time of a search, with their references to functions that may be replaced."""
 
     names: tuple[str, ...]
     originals: frozenset[int]
-    """The ids of these functions, which the modules that define them keep alive."""
+    """The ids of those functions, which their defining modules keep alive."""
     places: tuple[tuple[str, str, int], ...]
     """(module, its global, id of the original)"""
 
@@ -50,9 +50,7 @@ _seen = _Seen((), frozenset(), ())
 
 
 def look(definers: Sequence[ModuleType]) -> None:
-    """Record which globals of all modules are one of these functions, for the processes that are forked from this
-    one.
-    """
+    """Record the globals of all modules that refer to functions of `definers`, for processes forked from this one."""
     global _seen
     originals = frozenset(id(value) for module in definers for value in vars(module).values() if callable(value))
     modules = dict(sys.modules)
@@ -67,7 +65,7 @@ def look(definers: Sequence[ModuleType]) -> None:
 
 
 def _unseen(originals: Collection[int]) -> list[str]:
-    """Return the modules loaded since `look`, if it has searched for these; the others are not even touched."""
+    """Return the modules loaded since `look`, or all modules if `look` did not search for these originals."""
     behind = len(sys.modules) - len(_seen.names)
     if behind < 0 or not _seen.originals.issuperset(originals):
         return list(sys.modules)
@@ -76,7 +74,7 @@ def _unseen(originals: Collection[int]) -> list[str]:
 
 
 def replace(replacements: list[Replacement]) -> None:
-    """Install each function in its own module, and wherever the original is a global of a module."""
+    """Install each replacement in the module of the original, and wherever the original is a global of a module."""
     clock = ModuleType("time", time.__doc__)
     vars(clock).update(vars(time))
     for name in STAMPING:
@@ -107,9 +105,9 @@ def _sweep(names: dict[str, Any], functions: Mapping[int, Callable[..., Any]]) -
 
 
 def spare_imports() -> None:
-    """Run the body of a module that is first imported inside an operator with the process's own clock and chance.
+    """Make bodies of modules first imported inside an operator use the process's own clock and random generators.
 
-    It runs once per process, so a replay would have too few of its logged answers, or too many.
+    A module's body runs once per process, so a replay would find too few or too many logged results of its calls.
     """
     bootstrap: Any = sys.modules["_frozen_importlib"]
     find_and_load = bootstrap._find_and_load

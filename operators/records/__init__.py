@@ -1,1 +1,1 @@
-"""Functions of one record or key: keys and their groups, copies, arithmetic, seconds, cutting into chunks."""
+"""Functions for single records and keys: keys and their groups, copies, arithmetic, seconds, cutting into chunks."""

@@ -1,9 +1,9 @@
-"""The arithmetic of all aggregates, of rows and of vectors: one rule about NaN and zero.
+"""The arithmetic of all aggregates, on rows and on vectors, with one rule for NaN and zero.
 
-There is one NaN per type (the positive quiet one), whatever its origin, and one zero, which is positive.  NaN stays:
-the sum, mean, least or greatest of numbers of which one is NaN is NaN, until that number is retracted.  Of numbers that
-are equal but written differently (1 and 1.0, Decimal("2.5") and Decimal("2.50")) the choice depends on their spelling,
-never on the order of arrival.
+Each type has one NaN (the positive quiet NaN), whatever its origin, and one zero, which is positive.  NaN persists: the
+sum, mean, minimum or maximum of numbers that include a NaN is NaN until that NaN is retracted.  The choice between
+numbers that are equal but written differently (1 and 1.0, Decimal("2.5") and Decimal("2.50")) depends on their
+spelling, never on the order of arrival.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from causal.records.values import NotCarried, encode
 NAN = float("nan")
 NAN_DECIMAL = Decimal("NaN")
 _ONE_SPELLING = frozenset((int, str, bytes, bool))
-"""Types of which two equal values have the same encoding."""
+"""Types whose equal values have the same encoding."""
 
 
 def settled(value: Any) -> Any:
-    """Return the value, with the one NaN of its type for any NaN and positive zero for any zero."""
+    """Return the value; any NaN becomes the one NaN of its type, and any zero becomes positive zero."""
     kind = type(value)
     if kind is float:
         return value + 0.0 if value == value else NAN
@@ -45,7 +45,7 @@ def checked(value: Any, operator: str) -> Any:
     """Return `settled(value)`, which can be compared.
 
     Raises:
-        ValueError: a tuple or list holds NaN, so nothing is less or greater than it.
+        ValueError: the value is a tuple or list that contains NaN, so it cannot be ordered.
     """
     if type(value) in (tuple, list) and _holds_nan(value):
         raise ValueError(f"{operator} of {value!r:.80}, which holds NaN and has no place in any order; filter it out")
@@ -70,7 +70,7 @@ def same_spelling(first: Any, second: Any) -> bool:
 
 
 def extreme(first: Any, second: Any, least: bool) -> Any:
-    """Return the lesser or the greater of two values that are `checked`; NaN wins, and of equal ones a fixed one."""
+    """Return the lesser or the greater of two `checked` values: NaN if one is NaN, and a fixed one of equal values."""
     nans = is_nan(first), is_nan(second)
     if nans[0] is not nans[1]:
         return first if nans[0] else second
@@ -85,20 +85,21 @@ def extreme(first: Any, second: Any, least: bool) -> Any:
 
 _WHOLE, _NANS, _ABOVE, _BELOW, _DECIMALS, _FLOATS, _SCALED, _BITS, _TENS = range(9)
 _UNCOUNTED = 1 << 40
-"""The floats or Decimals in a total of a snapshot that did not count them: too many ever to be retracted."""
+"""The assumed number of floats or Decimals in a total of a snapshot that did not count them: more than can ever be
+retracted."""
 _EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[])
 Total = Any
-"""An int, or while it contains anything else, exactly: [sum of the ints, NaNs, infinities, negative infinities,
-Decimals, finite floats, their sum times two to the power of bits, bits, {exponent: [sum of the coefficients of the
-Decimals with that exponent, their number]}].  Of an older version: a number, or [finite sum, NaNs, infinities, negative
-infinities, perhaps Decimals]."""
+"""An exact total: an int, or while it contains anything else, the list [sum of the ints, number of NaNs, of infinities,
+of negative infinities, of Decimals and of finite floats, sum of the floats times 2 ** bits, bits, {exponent: [sum of
+the coefficients of the Decimals with that exponent, their number]}].  A total of an older version is a number, or the
+list [finite sum, NaNs, infinities, negative infinities, perhaps Decimals]."""
 
 
 def shifted(total: Total, value: Any, sign: int) -> Total:
-    """Return the total plus (`sign` 1) or less (-1) a number, exactly: what is retracted leaves no trace.
+    """Return the total plus (`sign` 1) or minus (`sign` -1) a number, exactly: a retracted number leaves no trace.
 
     Raises:
-        TypeError: it would contain a Decimal and a float, which have no sum.
+        TypeError: the total would contain a Decimal and a float, which cannot be added.
     """
     if type(total) is int and type(value) is int:
         return total + value if sign > 0 else total - value
@@ -179,11 +180,11 @@ def total_of(total: Total) -> Any:
 def _decimal_of(parts: list[Any]) -> Decimal:
     """Return the sum of the Decimals and ints, rounded once to the precision of the context.
 
-    Exponents may be too far apart for one int. So terms are added from the greatest exponent down, to a gap so wide
-    that only the sign of the rest matters.
+    Exponents may be too far apart for one int. So terms are added from the greatest exponent down, until a gap is so
+    wide that only the sign of the remaining terms matters.
     """
     terms = {exponent: coefficient for exponent, (coefficient, _) in parts[_TENS].items()}
-    terms[0] = terms.get(0, 0) + parts[_WHOLE]  # a sum begins at 0, whose exponent it has at most
+    terms[0] = terms.get(0, 0) + parts[_WHOLE]  # a sum begins at 0, so its exponent is at most that of 0
     exponents, context = sorted(terms), getcontext().copy()
     context.clear_traps()
     room = context.prec + len(terms).bit_length() + 2

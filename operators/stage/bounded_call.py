@@ -1,7 +1,8 @@
-"""A call with a time limit: it runs on a thread of its own, which cannot be stopped.
+"""Calls with a time limit; each runs on its own thread, which cannot be stopped.
 
-A call that exceeds its limit keeps running, and its result is ignored.  Their number per process is bounded: beyond it
-the job stops with one line, because each of them keeps a thread and all that the thread references.
+A call that exceeds its limit keeps running, and its result is ignored.  The number of such calls per process is
+bounded: beyond the bound the job stops with a one-line error, because each call keeps a thread and everything that the
+thread references.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from causal.errors import OperatorFailed
 from causal.records.values import encode
 
 ABANDONED_MAX = 64
-"""The number of calls of one process that may be over their limit and still running."""
+"""The maximum number of calls in one process that may have exceeded their limit and still be running."""
 
 LATE = "TimeoutError"
-"""The kind of the failure that is recorded for a call over its limit."""
+"""The kind of failure that is recorded for a call that exceeds its limit."""
 
 Outcome = tuple[bool, bytes]
-"""Whether a call succeeded, and what is recorded of it."""
+"""Whether a call succeeded, and the bytes that are recorded for it."""
 
 
 class _Call:
@@ -34,20 +35,20 @@ class _Call:
     def run(self) -> None:
         try:
             self.outcome = self._attempt()
-        except BaseException as problem:  # raised again where the call is waited for
+        except BaseException as problem:  # `within` raises it again on the thread of the task
             self.problem = problem
         self.ended.set()
 
 
 _abandoned: list[_Call] = []
-"""Calls over their limit; only the thread of the task changes the list."""
+"""Calls that have exceeded their limit; only the thread of the task changes the list."""
 
 
 def within(timeout_s: float, attempt: Callable[[], Outcome], operator: str) -> Outcome:
-    """Return the outcome of `attempt()`, or the failure that it took longer than `timeout_s`.
+    """Return the outcome of `attempt()`, or a time-out failure if it takes longer than `timeout_s`.
 
     Raises:
-        OperatorFailed: too many calls of this process are over their limit and still running.
+        OperatorFailed: too many calls in this process have exceeded their limit and are still running.
     """
     _abandoned[:] = [call for call in _abandoned if not call.ended.is_set()]
     if len(_abandoned) >= ABANDONED_MAX:

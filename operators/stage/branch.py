@@ -1,4 +1,4 @@
-"""A chain is a tree of branches: a stage, and where its output goes; a failed record is traced back along it."""
+"""The branches of a chain: a tree of stages and their outputs, along which a failed record is traced back."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from operators.stage.stages import Stage, without
 
 @dataclass(slots=True)
 class Branch:
-    """A stage and where its output goes: fused stages, routes out of the task, or both.
+    """A stage and the destinations of its output: fused stages, routes out of the task, or both.
 
     Attributes:
         sides: (tag, reader) of each side output.
-        ordinals: output channels of its watermarks: those of its routes.
+        ordinals: the output channels that receive its watermarks: those of its routes.
         plain: whether the stage emits only records; the chain sets it.
-        shared: whether output that leaves the task has other readers as well, and records may be set aside.
-        received: the last watermark that the stage received; END_NS when its input has ended.
-        passed: the last watermark that it passed on.
+        shared: whether output that leaves the task has other readers as well, and failing records may be set aside.
+        received: the last watermark that the stage received; END_NS once its input has ended.
+        passed: the last watermark that the stage passed on.
     """
 
     stage: Stage
@@ -34,7 +34,7 @@ class Branch:
     sides: list[tuple[str, Branch]] = field(default_factory=list)
     ordinals: list[int] = field(default_factory=list)
     output: Any = field(default_factory=list)
-    """The last output of the stage in this event, to find the place of a record that cannot be encoded."""
+    """The last output of the stage in this event, in which a record that cannot be encoded is located."""
     plain: bool = True
     shared: bool = False
     received: int | None = None
@@ -42,7 +42,7 @@ class Branch:
 
     @property
     def leaves_straight(self) -> bool:
-        """Whether the whole output goes to channels without being split."""
+        """Whether the whole output is sent to channels without being split."""
         return all(type(route) is DirectRoute or type(route) is StraightRoute for route in self.routes)
 
     def side(self, tag: str) -> Branch | None:
@@ -58,11 +58,11 @@ class SideStage(Stage):
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """One input channel: its label in messages, and the keys, side of the operator and event time of its edge.
+    """An input channel: its label in messages, and the key function, operator side and event-time function of its edge.
 
     Attributes:
-        item: index of the item of a record that is its key, where `key_of` returns an item (see `item_keys`).
-        sender: operator, side output and side of its edge; "" without one.
+        item: index of the record's item that is its key, if `key_of` returns an item (see `item_keys`).
+        sender: operator, side output and side of the channel's edge; "" if it has no edge.
     """
 
     label: str
@@ -74,7 +74,7 @@ class Input:
 
 
 class Numbers:
-    """Returns 0, 1, 2 … on successive calls; one object per chain, part of its snapshot."""
+    """A counter that returns 0, 1, 2 … on successive calls; each chain has one, which is part of its snapshot."""
 
     __slots__ = ("next",)
 
@@ -87,7 +87,7 @@ class Numbers:
 
 
 def descend(branch: Branch) -> Iterable[Branch]:
-    """Return the branch and all below it, in the order of the ordinals of the stages, which is topological."""
+    """Return the branch and all of its descendants in the order of their stages' ordinals, which is topological."""
     branches = [branch]
     place = 0
     while place < len(branches):
@@ -98,10 +98,10 @@ def descend(branch: Branch) -> Iterable[Branch]:
 
 
 class Tracing:
-    """A tracer that blames records that have no route, or cannot be carried, on the operator that gave them.
+    """A tracer that attributes records that have no route, or cannot be carried, to the operator that emitted them.
 
     Attributes:
-        keys: of the records that were delivered, where there are any; the chain sets it in each event.
+        keys: the keys of the delivered records, if they have keys; the chain sets the attribute in each event.
     """
 
     def __init__(self, failures: Failures, record_bytes_max: int) -> None:
@@ -110,16 +110,16 @@ class Tracing:
         self._record_bytes_max = record_bytes_max
 
     def unroutable(self, branch: Branch, target: str, index: int, key: Any, problem: Exception) -> None:
-        """Handle output `index` of the branch, which has no route to the operator `target`."""
+        """Handle the failure of output `index` of the branch, which has no route to the operator `target`."""
         index = branch.stage.index_of(index)
         came_from, _ = self._came_from(branch, index)
         self._failures.failed(f"key_by before {target}", key, came_from, listed(branch.output)[index], problem)
 
     def travels(self, branch: Branch, record: Any, places: Iterator[tuple[int, Any]]) -> bool:
-        """Return whether a record can be carried; one that cannot has failed.
+        """Return whether a record can be carried; if it cannot, report it as failed.
 
         Args:
-            places: what the branch made, from where the record before was found.
+            places: an iterator over (index, record) of the branch's output, positioned after the previous record.
         """
         index = next((index for index, output in places if output is record), None)
         try:
@@ -131,9 +131,9 @@ class Tracing:
         return True
 
     def carried(self, branch: Branch, records: Records) -> Records:
-        """Return the output of a branch without the records that cannot be carried, each of which has failed once.
+        """Return the output of a branch without the records that cannot be carried; each of these fails once.
 
-        For output that has several readers: none of them receives a record that is set aside.
+        Used for output with several readers, so that none of them receives a record that is set aside.
         """
         if isinstance(records, Vectors):
             return records
@@ -152,7 +152,7 @@ class Tracing:
         return without(every, refused) if refused else records
 
     def _came_from(self, branch: Branch, index: int | None) -> tuple[int | None, Any]:
-        """Return (index, key) of the delivered record that led to the stage's output, where it is known."""
+        """Return (index, key) of the delivered record that led to the stage's output, if it is known."""
         if index is None or not self._failures.delivers or not branch.stage.traces:
             return None, NO_KEY
         came_from = branch.stage.root_index(branch.stage.source_of(index))

@@ -19,19 +19,19 @@ from operators.stage.bounded_call import within
 from operators.tracebacks import Recorded, location, message, user_traceback
 
 REASON_CHARACTERS_MAX = 100_000
-"""The length up to which the message of an exception is recorded."""
+"""The maximum number of characters of an exception's message that are recorded."""
 TRACE_CHARACTERS_MAX = 4_000
-"""The length of the end of a traceback that is recorded."""
+"""The maximum number of characters that are recorded from the end of a traceback."""
 
 
 class CallFailed(Recorded):
-    """Raised when the function of `ctx.call` raised, in this execution or in the one that is replayed.
+    """Raised when the function passed to `ctx.call` raised, in this execution or in the one that is being replayed.
 
     Attributes:
-        kind: name of the type of the exception.
-        reason: its message.
-        where: `file:line in function` of the user's code that raised it, or "".
-        trace: its traceback, or "".
+        kind: name of the exception's type.
+        reason: message of the exception.
+        where: `file:line in function` of the user code that raised the exception, or "".
+        trace: traceback of the exception, or "".
     """
 
     def __init__(self, kind: str, reason: str, where: str = "", trace: str = "") -> None:
@@ -46,7 +46,7 @@ class CallFailed(Recorded):
 
 
 class _Closed:
-    """The services outside of events, where no response can be recorded: every call raises."""
+    """Services outside of events, when no response can be recorded: every call raises an error."""
 
     def __init__(self, when: str) -> None:
         self._when = when
@@ -60,7 +60,7 @@ _IN_CALL = cast(Services, _Closed("inside a function given to ctx.call"))
 
 
 class Calls:
-    """The part of `ctx` that calls the outside world; `_services` are those of the event, CLOSED between events."""
+    """The part of `ctx` that calls the outside world; `_services` belongs to the event and is CLOSED between events."""
 
     __slots__ = ("key", "_operator", "_services", "_fault")
 
@@ -79,19 +79,20 @@ class Calls:
         timeout_s: float | None = None,
         **others: Never,
     ) -> Any:
-        """Return the response of `fn(*args)`; a replay returns the same without running it.
+        """Return the response of `fn(*args)`; a replay returns the same response without running `fn`.
 
-        The task waits for it.  Only the last outcome is recorded, and `fn` may read clocks.
+        The task waits for the response.  Only the outcome of the last attempt is recorded, and `fn` may read clocks.
 
         Logs: `call`: length and response.
 
         Args:
-            retries: number of retries after an exception, the first after `backoff_s`, then after twice that …
-            timeout_s: time limit of each attempt; `fn` then runs on a thread of its own, which keeps running over its
-                limit, and its result is ignored.  Without it the task waits as long as it takes.
+            retries: number of retries after an exception; the first follows after `backoff_s`, and each further delay
+                is twice the previous one.
+            timeout_s: time limit of each attempt; `fn` then runs on its own thread.  If `fn` exceeds the limit, the
+                thread keeps running and its result is ignored.  With None, the task waits as long as `fn` takes.
 
         Raises:
-            CallFailed: `fn` raised each time, timed out, or its result cannot be carried; the same in a replay.
+            CallFailed: every attempt raised or timed out, or the result cannot be carried; a replay raises the same.
         """
         if others:
             name = next(iter(others))
@@ -128,27 +129,28 @@ class Calls:
         return answer[1]
 
     def idempotency_key(self, *parts: Any) -> str:
-        """Return 32 hexadecimal digits computed from the run, the operator, the current key and `parts`: the same in
-        every replay and every other execution.
+        """Return 32 hexadecimal digits computed from the run, the operator, the current key and `parts`.
+
+        The digits are the same in every replay and in every other execution.
 
         Logs: –.
 
         Args:
-            parts: identify the request among all that this operator makes for this key.
+            parts: values that identify the request among all requests of this operator for this key.
 
         Raises:
-            TypeError: there are no parts, so that all requests of a key would be one.
+            TypeError: there are no parts, so all requests for a key would have the same idempotency key.
             NotCarried: MessagePack cannot carry the key or a part.
         """
         if not parts:
             raise TypeError('ctx.idempotency_key() needs parts that name the request: ("charge", record["id"])')
-        self._services.epoch()  # refuses where there is no event
+        self._services.epoch()  # raises an error outside of events
         active = RUNNING.active
         run = "" if active is None else active.run
         return blake2b(encode([run, self._operator, self.key, list(parts)]), digest_size=16).hexdigest()
 
     def determinant(self, kind: str, ask: Callable[[], bytes]) -> bytes:
-        """Return the bytes of `ask()`, recorded under a kind that the pipeline registered; not run in a replay.
+        """Return the bytes of `ask()`, recorded under a kind that the pipeline registered; a replay does not run `ask`.
 
         Logs: `user`: length and bytes.
         """
@@ -165,14 +167,14 @@ class Calls:
 
 
 def outcome(attempt: Callable[[], Any], what: str = "ctx.call") -> tuple[bool, bytes]:
-    """Run a call; returns whether it succeeded, and what is recorded: [True, answer] or [False, kind, reason].
+    """Run a call; return whether it succeeded, and the record of it: [True, answer] or [False, kind, reason, …].
 
-    Of an exception of the call also where it was raised, and its traceback.
+    The record of an exception also contains the place where it was raised, and its traceback.
     """
     try:
         result = attempt()
         if type(result) is CoroutineType:
-            result.close()  # so that Python does not warn of it
+            result.close()  # otherwise Python would warn that it was never awaited
             raise TypeError(f"{what} is given a coroutine function; {PLAIN}")
         answer = encode([True, result])
     except NotCarried as problem:
@@ -188,6 +190,6 @@ def outcome(attempt: Callable[[], Any], what: str = "ctx.call") -> tuple[bool, b
 
 
 def raised(problem: BaseException) -> bytes:
-    """Return what is recorded of an exception of a call: its type and message, where it was raised, its traceback."""
+    """Return the record of an exception in a call: its type, its message, where it was raised, and its traceback."""
     reason, trace = message(problem)[:REASON_CHARACTERS_MAX], user_traceback(problem)[-TRACE_CHARACTERS_MAX:]
     return encode([False, type(problem).__name__, reason, location(problem), trace])

@@ -1,7 +1,7 @@
-"""`ctx`: gives an operator access to its state, the time, random numbers and the outside world (D10).
+"""`ctx`, through which an operator accesses its state, the time, random numbers and the outside world (D10).
 
-Each nondeterministic result is logged in live execution and returned again in a replay.  There is one object per
-operator and task, used for every record in turn: it is valid only during the call that received it.
+Each nondeterministic result is logged in live execution and returned again in a replay.  Each operator of a task has
+one such object, which is reused for every record: it is valid only during the call that received it.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ __all__ = ["CLOSED", "CallFailed", "Context", "Surroundings"]
 
 _DELAY_MAX_S = 1e8
 _OUR_TIMES_S = 1e9
-"""A time in 2001: the clock of a test may begin at 0, and `_DELAY_MAX_S` is a time then."""
+"""A time in 2001.  The clock of a test may begin at 0; values below `_DELAY_MAX_S` are then valid times, not delays."""
 
 
 class Surroundings(Protocol):
-    """The interface of the stage of an operator: event time, watermark and side outputs."""
+    """The interface of an operator's stage to `ctx`: event time, watermark and side outputs."""
 
     def event_time_ns(self) -> int | None:
         """Return the event time of the current record or event-time timer."""
@@ -52,7 +52,7 @@ class Context(Calls):
 
     Attributes:
         key: the current key; None without key_by.
-        state: dict of the current key, checkpointed; change it in place; `clear()` forgets the key.
+        state: checkpointed dict of the current key; change it in place.  `state.clear()` removes the key's state.
         task: the task, for example "count/1".
     """
 
@@ -82,14 +82,14 @@ class Context(Calls):
     # Called by the stage around each event.
 
     def begin(self, services: Services) -> None:
-        """Begin an event, whose results come from `services`."""
+        """Begin an event, whose nondeterministic results `services` returns."""
         self._services = services
 
     def end(self) -> None:
         """End the event.
 
         Raises:
-            CausalError: a service raised it, and user code caught it, which it must not.
+            CausalError: a service raised the error during the event, and user code caught it, which is not allowed.
         """
         self._services = CLOSED
         if self._fault is not None:
@@ -98,14 +98,14 @@ class Context(Calls):
     # For users.
 
     def now(self) -> float:
-        """Return the wall-clock time in seconds; the same in a replay, and never earlier than before.
+        """Return the wall-clock time in seconds; it is the same in a replay, and never earlier than the previous one.
 
         Logs: `clock`: 1 byte and the difference.
         """
         return seconds_of(self.now_ns())
 
     def now_ns(self) -> int:
-        """Return the wall-clock time in ns, likewise.
+        """Return the wall-clock time in ns, with the same guarantees as `now`.
 
         Logs: `clock`: 1 byte and the difference.
         """
@@ -117,7 +117,7 @@ class Context(Calls):
 
     @property
     def replaying(self) -> bool:
-        """Whether this event was performed before; for side effects only, never for results.
+        """Whether this event is a replay of one performed before; use it for side effects only, never for results.
 
         Logs: –, in an ordered task `run`: 2 bytes.
         """
@@ -125,9 +125,9 @@ class Context(Calls):
 
     @property
     def log(self) -> logging.Logger:
-        """A logger that is silent in a replay, so that each message is seen once.
+        """A logger that is silent in a replay, so that each message appears once.
 
-        It may be kept: each message asks whether the event is a replay.
+        An operator may keep the logger: each message checks whether the current event is a replay.
 
         Logs: –, in an ordered task `run`: 2 bytes.
         """
@@ -138,28 +138,28 @@ class Context(Calls):
 
     @property
     def random(self) -> Random:
-        """The `random.Random` of this operator, seeded in each epoch; draws are not logged.
+        """The `random.Random` of this operator, which is seeded again in each epoch; draws are not logged.
 
         Logs: `random`: 17 bytes per epoch.
         """
         return self._streams().random
 
     def uuid(self) -> UUID:
-        """Return a version-4 UUID; the same in a replay. A record needs it as `str()`.
+        """Return a version-4 UUID, the same in a replay. Convert it with `str()` before you put it into a record.
 
         Logs: as `random`.
         """
         return UUID(int=self._streams().bits.getrandbits(128), version=4)
 
     def _streams(self) -> Streams:
-        """Return the streams that `random.random()` and the like use, too: no draw is returned twice."""
+        """Return the streams that captured calls such as `random.random()` also use: no draw is returned twice."""
         self._services.epoch()  # refuses where there is no event
         active = RUNNING.active
         invariant(active is not None, "ctx is used while its chain performs an event", operator=self._operator)
         return active.streams(self._operator)  # type: ignore[union-attr]
 
     def event_time(self) -> float | None:
-        """Return the event time of the current record or event-time timer in seconds; None without one.
+        """Return the event time of the current record or event-time timer in seconds; None if there is none.
 
         Logs: –.
         """
@@ -173,26 +173,27 @@ class Context(Calls):
         return _seconds(self._around.watermark_ns())
 
     def aside(self, tag: str, record: Any) -> None:
-        """Add a record to the side output `tag`, which `.side(tag)` reads; else it is dropped and counted.
+        """Add a record to the side output `tag`; if no `.side(tag)` reads that output, drop and count the record.
 
         Logs: –.
         """
         self._around.put_aside(tag, record)
 
     def set_timer(self, at_s: float, name: str = "", clock: str = "processing") -> None:
-        """Call `on_timer(name, ctx)` for the current key at `at_s` (seconds, as `now()`) or soon after; setting it
-        again moves it.
+        """Call `on_timer(name, ctx)` for the current key at `at_s` (in seconds, like `now()`) or soon after.
 
-        Timers fire one by one, the earliest first, at equal times the one that was set first. A timer in the past fires
-        after the current event. With `clock="event"` it fires when the watermark reaches `at_s`, at the latest when the
-        input ends; a time before the current record or timer is moved to the time of that. Timers of the two clocks are
+        Setting a timer of the same name again moves it. Timers fire one at a time, the earliest first; of timers with
+        equal times, the one that was set first fires first. A timer in the past fires after the current event. With
+        `clock="event"` a timer fires when the watermark reaches `at_s`, or at the latest when the input ends; if `at_s`
+        is before the time of the current record or timer, that time is used instead. Timers of the two clocks are
         independent.
 
         Logs: `timer`: 1 byte and the difference per firing; nothing with `clock="event"`.
 
         Raises:
-            TypeError: the operator has no `on_timer`, no watermarks where the clock is "event", or wrong arguments.
-            ValueError: `at_s` is not a time, or a delay instead of one; or there is no such clock.
+            TypeError: the operator has no `on_timer`, the clock is "event" and there are no watermarks, or an argument
+                has the wrong type.
+            ValueError: `at_s` is not a time, or is a delay instead of a time; or there is no such clock.
         """
         if not isinstance(name, str):
             raise TypeError(f"the name of a timer is a str, not {type(name).__name__}")
@@ -209,11 +210,11 @@ class Context(Calls):
             self._timers_of(clock).set(self.key, name, ns_of_seconds(at_s))
 
     def _delays(self, at_s: float, clock: str) -> bool:
-        """Return whether `at_s` must be a delay, because nothing is due that long ago by a clock of our times."""
+        """Return whether `at_s` must be a delay: as a time it would be decades ago by a present-day clock."""
         return clock == "processing" and 0 < at_s < _DELAY_MAX_S and self.now() > _OUR_TIMES_S
 
     def clear_timer(self, name: str = "", clock: str = "processing") -> None:
-        """Delete the timer `name` of the current key and that clock, if there is one.
+        """Delete the timer `name` of the current key on the clock `clock`, if that timer exists.
 
         Logs: –.
         """
@@ -225,7 +226,7 @@ class Context(Calls):
         return self._event_timers if clock == "event" else self._timers
 
     def states(self, keys: Sequence[Any]) -> list[dict[Any, Any]]:
-        """Return the states of `keys`, for `process_batch(records, keys, ctx)`; only keys of the batch.
+        """Return the states of `keys`, for `process_batch(records, keys, ctx)`; only keys of the batch are allowed.
 
         Logs: –.
         """
@@ -235,10 +236,10 @@ class Context(Calls):
 
 
 def _check_seconds(at_s: object) -> None:
-    """Refuse the time of a timer that is not a number.
+    """Refuse a timer's time that is not a number.
 
     Raises:
-        TypeError: the message explains how to get seconds.
+        TypeError: `at_s` is not a number; the message explains how to convert it to seconds.
     """
     if isinstance(at_s, Real) and not isinstance(at_s, bool):
         return

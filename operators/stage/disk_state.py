@@ -1,4 +1,4 @@
-"""Decides whether the state of an operator is on disk, and where: by its option `state`, else by the job's setting."""
+"""The decision whether and where an operator's state is on disk: its option `state`, otherwise the job's setting."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from operators.state.cold_values import Disk
 
 
 def disk_of(node: Node, config: JobConfig) -> Disk | None:
-    """Return the disk store of an operator; None where all of its state is in memory."""
+    """Return the disk store of an operator; None if all of its state is in memory."""
     if (node.options.get("state") or config.state) != "disk":
         return None
     return Disk(config.state_directory or tempfile.gettempdir(), config.state_memory_bytes_max)
 
 
 def located(config: JobConfig, job: Path) -> JobConfig:
-    """Return the configuration with a directory for state on disk, by default in that of the job."""
+    """Return the configuration with a directory for state on disk, by default one in the job's directory."""
     return config if config.state_directory else replace(config, state_directory=str(job / "spill"))

@@ -1,4 +1,4 @@
-"""The logger of an operator: it says nothing in a replay, also where the operator has kept it in an attribute."""
+"""The logger of an operator, which is silent in a replay even if the operator has kept it in an attribute."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from operators.capture.active import RUNNING
 
 
 class EventLogger(logging.Logger):
-    """A handler that passes new messages on to the logger `operators.NAME`, if that would accept them.
+    """A logger that passes new messages on to the logger `operators.NAME`, if that logger accepts them.
 
     Args:
         replays: a method that returns whether the current event is a replay; false between events.
@@ -21,10 +21,10 @@ class EventLogger(logging.Logger):
     def __init__(self, operator: str, replays: Callable[[], bool]) -> None:
         super().__init__(f"operators.{operator}")
         self.parent = logging.getLogger(self.name)
-        self._replays = WeakMethod(replays)  # a circle would keep a state that was replaced
+        self._replays = WeakMethod(replays)  # a strong reference would form a cycle that keeps replaced state in memory
 
     def isEnabledFor(self, level: int) -> bool:
-        """Return whether a message is to be passed on; on another thread of user code each is."""
+        """Return whether a message is passed on; on other threads of user code, every message is."""
         invariant(self.parent is not None, "it passes messages on", logger=self.name)
         if not self.parent.isEnabledFor(level):  # type: ignore[union-attr]
             return False

@@ -1,4 +1,4 @@
-"""Converts event times from seconds or datetimes, as users give them, to ns of whole microseconds."""
+"""Conversion of event times from users' seconds or datetimes to ns, in whole microseconds."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _PLAIN = frozenset((int, float))
 
 
 def ns_of(time: Any) -> int:
-    """Return in ns seconds since 1970 (int, float) or a datetime (naive: UTC), to the microsecond.
+    """Convert seconds since 1970 (int, float) or a datetime (UTC if naive) to ns, rounded to the microsecond.
 
     Raises:
-        TypeError, ValueError: it is not a time.
+        TypeError, ValueError: the value is not a time.
     """
     if isinstance(time, datetime):
         aware = time if time.utcoffset() is not None else time.replace(tzinfo=UTC)
@@ -37,7 +37,7 @@ def ns_of(time: Any) -> int:
 def times_of(
     time_of: Callable[[Any], Any], records: Sequence[Any], failed: Callable[[int, Exception], None]
 ) -> tuple[list[int], list[int]]:
-    """Return the time of each record in ns, and the indices of those without; `failed` is called for these."""
+    """Return the time of each record in ns, and the indices of records without a time; call `failed` for the latter."""
     stated, lost = apply(time_of, records, failed)
     if _PLAIN.issuperset(map(type, stated)):
         plain = all_ns_of_seconds(stated)

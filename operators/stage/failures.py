@@ -1,6 +1,6 @@
-"""Handles records on which user code raises: one line that names the record ends the job, or a dead letter is written.
+"""Handling of records on which user code raises: a one-line error ends the job, or a dead letter is written.
 
-The bounds and the text of the line are here, so that every operator fails in the same way.
+The line names the record. Its limits and its text are defined here, so that every operator fails in the same way.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Remedied(Exception):
 
     Args:
         text: what is wrong.
-        remedy: the remedy, as it follows "; ".
+        remedy: the remedy, as the text that follows "; ".
     """
 
     def __init__(self, text: str, remedy: str) -> None:
@@ -34,22 +34,22 @@ class Remedied(Exception):
 
 
 _REVISION_BYTES = 64
-"""The most bytes of a revision besides its key and two rows, and of the bounds of a window in its key."""
+"""The maximum bytes that a revision takes in addition to its key and two rows, including window bounds in its key."""
 _CORRECT = "correct the pipeline and resume with --code new"
 _REMEDY = f"{_CORRECT}, or resume with --on-error dead-letter to set such records aside"
 
 
 class LetterEncoder(Protocol):
-    """Encodes dead letters for the sink that they are written to; raises on a value that the sink cannot store."""
+    """An encoder of dead letters for their sink; it raises on a value that the sink cannot store."""
 
     def encode(self, records: Sequence[Any]) -> bytes: ...
 
 
 class Failures:
-    """Knows the current event, and fails it or writes a dead letter.
+    """The handler of failing records: it knows the current event, and fails the event or writes a dead letter.
 
     Attributes:
-        letters: dead letters of this event, in order; the chain sends them at its end.
+        letters: dead letters of this event, in order; the chain sends them at the end of the event.
         set_aside: whether the job continues after a failing record, which must then have no effect.
     """
 
@@ -62,9 +62,9 @@ class Failures:
     ) -> None:
         """
         Args:
-            dead_letters: of the sink of failing records; None stops the job instead.
-            givers: by operator, for messages, what it reads from.
-            places: by operator, for messages without a line of user code, the file:line where it is defined.
+            dead_letters: the encoder for the sink of dead letters; with None, a failing record stops the job.
+            givers: operator -> the operator that it reads from, for messages.
+            places: operator -> the file:line of its definition, for messages without a line of user code.
         """
         self._givers = givers
         self._places = places
@@ -81,7 +81,7 @@ class Failures:
         self._place, self._first, self._chunks = label, first, chunks
 
     def carried(self, record: Any) -> Any:
-        """Return a record that is about to leave an operator, unchanged.
+        """Return unchanged a record that is about to leave an operator.
 
         Raises:
             NotCarried: it holds a value that no record can hold.
@@ -95,18 +95,18 @@ class Failures:
         return record
 
     def carried_row(self, key: Any, row: Any) -> Any:
-        """Return a row of a table that is about to leave an operator, unchanged.
+        """Return unchanged a table's row that is about to leave an operator.
 
-        The row that replaces it leaves together with it, in one revision; so each may have half of a record.
+        A later row replaces it in one revision that contains both rows; so each may take half the size of a record.
 
         Raises:
             NotCarried: it holds a value that no record can hold.
-            ValueError: a revision from one such row to another is larger than `record_bytes_max`.
+            ValueError: a revision from one such row to another would be larger than `record_bytes_max`.
         """
         try:
             size = self._size((key, row))
         except NotCarried:
-            self._size(row)  # names the place in the row, where that is to blame
+            self._size(row)  # if the row is the cause, this error names the place within it
             raise
         if 2 * size > self._record_bytes_max and size + self._size(row) + _REVISION_BYTES > self._record_bytes_max:
             raise ValueError(
@@ -116,19 +116,19 @@ class Failures:
         return row
 
     def _size(self, value: Any) -> int:
-        """Return the bytes of a value, encoded.
+        """Return the size of a value's encoding in bytes.
 
         Raises:
-            NotCarried: no record can hold it.
+            NotCarried: no record can hold the value.
         """
         try:
-            return len(encode_loosely([value])) - 1  # a list is around it in a batch
+            return len(encode_loosely([value])) - 1  # without the byte of the surrounding list
         except NotCarried as refused:
             place = place_of_refused(value, refused, encode_loosely)
             raise (NotCarried(f"record{place}: {refused}") if place else refused) from None
 
     def elsewhere(self, place: str) -> None:
-        """Begin an event that delivers nothing, for example timers."""
+        """Begin an event that delivers nothing, for example one that fires timers."""
         self._place, self._first, self._chunks = place, None, ()
 
     @property
@@ -136,11 +136,11 @@ class Failures:
         return self._first is not None
 
     def defined(self, operator: str) -> str:
-        """Return the clause of messages with the file:line of an operator; empty where that is not known."""
+        """Return the clause of a message with the file:line of an operator; "" if it is not known."""
         return f" (defined at {self._places[operator]})" if operator in self._places else ""
 
     def position(self, index: int) -> int | None:
-        """Return the position in its channel of record `index` of the event; None when the event delivers nothing."""
+        """Return the channel position of record `index` of the event; None if the event delivers nothing."""
         if self._first is None:
             return None
         position = self._first
@@ -153,13 +153,13 @@ class Failures:
         return None
 
     def failed(self, operator: str, key: Any, index: int | None, record: Any, problem: Exception) -> None:
-        """Write a dead letter for a record on which `problem` was raised, or fail.
+        """Write a dead letter for a record on which `problem` was raised, or stop the job.
 
         Args:
-            index: index of the record among those that the event delivered; None when it is not one of them.
+            index: index of the record among those that the event delivered; None if it is not one of them.
 
         Raises:
-            OperatorFailed: the job stops on failing records.
+            OperatorFailed: the job is configured to stop on failing records.
         """
         position = None if index is None else self.position(index)
         if self._encoder is None:
@@ -176,7 +176,7 @@ class Failures:
         self.letters.append(letter)
 
     def stop(self, operator: str, record: Any, problem: Exception) -> NoReturn:
-        """Fail on a `problem` that belongs to no single record, also where the job writes dead letters.
+        """Stop the job on a `problem` that belongs to no single record, even if the job writes dead letters.
 
         Raises:
             OperatorFailed: always.
@@ -191,7 +191,7 @@ class Failures:
             of_record = f"; record None, which {self._givers[operator]} gave"
         where = location(problem)
         at = f" at {where}" if where else self.defined(operator)
-        remedy = _CORRECT if self.set_aside else _REMEDY  # where letters are written, they have not helped
+        remedy = _CORRECT if self.set_aside else _REMEDY  # dead letters are already enabled, so they are no remedy
         if isinstance(problem, Remedied):
             remedy = problem.remedy
         return f"operator {operator!r}{of_key}, {self._where(position)}: {described(problem)}{at}{of_record}; {remedy}"
@@ -205,16 +205,16 @@ class Failures:
         return f"positions {self._first} to {self._first + count - 1} of {self._place}"
 
     def _cut(self, text: str) -> str:
-        """Return the end of `text`, where the whole text is too long for a record."""
+        """Return `text`, or only its end if the whole text is too long for a record."""
         return text.encode(errors="replace")[-(self._record_bytes_max // 4) :].decode(errors="ignore")
 
     def _carried(self, value: Any) -> Any:
-        """Return `value` where it can be written unchanged, otherwise its text."""
+        """Return `value` if it can be written unchanged, otherwise its text."""
         try:
             body = encode([{"": value}])  # as in a batch of letters
             if len(body) <= self._record_bytes_max // 2 and self._encoder is not None:
                 self._encoder.encode([value])
                 return value
         except (NotCarried, TypeError, ValueError, RecursionError):
-            pass  # the text below is what can be said about it
+            pass  # the value cannot be written: return its text instead
         return shown(value)

@@ -1,8 +1,9 @@
-"""The marks that the key groups of a task had reached before a change of the job's graph or of its options.
+"""The watermarks that the key groups of a task had reached before a change of the job's graph or options.
 
-Tasks may differ in how far they are: with idle inputs that depends on arrival.  After a change a task is where the last
-of those was that it continues, but what is over stays over: each key group keeps the mark that its task had, and the
-time up to which that had closed its windows, until event time has passed both.
+Tasks may have reached different watermarks: with idle inputs, a task's watermark depends on the order of arrival.
+After a change, a task begins at the lowest watermark of the tasks that it continues, but windows and records that were
+over must stay over.  So each key group keeps the watermark of its former task, and the time up to which that task had
+closed windows, until event time has passed both.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ from operators.records.keys import key_group, task_of_group
 from operators.stage.watermark_merge import least
 
 Floor = Sequence[int]
-"""(key group, the mark of its task, the time up to which its windows were closed)"""
+"""(key group, the watermark of its former task, the time up to which that task had closed windows)"""
 
 
 class Floors:
     """The floors of the key groups that are ahead of their task.
 
     Attributes:
-        of_group: (mark, time up to which windows are closed) by key group; empty but for a while after a change.
+        of_group: key group -> (watermark, time up to which windows are closed); empty except shortly after a change.
     """
 
     def __init__(self, key_groups: int, keyed: bool) -> None:
@@ -30,19 +31,19 @@ class Floors:
         self.of_group: dict[int, tuple[int, int]] = {}
 
     def mark_ns(self, key: Any, mark_ns: int | None) -> int | None:
-        """Return how far event time is for a key, in a task that is at `mark_ns`."""
+        """Return the event time that a key has reached, in a task whose watermark is `mark_ns`."""
         floor = self.of_group.get(key_group(key, self._key_groups))
         return mark_ns if floor is None else floor[0] if mark_ns is None else max(floor[0], mark_ns)
 
     def closed_ns(self, key: Any, mark_ns: int | None, lateness_ns: int) -> int | None:
-        """Return up to when windows of a key are closed, in a task that is at `mark_ns`."""
+        """Return the time up to which a key's windows are closed, in a task whose watermark is `mark_ns`."""
         reached_ns = self.mark_ns(key, mark_ns)
         closed_ns = None if reached_ns is None else reached_ns - lateness_ns
         floor = self.of_group.get(key_group(key, self._key_groups))
         return closed_ns if floor is None or closed_ns is None else max(floor[1], closed_ns)
 
     def raise_all(self, mark_ns: int, closed_ns: int) -> None:
-        """Record for every key group that it had reached a mark, and had closed windows up to a time."""
+        """Record that every key group had reached the watermark `mark_ns` and had closed windows up to `closed_ns`."""
         self._raise(range(self._key_groups), mark_ns, closed_ns)
 
     def _raise(self, groups: Iterable[int], mark_ns: int, closed_ns: int) -> None:
@@ -52,13 +53,13 @@ class Floors:
             self.of_group[group] = floor if known is None else (max(known[0], mark_ns), max(known[1], closed_ns))
 
     def passed(self, mark_ns: int, closed_ns: int) -> None:
-        """Forget the floors that a task has passed."""
+        """Remove the floors that the task has passed."""
         self.of_group = {
             group: floor for group, floor in self.of_group.items() if floor[0] > mark_ns or floor[1] > closed_ns
         }
 
     def header(self) -> dict[str, Any]:
-        """Return the whole state as a field of a header, none where there is nothing."""
+        """Return the whole state as a field of a header; an empty dict if there are no floors."""
         floors = [[group, *self.of_group[group]] for group in sorted(self.of_group)]
         return {"floors": floors} if floors else {}
 
@@ -67,7 +68,7 @@ class Floors:
         self.of_group = {group: (mark_ns, closed_ns) for group, mark_ns, closed_ns in header.get("floors", ())}
 
     def merge(self, headers: Sequence[Mapping[str, Any]], lateness_ns: int = 0) -> dict[str, Any]:
-        """Return the mark and the floors of a task that continues all tasks of an operator, given their headers."""
+        """Return the watermark and floors of a task that continues all tasks of an operator, from their headers."""
         mark_ns = least(header["mark"] for header in headers)
         self.of_group = {}
         for place, header in enumerate(headers):
@@ -82,14 +83,14 @@ class Floors:
         return {"mark": mark_ns, **self.header()}
 
     def _groups_of(self, place: int, tasks: int) -> Sequence[int]:
-        """Return the key groups of the task of that number, of this many."""
+        """Return the key groups of task number `place` out of `tasks` tasks."""
         if not self._keyed:
             return [key_group(None, self._key_groups)]
         return [group for group in range(self._key_groups) if task_of_group(group, tasks, self._key_groups) == place]
 
 
 class Reached:
-    """The event time that a task has reached, for operators that treat what is older as late.
+    """The event time that a task has reached, for operators that treat older records as late.
 
     Attributes:
         mark_ns: the last watermark; None before the first.
@@ -101,15 +102,15 @@ class Reached:
 
     @property
     def differs(self) -> bool:
-        """Whether it depends on the key."""
+        """Whether the event time reached depends on the key."""
         return bool(self._floors.of_group)
 
     def of(self, key: Any) -> int | None:
-        """Return how far event time is for a key."""
+        """Return the event time that a key has reached."""
         return self._floors.mark_ns(key, self.mark_ns) if self._floors.of_group else self.mark_ns
 
     def advance(self, mark_ns: int) -> None:
-        """Record a watermark; event time does not fall, whatever generates the watermarks now."""
+        """Record a watermark; event time never decreases, even if another operator now generates the watermarks."""
         self.mark_ns = mark_ns if self.mark_ns is None else max(self.mark_ns, mark_ns)
         if self._floors.of_group:
             self._floors.passed(self.mark_ns, self.mark_ns)

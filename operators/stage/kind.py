@@ -1,4 +1,4 @@
-"""The kind of an operator: how its stage is built and what it works on; `operators.kinds.registry` lists all."""
+"""The kind of an operator: how its stage is built, and its input and output; `operators.kinds.registry` lists all."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ from operators.stage.stages import Stage
 
 
 def nothing(node: Node) -> None:
-    """Check nothing, for a kind of which nothing more can be wrong."""
+    """Check nothing, for a kind whose nodes need no further check."""
 
 
 def never(node: Node) -> bool:
-    """Return False, for a kind that looks at its records."""
+    """Return False, for a kind that needs the records themselves."""
     return False
 
 
 def same(node: Node) -> str:
-    """Return "", for a kind whose state means the same wherever it is of that kind."""
+    """Return "", for a kind whose state always has the same meaning."""
     return ""
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One method of the builder that makes an operator.
+    """A builder method that creates an operator.
 
     Attributes:
-        stage: creates its stage for one task.
-        keyed: whether it works only after key_by, there as well, or never there.
-        begins: whether it is a task of its own, whatever feeds it.
-        check: refuses a node that cannot run, with a PipelineError.
+        stage: a function that creates the operator's stage for one task.
+        keyed: whether the operator requires key_by before it, allows it, or never allows it.
+        begins: whether the operator always begins a new task, whatever its input.
+        check: a function that raises PipelineError for a node that cannot run.
         takes: the form of its input records.
-        gives: the form of its output; None: that of its input.
-        keeps_time: whether its output has event time where its input has it.
-        counts_suffice: whether its stage only counts its records by key, so that their keys may come as `Counted`.
-        asides: tags of its side outputs; None: whatever the user's code calls them.
-        meaning: returns, as errors show it, what its state means beyond its kind: which windows it is of, for example.
+        gives: the form of its output records; None if it is that of its input.
+        keeps_time: whether its output has event times if its input has them.
+        counts_suffice: whether its stage only counts records by key, so that it may receive their keys as `Counted`.
+        asides: the tags of its side outputs; None if user code chooses them.
+        meaning: a function that returns, as text for errors, what the state means beyond its kind, e.g. its windows.
     """
 
     stage: Callable[[Node, Scope], Stage]

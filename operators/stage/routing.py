@@ -1,7 +1,7 @@
-"""Routing of each output record to a task: by key group, in turn, or to the only one.
+"""Routing of each output record to a task: by key group, in turn, or to the only task.
 
-A route collects the output of an event, and is emptied at the event's end, when each output channel's records are
-encoded together. Per record a keyed route costs one dict lookup and one append.
+A route collects the output of an event, and is drained at the end of the event, when the records of each output channel
+are encoded together. A keyed route costs one dict lookup and one append per record.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from operators.stage.failures import NO_KEY
 from operators.stage.stages import apply, last_index, without
 
 KEYS_CACHED_MAX = 1 << 17
-"""The most keys whose target a route remembers; beyond that it forgets them all and begins again."""
+"""The maximum number of keys whose targets a route caches; when it is reached, the whole cache is cleared."""
 
 Failed = Callable[[int, Any, Exception], None]
 """A function of (index, key or NO_KEY, exception) that writes a dead letter, or raises to stop."""
@@ -28,7 +28,7 @@ Buckets = list[tuple[int, list[Any]]]
 
 
 class Route(Protocol):
-    """A route of the output of one operator along one edge of the pipeline."""
+    """A route for the output of one operator along one edge of the pipeline."""
 
     target: str
 
@@ -37,12 +37,12 @@ class Route(Protocol):
         ...
 
     def drain(self) -> list[tuple[int, Any]]:
-        """Remove and return what was added since the last call."""
+        """Remove and return the records that were added since the last call."""
         ...
 
 
 class DirectRoute:
-    """A route of all records to one channel."""
+    """A route that sends all records to one channel."""
 
     def __init__(self, target: str, ordinal: int) -> None:
         self.target = target
@@ -60,7 +60,7 @@ class DirectRoute:
 
 
 class BroadcastRoute(DirectRoute):
-    """A route of all records to every channel."""
+    """A route that sends all records to every channel."""
 
     def __init__(self, target: str, ordinals: Sequence[int]) -> None:
         super().__init__(target, ordinals[0])
@@ -71,10 +71,10 @@ class BroadcastRoute(DirectRoute):
 
 
 class TurnRoute:
-    """A route of one record to each channel in turn.
+    """A route that sends one record to each channel in turn.
 
     Attributes:
-        turn: index of the channel that is next; part of the task's snapshot.
+        turn: index of the next channel; part of the task's snapshot.
     """
 
     def __init__(self, target: str, ordinals: Sequence[int]) -> None:
@@ -95,13 +95,13 @@ class TurnRoute:
 
 
 class _Appends(dict[Any, Callable[[Any], None]]):
-    """A cache of key -> `append` of the bucket of the task that owns the key."""
+    """A cache that maps a key to the `append` method of the bucket for the task that owns the key."""
 
     __slots__ = ("_key_groups", "_per_task")
 
     def __init__(self, buckets: Sequence[list[Any]], key_groups: int) -> None:
         super().__init__()
-        # Bound once per bucket: one object per key would not stay in the processor's cache.
+        # Each method is bound once per bucket: a bound method per key would overflow the processor's cache.
         self._per_task = [bucket.append for bucket in buckets]
         self._key_groups = key_groups
 
@@ -114,7 +114,7 @@ class _Appends(dict[Any, Callable[[Any], None]]):
 
 
 class KeyedRoute:
-    """A route of each record to the task that owns its key."""
+    """A route that sends each record to the task that owns its key."""
 
     def __init__(self, target: str, ordinals: Sequence[int], key_of: Callable[[Any], Any], key_groups: int) -> None:
         self.target = target
@@ -129,7 +129,7 @@ class KeyedRoute:
 
     def _sort(self, records: list[Any], keys: list[Any] | Exception, failed: Failed) -> None:
         lost: list[int] = []
-        if isinstance(keys, Exception):  # the function is to raise it, for each record that has none
+        if isinstance(keys, Exception):  # call the function, so that it raises for each record without a key
             keys, lost = apply(self._key_of, records, lambda index, problem: failed(index, NO_KEY, problem))
         places: Sequence[int] = range(len(records))
         if lost:
@@ -143,7 +143,7 @@ class KeyedRoute:
                 return
             except (TypeError, Unroutable) as problem:
                 index = last_index(records, rows) + 1
-                next(rows)  # the key was taken, its record not yet
+                next(rows)  # the key has been consumed, but its record has not
                 failed(places[index], keys[index], _remedied(problem))
 
     def drain(self) -> list[tuple[int, Any]]:
@@ -156,7 +156,7 @@ class KeyedRoute:
 
 
 class CountedRoute(KeyedRoute):
-    """A keyed route to a reader that only counts records: of each event each key leaves once, with its count."""
+    """A keyed route to a reader that only counts records: each key is sent once per event, with its count."""
 
     def __init__(self, target: str, ordinals: Sequence[int], key_of: Callable[[Any], Any], key_groups: int) -> None:
         super().__init__(target, ordinals, key_of, key_groups)
@@ -165,13 +165,13 @@ class CountedRoute(KeyedRoute):
     def add(self, records: Any, failed: Failed) -> None:
         keys = keys_in(records, self._item)
         places: Sequence[int] = range(len(records))
-        if isinstance(keys, Exception):  # the function is to raise it, for each record that has none
+        if isinstance(keys, Exception):  # call the function, so that it raises for each record without a key
             keys, lost = apply(self._key_of, listed(records), lambda index, problem: failed(index, NO_KEY, problem))
             places = without(places, lost) if lost else places
         try:
             counts = Counter(keys)
             deque(map(self._appends.__getitem__, counts), maxlen=0)
-        except (TypeError, Unroutable):  # one of them has no route: found and reported one by one
+        except (TypeError, Unroutable):  # some key has no route: check and report each key separately
             counts = Counter(self._routable(keys, places, failed))
         if self._counts:
             self._counts.update(counts)
@@ -204,7 +204,9 @@ def _remedied(problem: TypeError | Unroutable) -> Unroutable:
 
 
 class StraightRoute(KeyedRoute):
-    """A keyed route to the one task that owns all keys: records must have a key, and pass as they are, also `Rows`."""
+    """A keyed route to the one task that owns all keys: it checks the keys and passes records on as they are, even
+    `Rows`.
+    """
 
     def __init__(self, target: str, ordinals: Sequence[int], key_of: Callable[[Any], Any], key_groups: int) -> None:
         super().__init__(target, ordinals, key_of, key_groups)
@@ -218,7 +220,7 @@ class StraightRoute(KeyedRoute):
                 self._direct.add(records, failed)
                 return
         except (TypeError, Unroutable):
-            pass  # one of them has no route: found and reported one by one
+            pass  # some key has no route: check and report each record separately below
         self._sort(listed(records), keys, failed)
         if self._buckets[0]:
             self._direct.add(self._buckets[0].copy(), failed)

@@ -1,4 +1,4 @@
-"""The surroundings that the stage of an operator is built from, among them the origin of the current records."""
+"""The context from which an operator's stage is built, including the origin of the current records."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ class Arrival:
     """The origin of the current records: one object per chain, set before each event.
 
     Attributes:
-        generation: the epoch of the last change of the job's graph, which is state.
-        input: ordinal of the input channel; -1 where nothing is delivered.
-        first: position of the first record in that channel; -1 where nothing is delivered.
-        origin_ns: when the oldest of the records entered the job, 0 if unknown; for figures only, never in state.
-        mark_ns: the last watermark of that input before this event; None where there was none.
+        generation: the epoch of the last change of the job's graph; part of the state.
+        input: ordinal of the input channel; -1 if nothing is delivered.
+        first: position of the first record in that channel; -1 if nothing is delivered.
+        origin_ns: the time at which the oldest of the records entered the job, 0 if unknown; for metrics only, never
+            in state.
+        mark_ns: the last watermark of that input before this event; None if there was none.
     """
 
     generation: int = 0
@@ -35,25 +36,24 @@ class Arrival:
 
     @property
     def channel(self) -> int:
-        """The input channel in the order of delivery: a channel from after a change of the graph is above all earlier
-        ones.
+        """The number of the input channel, which is greater after a change of the graph than all numbers before it.
 
-        Such a change gives inputs other numbers, and positions begin again at 0.
+        Such a change renumbers the inputs, and positions begin again at 0.
         """
         return self.generation * INPUTS_MAX + self.input
 
 
 @dataclass(slots=True)
 class Scope:
-    """The surroundings of one stage in one task.
+    """The context of one stage in one task.
 
     Attributes:
         ordinal: the stage's place in the chain.
-        task: for example "count/1".
-        numbers: the chain's one order: 0, 1, 2 …
-        inputs: how many input channels the task has.
-        tags: side outputs of the operator that are read.
-        times: per input channel, where the event time is in its records; None where it is not known.
+        task: the name of the task, for example "count/1".
+        numbers: the chain's common counter, which returns 0, 1, 2 …
+        inputs: the number of the task's input channels.
+        tags: the operator's side outputs that have a reader.
+        times: per input channel, the function that returns a record's event time; None if it is not known.
     """
 
     ordinal: int
@@ -68,7 +68,7 @@ class Scope:
     times: tuple[Callable[[Any], Any] | None, ...] = ()
 
     def time_of(self, node: Node) -> Callable[[Any], Any] | None:
-        """Return the function for the event time of an operator's records: of several inputs, of the one being
+        """Return the event-time function for an operator's records; with several inputs, it uses the one being
         delivered.
         """
         if len(node.edges) == 1:

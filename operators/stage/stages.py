@@ -1,8 +1,8 @@
-"""The operators of a chain as batch loops: a list of records in, a list of records out.
+"""The stages of a chain as batch loops, which receive a list of records and return a list of records.
 
-Only the user's function runs per record. Nothing tracks which record is under way: a list iterator knows how many
-remain, so the record on which a function raised is found afterwards (`last_index`). An `Agenda` has the due times by
-the wall clock of all stages of a task.
+Only the user's function runs per record. Nothing tracks the current record: a list iterator knows how many records
+remain, so the record on which a function raised can be identified afterwards (`last_index`). An `Agenda` collects the
+entries of all stages of a task that are due by the wall clock.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from operators.state.keyed_tables import FragmentJob, KeyedTable
 
 _NOT_RECORDS = (str, bytes, dict)
 _RECORDS_OF_A_FRAME = {"to_dicts": "to_dicts()", "to_pylist": "to_pylist()", "to_dict": "to_dict('records')"}
-"""The call that gives the rows of a frame, by the method that frames of Polars, Arrow and pandas have."""
+"""The call that converts a data frame to rows, by the method that identifies frames of Polars, Arrow and pandas."""
 
 Due = tuple[int, int, int, Any]
-"""An entry (time in ns, 0 for a timer and 1 for a window, sequence or ordinal, what the stage needs), in this order."""
+"""An entry, sorted by its items: (time in ns, 0 for a timer or 1 for a window, sequence or ordinal, stage's data)."""
 
 
 class Ended(RuntimeError):
-    """An error for StopIteration of user code, which must not end a batch in silence."""
+    """Raised in place of a StopIteration from user code, which must not end a batch silently."""
 
 
 def last_index(records: Sequence[Any], rows: Iterator[Any]) -> int:
-    """Return the index of the record that `rows`, an iterator of the list `records`, has given last."""
+    """Return the index of the record that `rows`, an iterator over the list `records`, returned last."""
     return len(records) - length_hint(rows) - 1
 
 
@@ -51,10 +51,12 @@ def apply(
     failed: Callable[[int, Exception], None],
     reuse: Reuse | None = None,
 ) -> tuple[list[Any], list[int]]:
-    """Return `fn` of each record, and the indices on which it raised; `failed` is called for these, and may raise.
+    """Return the results of `fn` for the records, and the indices on which it raised; call `failed` for the latter.
+
+    `failed` may itself raise.
 
     Args:
-        reuse: it is shown the first result before `fn` is called again.
+        reuse: receives the first result before `fn` is called again.
     """
     results: list[Any] = []
     lost: list[int] = []
@@ -66,7 +68,9 @@ def apply(
                 results.extend(map(fn, part))
                 if len(results) + len(lost) == end:
                     break
-                fn(records[last_index(records, rows)])  # map() treated a StopIteration as the end; here it is raised
+                fn(
+                    records[last_index(records, rows)]
+                )  # map() treated a StopIteration as its end; here `fn` raises it again
                 raise Ended("StopIteration was raised")
             except CausalError:
                 raise
@@ -80,7 +84,7 @@ def apply(
     if results and type(results[0]) is CoroutineType:
         for each in results:
             if type(each) is CoroutineType:
-                each.close()  # so that Python does not warn of it
+                each.close()  # otherwise Python would warn that it was never awaited
         return apply(
             partial(_refuse, TypeError(f"{results[0].__qualname__} gave a coroutine; {PLAIN}")), records, failed
         )
@@ -92,16 +96,18 @@ def _refuse(problem: Exception, record: Any) -> Any:
 
 
 def without(records: Sequence[Any], lost: Sequence[int]) -> list[Any]:
-    """Return the records but those at the indices `lost`."""
+    """Return the records except those at the indices `lost`."""
     gone = set(lost)
     return [record for index, record in enumerate(records) if index not in gone]
 
 
 def check_records(result: Any, operator: str) -> None:
-    """Refuse what is no iterable of records: also a str, a dict or a data frame, which is one of something else.
+    """Refuse a result that is not an iterable of records, including a str, a dict or a data frame.
+
+    The latter are iterable, but do not yield records.
 
     Raises:
-        TypeError: with the remedy.
+        TypeError: the result is refused; the message contains the remedy.
     """
     if hasattr(result, "columns"):
         rows = next((call for name, call in _RECORDS_OF_A_FRAME.items() if hasattr(result, name)), None)
@@ -120,25 +126,25 @@ class Stage:
     """The part of one operator in one task.
 
     Attributes:
-        ordinal: its place in the chain.
-        parent: the stage whose output is this one's input; None for the first.
-        traced: whether a fused stage follows, so that `source_of` may be asked.
-        traces: whether `source_of` is known; false where whole batches are processed.
-        takes_rows: whether `run` accepts `Rows` instead of a list, when it receives keys.
-        sides: whether it distinguishes its inputs: `run_side` is called instead of `run`.
-        makes_marks: whether it makes watermarks of its own: `pieces` returns its output.
-        asks: whether it calls the outside world.
-        renews: whether what fires may make more due in the same event; `due` then returns everything once.
-        replicated: its tables of which every task holds the same copy.
-        moves: whether its state without a key may go to any of its tasks, when there are more or fewer of them.
-        counts: reason -> how many elements it dropped, held back or revised; the chain checkpoints it.
-        aside: tag -> records for that side output; the chain takes them away.
-        keys: of the records of its last output, where it precedes an operator that works by key.
-        side: the input of the next operator for which they are meant.
-        refused: the indices of its last output that cannot be carried, and are not among the input of those after it.
-        leaves: whether its output leaves the task while records may be set aside, so that it must be carried.
-        tags_leaving: the tags whose side output does.
-        shown_as: the operator under whose name it is counted and shown.
+        ordinal: place of the stage in the chain.
+        parent: the stage whose output is this stage's input; None for the first stage.
+        traced: whether a fused stage follows, so that `source_of` may be called.
+        traces: whether `source_of` is known; false for stages that process whole batches.
+        takes_rows: whether `run` accepts `Rows` instead of a list when it receives keys.
+        sides: whether the stage distinguishes its inputs: `run_side` is called instead of `run`.
+        makes_marks: whether the stage generates its own watermarks: `pieces` returns its output.
+        asks: whether the stage calls the outside world.
+        renews: whether firing an entry may make further entries due in the same event; `due` then returns each once.
+        replicated: names of the stage's tables of which every task holds the same copy.
+        moves: whether state without a key may move to any task of the operator when the parallelism changes.
+        counts: reason -> number of elements that the stage dropped, held back or revised; the chain checkpoints it.
+        aside: tag -> records for that side output; the chain removes them.
+        keys: the keys of the records of the last output, if the stage precedes an operator that works by key.
+        side: the input of the next operator for which the last output is meant.
+        refused: the indices of the last output that cannot be carried, and so are not passed to the stages after this.
+        leaves: whether output leaves the task while records may be set aside, so that it must be possible to carry it.
+        tags_leaving: the tags of the side outputs for which the same is true.
+        shown_as: the operator under whose name the stage is counted and shown.
     """
 
     traces = True
@@ -157,13 +163,13 @@ class Stage:
         self.name = name
         self.ordinal = scope.ordinal
         self.kind = ""
-        """The builder's method that made it; state is never loaded into another kind of operator."""
+        """The builder method that created the operator; state is never loaded into another kind of operator."""
         self.meaning = ""
-        """The meaning of its state beyond its kind; state that means something else is not loaded either."""
+        """The meaning of the stage's state beyond its kind; state with another meaning is not loaded either."""
         self.before: Sequence[Mapping[str, Sequence[str]]] = ()
-        """Operators and outputs before one of its two inputs only, each with the sources before it that are so, too."""
+        """Per input, the operators and outputs before that input only, each with its sources before that input only."""
         self.keyed = True
-        """Whether its state is by the key of its records, where it has any."""
+        """Whether the stage's state, if there is any, is partitioned by the key of its records."""
         self.failures = scope.failures
         self.parent: Stage | None = None
         self.traced = False
@@ -174,29 +180,25 @@ class Stage:
         self.shown_as = name
 
     def run(self, records: list[Any], keys: list[Any] | None) -> Any:
-        """Process a batch; returns a list or `Rows`.  `keys` are the records', None without key_by."""
+        """Process a batch; return a list or `Rows`.  `keys` are the keys of the records; None without key_by."""
         return records
 
     def run_side(self, side: int, records: list[Any], keys: list[Any] | None) -> Any:
-        """Process a batch of one input, where the operator distinguishes its inputs."""
+        """Process a batch of one input, if the operator distinguishes its inputs."""
         return self.run(records, keys)
 
     def source_of(self, index: int) -> int:
-        """Return the index of the input record that output `index` of the last `run` came from."""
+        """Return the index of the input record that led to output `index` of the last `run`."""
         return index
 
     def index_of(self, index: int) -> int:
-        """Return the index of an output among all of the last `run`: those that were refused are not counted in
-        `index`.
-        """
+        """Return the index among all outputs of the last `run` for `index`, which counts only those not refused."""
         for place in self.refused:
             index += place <= index
         return index
 
     def root_index(self, index: int) -> int | None:
-        """Return the index, among the records of the event, of the one that led to this stage's input record
-        `index`.
-        """
+        """Return the index of the event's record that led to this stage's input record `index`."""
         if not self.failures.delivers:
             return None
         stage: Stage = self
@@ -212,15 +214,15 @@ class Stage:
         self.failures.failed(self.name, key, self.root_index(index), record, problem)
 
     def own_row(self, key: Any, row: Any) -> Any:
-        """Return a row of a table that user code returned, shared with nothing.
+        """Return a table's row that user code returned, copied so that nothing else shares its containers.
 
         Raises:
-            NotCarried, ValueError: it leaves the task, cannot be carried, and records may be set aside.
+            NotCarried, ValueError: the row leaves the task, cannot be carried, and records may be set aside.
         """
         return copy_containers(self.failures.carried_row(key, row) if self.leaves else row)
 
     def _check_reuse(self, reuse: Reuse, outputs: list[Any], records: list[Any]) -> None:
-        """Stop where a container or a buffer was filled again for a later record."""
+        """Stop the job if a container or a buffer was refilled for a later record."""
         try:
             reuse.check(outputs, self.name)
         except TypeError as problem:
@@ -231,7 +233,7 @@ class Stage:
         if more:
             self.counts[reason] = self.counts.get(reason, 0) + more
 
-    # What stages with time or state have more.
+    # Additional methods of stages with time or state.
 
     def open(self) -> None:
         """Prepare, once, before the first event."""
@@ -243,7 +245,7 @@ class Stage:
         """End the event."""
 
     def next_ns(self) -> int | None:
-        """Return the time at which its earliest timer or window is due."""
+        """Return the time at which the stage's earliest timer or window is due."""
         return None
 
     def due(self, due_ns: int) -> list[Due]:
@@ -251,48 +253,46 @@ class Stage:
         return []
 
     def fire(self, entries: Sequence[Due]) -> list[Any]:
-        """Fire entries that `due` gave, in their order; returns records."""
+        """Fire entries that `due` returned, in their order; return records."""
         return []
 
     def advance(self, mark_ns: int) -> Any:
-        """Raise the watermark, at the end of the input to END_NS; returns the records that this brings."""
+        """Advance the watermark, to END_NS at the end of the input; return the records that this produces."""
         return []
 
     def passes(self, mark_ns: int) -> int | None:
-        """Return the watermark to pass on when the stage has received `mark_ns`: lower where it still owes older
-        records.
-        """
+        """Return the watermark to pass on for a received `mark_ns`; it is lower if older records may still follow."""
         return mark_ns
 
     def pieces(self) -> Iterable[tuple[Any, int | None]]:
         """Remove and return the output since the last call, in order: records, and the watermark after them.
 
-        Only asked of a stage that makes watermarks; END_NS is not among them.
+        Called only on a stage that generates watermarks; END_NS is not among them.
         """
         return []
 
     def ended(self, input: int) -> None:
-        """Record that one input channel has ended and others have not; called for stages that make watermarks only."""
+        """Record that one input channel, but not all, has ended; called only if the stage generates watermarks."""
 
     def ended_before(self, input: int) -> None:
-        """Record that one input channel ended before a change of the job's graph, perhaps before the stage was there.
+        """Record that one input channel ended before a change of the job's graph, perhaps before the stage existed.
 
-        Called for stages that make watermarks only, after their state was loaded.
+        Called only for stages that generate watermarks, after their state was loaded.
         """
 
     def finish(self) -> list[Any]:
-        """End the input, after END_NS was received; returns the last records."""
+        """End the input, after END_NS was received; return the last records."""
         return []
 
-    # The outside world, of a stage that asks it.
+    # Methods of a stage that calls the outside world.
 
     @property
     def full(self) -> bool:
-        """Whether so many answers are outstanding that no more records should arrive."""
+        """Whether so many responses are outstanding that the stage should receive no more records."""
         return False
 
     def asked(self) -> list[Request]:
-        """Return the requests that are new since the last call."""
+        """Return the requests that were made since the last call."""
         return []
 
     def requested(self) -> list[str]:
@@ -300,15 +300,15 @@ class Stage:
         return []
 
     def outstanding(self) -> list[Request]:
-        """Return the requests without an answer, in the order of asking."""
+        """Return the requests without a response, in the order in which they were made."""
         return []
 
     def answer(self, number: int, body: bytes) -> Any:
-        """Process the response to request `number`; returns the records that it completes."""
+        """Process the response to request `number`; return the records that it completes."""
         return []
 
     def rests(self) -> bool:
-        """Return whether, after a response, that was the last one and the input has been idle meanwhile."""
+        """Return whether the response just processed was the last outstanding one and the input has become idle."""
         return False
 
     # State.
@@ -319,14 +319,14 @@ class Stage:
         return {name: value for name, value in shown.items() if value is not None}
 
     def kept_keys(self) -> Iterable[Any]:
-        """Return the keys for which `inspect` shows something, each once or more often."""
+        """Return the keys for which `inspect` returns state; a key may occur more than once."""
         return (key for table in self.tables() for key in table.kept_keys())
 
     def merge_headers(self, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Merge the headers of all its tasks, for another parallelism.
+        """Merge the headers of all tasks of the operator, for another parallelism.
 
         Raises:
-            PipelineError: they differ, so it keeps something per task.
+            PipelineError: the headers differ, so the operator keeps state per task.
         """
         if any(header != headers[0] for header in headers):
             raise PipelineError(
@@ -336,26 +336,26 @@ class Stage:
         return headers[0] if headers else {}
 
     def rewired(self, headers: Sequence[dict[str, Any]], origins: Origins) -> Sequence[dict[str, Any]]:
-        """Return the inputs' headers of tasks at a savepoint, converted to the inputs of this task.
+        """Return the headers of tasks at a savepoint, with their data per input converted to the inputs of this task.
 
         Args:
-            headers: theirs; everything else in them is kept.
+            headers: the headers of those tasks; everything that is not per input is kept.
         """
         return headers
 
     def changed(self, epoch: int) -> None:
-        """Record that the job's graph was changed at the savepoint of that epoch, and its state has been taken over."""
+        """Record that the job's graph was changed at the savepoint of `epoch`, whose state has been loaded."""
 
     def tables(self) -> list[KeyedTable]:
         """Return the keyed tables of the stage, in a fixed order."""
         return []
 
     def header(self) -> dict[str, Any]:
-        """Return the few values of its state that are in no table."""
+        """Return the few values of the stage's state that are in no table."""
         return {}
 
     def freeze(self, full: bool) -> tuple[dict[str, Any], list[FragmentJob]]:
-        """Freeze its state: the header now, and jobs that encode the rest."""
+        """Freeze the stage's state; return its header, and jobs that encode the rest."""
         return self.header(), [table.snapshot(full) for table in self.tables()]
 
     def load_header(self, header: dict[str, Any], full: bool) -> None:
@@ -365,7 +365,7 @@ class Stage:
                 table.clear()
 
     def loaders(self) -> dict[str, Callable[[bytes], None]]:
-        """Return the functions that take over a fragment, by table name."""
+        """Return the functions that load a fragment, by table name."""
         return {table.name: table.load for table in self.tables()}
 
     def restored(self) -> None:
@@ -373,10 +373,10 @@ class Stage:
 
 
 class OneToOneStage(Stage):
-    """Base of stages that give one record for each, but for those on which user code raises."""
+    """The base class of stages that emit one record per input record, except for those on which user code raises."""
 
     _lost: Sequence[int] = ()
-    """The indices of the records of the last batch on which it raised, ascending."""
+    """The indices of the records of the last batch on which user code raised, in ascending order."""
 
     def source_of(self, index: int) -> int:
         for lost in self._lost:
@@ -385,17 +385,17 @@ class OneToOneStage(Stage):
 
 
 class SelectingStage(Stage):
-    """Base of stages that give one record for some of those that they receive."""
+    """The base class of stages that emit one record for some of the records that they receive."""
 
     _kept: Sequence[int] = ()
-    """The indices of these among the records of the last batch, ascending."""
+    """The indices of those records in the last batch, in ascending order."""
 
     def source_of(self, index: int) -> int:
         return self._kept[index]
 
 
 class ServedStage(Stage):
-    """Base of stages that ask the services of the event that they process, for example for the time."""
+    """The base class of stages that use the services of the current event, for example to read the time."""
 
     _services: Services = CLOSED
 
@@ -446,7 +446,7 @@ class FilterStage(SelectingStage):
 
 
 class FlatMapStage(Stage):
-    """The stage of `flat_map(name, fn)`: `fn` gives an iterable of records, or None for none."""
+    """The stage of `flat_map(name, fn)`: `fn` returns an iterable of records, or None for no records."""
 
     def __init__(self, node: Node, scope: Scope) -> None:
         super().__init__(node.name, scope)
@@ -472,7 +472,7 @@ class FlatMapStage(Stage):
                 except CausalError:
                     raise
                 except Exception as problem:
-                    del out[marks[-1] if marks else 0 :]  # its output before it raised
+                    del out[marks[-1] if marks else 0 :]  # the records that it yielded before it raised
                     self.failed(last_index(records, rows), record, problem)
                 marks.append(len(out))
             if first and out:
@@ -487,7 +487,7 @@ class FlatMapStage(Stage):
 
 
 class Agenda:
-    """All that is due in one event, in order; true while it is not empty."""
+    """All entries that are due in one event, in order; true while it is not empty."""
 
     def __init__(self, stages: Sequence[Stage], due_ns: int) -> None:
         self._stages = stages
@@ -500,7 +500,7 @@ class Agenda:
     def look(self, place: int) -> None:
         """Add the due entries of a stage."""
         for entry in self._stages[place].due(self._due_ns):
-            # Numbered, so that the last item of an entry is never compared.
+            # Entries are numbered, so that their last items are never compared.
             heappush(self._heap, (*entry[:3], self._number, place, entry))
             self._number += 1
 
@@ -508,7 +508,7 @@ class Agenda:
         return bool(self._heap)
 
     def taken(self) -> tuple[int, list[Due]]:
-        """Remove and return (place of a stage, its entries that precede those of every other stage)."""
+        """Remove and return (place of a stage, the entries of that stage that precede those of every other stage)."""
         place, entries = self._heap[0][4], list[Due]()
         while self._heap and self._heap[0][4] == place:
             entries.append(heappop(self._heap)[5])

@@ -1,4 +1,4 @@
-"""Binds all declared states of one operator to one task: checks, snapshots, restores and expiry."""
+"""The binding of an operator's declared states to one task: checks, snapshots, restores and expiry."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RESERVED = frozenset(("timers", "event-timers", "held", "since", "asked", "state
 
 
 def declared(operator: Operator) -> dict[str, State]:
-    """Return the states that the operator's class, or its instance, declares, in the order of declaration."""
+    """Return the states that the operator's class or the instance declares, in the order of declaration."""
     return {name: value for name, value in _attributes(operator).items() if isinstance(value, State)}
 
 
@@ -31,7 +31,7 @@ def _attributes(operator: Operator) -> dict[str, Any]:
 
 
 def _check_instances(operator: Operator, name: str) -> None:
-    """Refuse the class of a state, such as `ListState` or `ListState[str]`, where the state is wanted."""
+    """Refuse an attribute that is a state class, such as `ListState` or `ListState[str]`, instead of an instance."""
     for attribute, value in _attributes(operator).items():
         kind = get_origin(value) or value
         if isinstance(kind, type) and issubclass(kind, State):
@@ -46,7 +46,7 @@ def check(operator: Operator, name: str) -> None:
     """Check the states that the operator named `name` declares.
 
     Raises:
-        PipelineError: a state is wrong; the first one is named.
+        PipelineError: a state is declared incorrectly; the message names the first such state.
     """
     _check_instances(operator, name)
     states = declared(operator)
@@ -71,7 +71,7 @@ def check(operator: Operator, name: str) -> None:
 
 
 def check_node(node: Node) -> None:
-    """Perform `check` for the builder: the message begins with the place in the pipeline's file.
+    """Perform `check` for the builder; the message of an error begins with the line of the pipeline's file.
 
     Raises:
         PipelineError: see `check`.
@@ -106,12 +106,12 @@ class Binding:
     ) -> None:
         """
         Args:
-            operator: the instance of the task; its attributes are set.
-            ctx: the context, whose `key` is the current one.
+            operator: the instance that the task uses; the bound states are set as its attributes.
+            ctx: the context, whose `key` is the current key.
             now: reads the wall clock as a determinant, in ns.
             event_ns: returns the event time of the current record or timer, otherwise the watermark; None without both.
-            disk: the store of what is not in memory; None to keep all in memory.
-            undo: undoes changes of a record that fails; None where nothing is undone.
+            disk: the store for state that is not in memory; None to keep all state in memory.
+            undo: reverts the changes of a record that fails; None if nothing is reverted.
 
         Raises:
             PipelineError: see `check`.
@@ -151,17 +151,17 @@ class Binding:
     # Time to live.
 
     def begin(self) -> None:
-        """Record that an event begins, or that the state is frozen."""
+        """Record that an event begins, or that the state is being frozen."""
         for state in self._aging["processing"]:
             state.table.expiry.begin()
 
     def advance(self, clock: Clock, now_ns: int) -> None:
-        """Advance a clock and remove what has expired."""
+        """Advance a clock and remove the state that has expired."""
         for state in self._aging[clock]:
             self._expire(state, state.table.expiry.advance(now_ns))
 
     def finish(self, mark_ns: int) -> None:
-        """Remove all that has expired by the last watermark; no record follows."""
+        """Remove all state that has expired by the last watermark, after which no record follows."""
         for state in self._aging["event"]:
             self._expire(state, state.table.expiry.gone_by(mark_ns))
 
@@ -179,7 +179,7 @@ class Binding:
         return expired
 
     def next_ns(self) -> int | None:
-        """Return when, by the wall clock, something may expire next."""
+        """Return the next wall-clock time at which state may expire; None if there is no such state."""
         aging = self._aging["processing"]
         if not aging:
             return None
@@ -206,7 +206,7 @@ class Binding:
         """Prepare the tables for the fragments that follow.
 
         Raises:
-            PipelineError: a state is declared in a way in which they cannot be read.
+            PipelineError: the fragments cannot be read as a state is now declared.
         """
         for name, (label, shape, age) in header.items():
             state = self._states.get(name)

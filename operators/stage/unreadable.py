@@ -1,7 +1,7 @@
-"""Input that cannot be read as a record: an element of its own, so that later positions do not change.
+"""Input that cannot be read as a record; it is an element like any other, so that later positions do not change.
 
-A reader returns an `Unreadable` where a record would be, and the source's stage handles it as a record on which user
-code raises: the job ends with one line, or a dead letter is written (`--on-error`).
+A reader returns an `Unreadable` in place of the record, and the source's stage handles it like a record on which user
+code raises: the job ends with a one-line error, or a dead letter is written (`--on-error`).
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from operators.stage.scope import Scope
 from operators.stage.stages import OneToOneStage
 
 SET_ASIDE = "resume with --on-error dead-letter to set such lines aside"
-"""The remedy for any input that is not a record."""
+"""The general remedy for input that is not a record."""
 
 
 class BadInput(Remedied, ValueError):
-    """A line, row or message of the input is not a record."""
+    """Raised for a line, row or message of the input that is not a record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +26,10 @@ class Unreadable:
     """An element that is not a record.
 
     Attributes:
-        where: the file and line, or whatever names the place.
-        why: what is wrong with it.
-        raw: its text, or the beginning of it.
-        option: what to change in the pipeline so that it can be read; empty where nothing would help.
+        where: the file and line of the element, or another name of its place.
+        why: the reason that it is not a record.
+        raw: its text, or the beginning of its text.
+        option: the change of the pipeline that makes the element readable; empty if there is none.
     """
 
     where: str

@@ -1,6 +1,6 @@
-"""Merges the watermarks of several inputs: the least of those that are neither idle nor ended, and it never falls.
+"""Merging of several inputs' watermarks: the least of those neither idle nor ended; the result never decreases.
 
-A watermark m says: no record with a time below m will arrive.
+A watermark m means that no record with a time below m will arrive.
 """
 
 from __future__ import annotations
@@ -9,26 +9,26 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 END_NS = (1 << 63) - 1
-"""The watermark after the last record; never on the wire, because the end of a channel implies it."""
+"""The watermark after the last record; it is never sent, because the end of a channel implies it."""
 IDLE_NS = -(1 << 63)
-"""The watermark of an idle input: it is not waited for until its next element."""
+"""The watermark of an idle input, for which the merge does not wait until its next element."""
 
 _NEVER_NS = 1 << 64
 """A time after the end of every window, which may be after END_NS."""
 
 Origins = Sequence[Sequence[tuple[int, int]]]
-"""The inputs that each input of a task continues, after a change of the job's graph, as (place among the tasks that
-this one continues, input there). An input without any has records of operators that sent nothing before."""
+"""The inputs that each input of a task continues after a change of the job's graph, as (index among the tasks that this
+task continues, input of that task). An input that continues none has records of operators that sent nothing before."""
 
 
 def least(times_ns: Iterable[int | None]) -> int | None:
-    """Return the least of these times; None where there is none, or one of them is unknown."""
+    """Return the least of these times; None if there are none or one of them is unknown."""
     listed = list(times_ns)
     return None if None in listed else min((time_ns for time_ns in listed if time_ns is not None), default=None)
 
 
 def over_until(mark_ns: int) -> int:
-    """Return the time up to which a watermark lets windows and records be over; at the end of the input, all are."""
+    """Return the time up to which windows and records are over at a watermark; at the end of the input, all are."""
     return _NEVER_NS if mark_ns == END_NS else mark_ns
 
 
@@ -51,7 +51,7 @@ class Merge:
         """Whether some input was neither idle nor ended when the last result was returned."""
 
     def update(self, input: int, stamp_ns: int) -> int | None:
-        """Record a watermark of an input; returns the merged one if it rose, IDLE_NS if all are idle now."""
+        """Record a watermark of an input; return the merged watermark if it rose, IDLE_NS if all inputs became idle."""
         self._idle[input] = stamp_ns == IDLE_NS
         self.dozing = True in self._idle
         if stamp_ns != IDLE_NS:
@@ -60,18 +60,18 @@ class Merge:
         return self._rose()
 
     def active(self, input: int) -> None:
-        """Record a record from an input: it is not idle."""
+        """Record that a record arrived from an input, which is therefore not idle."""
         if self._idle[input]:
             self._idle[input] = False
             self.dozing = True in self._idle
             self._waiting = True
 
     def ended_before(self, input: int) -> None:
-        """Record that an input ended before this merge began; what follows from it is passed on with the next mark."""
+        """Record that an input ended before this merge began; the next watermark takes the end into account."""
         self._ended[input] = True
 
     def ended(self, input: int) -> int | None:
-        """Record the end of an input; returns the same as `update`, END_NS if all have ended."""
+        """Record the end of an input; return the same as `update`, or END_NS if all inputs have ended."""
         self._ended[input] = True
         return self._rose()
 
@@ -95,7 +95,7 @@ class Merge:
     def furthest(self) -> int | None:
         """Return the highest watermark of all inputs if it is above the merged one; passed on once all have ended.
 
-        So event time before the end does not depend on which input ended first.
+        Event time before the end therefore does not depend on which input ended first.
         """
         known = [mark for mark in self.marks if mark is not None]
         mark = max(known, default=None)
@@ -115,9 +115,9 @@ class Merge:
 
     @staticmethod
     def rewired(headers: Sequence[dict[str, Any]], origins: Origins) -> dict[str, Any]:
-        """Return the header of a task that continues those of several.
+        """Return the header of a task that continues several tasks, from their headers.
 
-        No input is idle: idle inputs report it again, so that new operators after them learn it, too.
+        No input is marked idle: idle inputs report this again, so that new operators after them are informed as well.
         """
         marks = [least(headers[place]["marks"][input] for place, input in each) for each in origins]
         ended = [bool(each) and all(headers[place]["ended"][input] for place, input in each) for each in origins]
