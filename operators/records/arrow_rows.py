@@ -1,15 +1,15 @@
-"""Conversion of a range of rows of Arrow data to plain dicts, always the same dicts for the same rows.
+"""Conversion of a range of rows of Arrow data to plain dicts; the same rows always become the same dicts.
 
-Structs and maps become dicts, timestamps of any unit datetime (UTC where they are instants, naive otherwise), dates
-naive datetime at midnight, decimals Decimal, binary bytes, dictionaries their values. A time with a fraction of a
-microsecond, or of a year that datetime does not have, a map that is not a dict and a text that is not UTF-8 are refused
-by their value. Only text from Spark, which does not check it, is repaired: invalid UTF-8 is replaced by U+FFFD, as
-`bytes.decode("utf-8", "replace")` does.
+Structs and maps become dicts; timestamps of any unit become datetime (UTC if they are instants, naive otherwise); dates
+become naive datetime at midnight, decimals Decimal, and binary bytes; dictionaries become their values. The following
+values are refused: a time with a fraction of a microsecond or a year that datetime does not support, a map that is not
+a dict, and text that is not UTF-8. Only text from Spark, which does not check its text, is repaired: invalid UTF-8 is
+replaced by U+FFFD, as `bytes.decode("utf-8", "replace")` does.
 
-Times are computed from their integers: what pyarrow makes of them depends on whether pandas is installed, and on the
+Times are computed from their integers, because pyarrow's conversion depends on whether pandas is installed, and on the
 time zones that the machine knows.
 
-Nothing here imports pyarrow before Arrow data arrives.
+This module does not import pyarrow before Arrow data arrives.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Convert = Callable[[Any], Any]
-"""A function from pyarrow's value to the one that a record holds."""
+"""A function that converts pyarrow's value to the value in a record."""
 
 Refuse = Callable[[str, str], Any]
-"""A function of a value as text and of why no record holds it; it raises, or returns what stands for it."""
+"""A function of (value as text, reason why no record can hold it) that raises, or returns a substitute."""
 
 Decode = Callable[[str, Refuse], Convert]
-"""A function that returns the one from bytes of text to what a record holds."""
+"""A function that returns the function which converts the bytes of a text to the value in a record."""
 
 _EPOCH = datetime(1970, 1, 1)
 _UNIT_NS = {"s": NS_PER_S, "ms": 1_000_000, "us": 1_000, "ns": 1}
@@ -40,7 +40,7 @@ _SPAN = "years 1 to 9999"
 
 
 class Unheld(ValueError):
-    """A value that no record holds, though its column's type is one that records do."""
+    """Raised for a value that no record can hold, although records support the type of its column."""
 
 
 def rows_of(table: pa.Table | pa.RecordBatch, start: int, count: int, repairs: bool = False) -> list[dict[str, Any]]:
@@ -56,7 +56,7 @@ def rows_of(table: pa.Table | pa.RecordBatch, start: int, count: int, repairs: b
 
 
 def shown_row(table: pa.Table | pa.RecordBatch, index: int) -> dict[str, Any]:
-    """Return one row with a text for each value that no record holds."""
+    """Return one row, with a text in place of each value that no record can hold."""
     (row,) = _rows(table, index, 1, _show, _repaired_text)
     return row
 
@@ -71,10 +71,10 @@ def _rows(
 
 
 def vectors_of(table: pa.Table, start: int, count: int) -> Vectors:
-    """Return the same rows as vectors: strings that are not UTF-8 are repaired in the same way.
+    """Return such rows as vectors; strings that are not UTF-8 are repaired.
 
     Raises:
-        NotCarried: a column whose type vectors cannot hold.
+        NotCarried: vectors cannot hold the type of a column.
     """
     import pyarrow as pa
 
@@ -96,12 +96,12 @@ def _repaired(column: pa.Array) -> pa.Array:
 
 
 def values_of(column: pa.Array) -> list[Any]:
-    """Return the values of one column as rows hold them."""
+    """Return the values of one column in the form in which rows contain them."""
     return _values(column, "", _refuse, _exact_text)
 
 
 def check_carried(schema: pa.Schema) -> None:
-    """Raise `PipelineError` for a column whose type no record can hold, or a name that two columns share."""
+    """Raise `PipelineError` for a column whose type no record can hold, or for two columns with the same name."""
     names: set[str] = set()
     for field in schema:
         if field.name in names:
@@ -122,10 +122,10 @@ def _values(column: pa.ChunkedArray | pa.Array, name: str, unheld: Refuse, decod
 
 
 def _converter(kind: pa.DataType, place: str, unheld: Refuse, decode: Decode | None = None) -> Convert | None:
-    """Return the function that makes values of `_stored(kind, decode)` plain; None if they are already.
+    """Return the function that converts values of `_stored(kind, decode)` to plain values; None if they are plain.
 
     Args:
-        decode: what to do with the bytes of text; None where it is text.
+        decode: creates the function that decodes the bytes of a text; None if text is not stored as bytes.
     """
     import pyarrow.types as types
 
@@ -182,7 +182,7 @@ def _exact_text(place: str, unheld: Refuse) -> Convert:
 
 
 def _time(unit: str, instant: bool, place: str, unheld: Refuse) -> Convert:
-    """Return the function for timestamps, which are a number of units since 1970."""
+    """Return the function that converts timestamps, which are numbers of units since 1970."""
     unit_ns = _UNIT_NS[unit]
     epoch = _EPOCH.replace(tzinfo=UTC) if instant else _EPOCH
 
@@ -199,7 +199,7 @@ def _time(unit: str, instant: bool, place: str, unheld: Refuse) -> Convert:
 
 
 def _midnight(per_day: int, place: str, unheld: Refuse) -> Convert:
-    """Return the function for dates, which are a number of days since 1970, or of milliseconds."""
+    """Return the function that converts dates, which are numbers of days or milliseconds since 1970."""
 
     def convert_date(value: int) -> Any:
         days, rest = divmod(value, per_day)
@@ -247,11 +247,12 @@ def _map(convert_key: Convert | None, convert_item: Convert | None, place: str, 
 
 
 def _stored(kind: pa.DataType, decode: bool = False) -> pa.DataType:
-    """Return the type to which values are cast before Python has them: with integers for times, and values for
-    dictionaries.
+    """Return the type to which values are cast before they are converted to Python objects.
+
+    It has integers in place of times, and values in place of dictionaries.
 
     Args:
-        decode: bytes for strings, too: a cast to them looks at no byte.
+        decode: whether it also has bytes in place of strings; that cast does not examine the bytes.
     """
     import pyarrow as pa
     import pyarrow.types as types

@@ -1,7 +1,7 @@
-"""Cutting of the output of one event for a channel into pieces that fit a chunk.
+"""Cutting of the output of one event for a channel into pieces that fit into a chunk.
 
-The cuts follow from the records alone, so a replay cuts at the same places. No encoded piece is kept while the next is
-determined: in addition to the records themselves, one large record is in memory once.
+The cuts depend on the records alone, so a replay cuts at the same places. No encoded piece is kept while the next piece
+is determined: in addition to the records themselves, memory holds at most one encoded copy of a large record.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from causal.records.values import encode_loosely
 from causal.records.vectors import Vectors
 
 CHUNK_BYTES_TARGET = 4 << 20
-"""The size of chunks into which the output of an event for a channel is cut, so that a frame always has room."""
+"""The size of chunks into which the output of an event for a channel is cut, so that a chunk always fits into a frame.
+"""
 
 
 def pieces(records: list[Any] | Counted | Vectors) -> Iterator[list[Any] | Counted | Vectors]:
-    """Yield all records in order, in pieces of up to the target, or of one record that is larger.
+    """Yield all records in order, in pieces of up to the target size, or of a single record that is larger.
 
     Raises:
         NotCarried: MessagePack cannot carry a record unchanged.
@@ -30,7 +31,7 @@ def pieces(records: list[Any] | Counted | Vectors) -> Iterator[list[Any] | Count
 def _gathered(records: list[Any]) -> Iterator[list[Any]]:
     first, gathered_bytes = 0, 0
     for place, record in enumerate(records):
-        size = len(encode_loosely(list(record) if type(record) is tuple else record))  # columns have lists
+        size = len(encode_loosely(list(record) if type(record) is tuple else record))  # columns contain lists
         if gathered_bytes and gathered_bytes + size > CHUNK_BYTES_TARGET:
             yield records[first:place]
             first, gathered_bytes = place, 0

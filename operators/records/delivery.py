@@ -1,4 +1,4 @@
-"""Unites the chunks of one delivery to one batch: a list of records, `Rows`, `Counted` or `Vectors`."""
+"""Joining of the chunks of one delivery into one batch: a list of records, `Rows`, `Counted` or `Vectors`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def unite(chunks: Sequence[Chunk]) -> tuple[Any, int, int | None]:
     Records are a list, `Rows`, `Counted` or `Vectors`.
 
     Raises:
-        OperatorFailed: vectors have other columns than those before them, or some records are counted and some are not.
+        OperatorFailed: vectors have different columns, or some records are `Counted` and others are not.
     """
     if len(chunks) == 1 and chunks[0].kind == RECORDS:
         return decode_rows(chunks[0].body), chunks[0].origin_ns, None
@@ -28,7 +28,7 @@ def unite(chunks: Sequence[Chunk]) -> tuple[Any, int, int | None]:
         if chunk.kind == RECORDS:
             pieces.append(decode_rows(chunk.body))
         elif chunk.kind == LISTED:
-            # A copy: changes of the batch by an operator must not change the list of the source.
+            # Copied, so that an operator that changes the batch does not change the list of the source.
             pieces.append(chunk.body if isinstance(chunk.body, (Vectors, Counted)) else list(chunk.body))
         else:
             invariant(chunk.kind == WATERMARK, "a chain receives only records and watermarks", kind=chunk.kind)

@@ -1,10 +1,10 @@
-"""The single decision whether a column of an Arrow type keeps a value: stored unchanged, or refused.
+"""The single decision whether a column of an Arrow type keeps a value: the value is stored unchanged, or refused.
 
-Arrow itself would accept more values and silently change them. A value is kept if it reads back equal: an integer may
-be read back as a float or a decimal of the same value, a tuple as a list, a time with a zone as the same instant in the
-column's zone, a midnight without a zone as its date. Every conversion of values to columns uses this module:
-`exact_array` for values of records, `exact_vectors` for columns whose types Arrow finds, `check_cast` for columns of
-another type.
+Arrow itself would accept more values and silently change them. A value is kept if an equal value is read back: an
+integer may be read back as a float or a decimal of the same value, a tuple as a list, a time with a zone as the same
+instant in the column's zone, and a midnight without a zone as its date. Every conversion of values to columns uses this
+module: `exact_array` for values of records, `exact_vectors` for columns whose types Arrow infers, and `check_cast` for
+columns of another type.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ _KEPT: tuple[tuple[_Test, frozenset[type]], ...] = (
     (types.is_struct, frozenset({dict})),
     (types.is_map, frozenset({dict})),
 )
-"""The Python types whose values a column of a type may keep; a column of any other type keeps nothing but nulls."""
+"""The Python types whose values a column of an Arrow type may keep; a column of any other type keeps only nulls."""
 _MICROSECONDS = {"s": 1_000_000, "ms": 1_000}
-"""The microseconds of one unit of a timestamp that is too coarse for them."""
+"""The number of microseconds in one unit of a timestamp type that is coarser than microseconds."""
 
 
 _SHOWN_CHARACTERS_MAX = 100
@@ -50,7 +50,7 @@ _REASON_CHARACTERS_MAX = 300
 
 
 class Misfit(ValueError):
-    """A record that does not fit; the message names the reason, e.g. column, type and value."""
+    """Raised for a record that does not fit; the message contains the reason, e.g. column, type and value."""
 
 
 def exact_array(place: str, kind: pa.DataType, values: Sequence[Any]) -> pa.Array:
@@ -58,12 +58,12 @@ def exact_array(place: str, kind: pa.DataType, values: Sequence[Any]) -> pa.Arra
 
     Args:
         place: the column's name, for messages.
-        values: of the column; None where there is none.
+        values: the values of the column; None for a missing value.
 
     Raises:
-        Misfit: one of them would be changed.
+        Misfit: a value would be changed.
     """
-    check_values(place, kind, values)  # first: Arrow ends the process for some values of odd shapes
+    check_values(place, kind, values)  # checked first, because Arrow crashes the process on some odd nested values
     try:
         return pa.array(values, kind)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as problem:
@@ -76,7 +76,7 @@ def exact_array(place: str, kind: pa.DataType, values: Sequence[Any]) -> pa.Arra
 def exact_vectors(rows: Any) -> Vectors:
     """Return the vectors of a record batch, a table, or a dict of columns.
 
-    Arrow finds the types of columns that are lists: it keeps values of one type, and of several it may change some.
+    Arrow infers the types of columns that are lists: it keeps values of one type, but may change some of mixed types.
 
     Raises:
         Misfit: a value of a list would be changed.
@@ -102,12 +102,12 @@ def _inferred(place: str, values: Sequence[Any]) -> pa.Array:
 
 
 def reason_of(problem: Exception) -> str:
-    """Return the reason that Arrow has, in one line."""
+    """Return Arrow's reason for the problem in one line."""
     return " ".join(str(problem).split())[:_REASON_CHARACTERS_MAX]
 
 
 def _first_refused(kind: pa.DataType, values: Sequence[Any]) -> Any:
-    """Return the first value that no column of the type takes."""
+    """Return the first value that a column of the type does not accept."""
     for value in values:
         try:
             pa.array([value], kind)
@@ -129,11 +129,11 @@ def _unkept(place: str, kind: pa.DataType, value: Any, why: str = "") -> Misfit:
 
 
 def check_values(place: str, kind: pa.DataType, values: Sequence[Any]) -> None:
-    """Raise `Misfit` for what Arrow would change or drop.
+    """Raise `Misfit` for values that Arrow would change or drop.
 
     Args:
-        place: of the values, as the message names it.
-        values: of the column; None where there is none.
+        place: the place of the values, as the message names it.
+        values: the values of the column; None for a missing value.
     """
     if types.is_dictionary(kind):
         check_values(place, kind.value_type, values)
@@ -217,7 +217,7 @@ def _check_times(place: str, kind: pa.DataType, values: Sequence[Any]) -> None:
 
 
 def check_cast(place: str, column: pa.Array, cast: pa.Array) -> None:
-    """Raise `Misfit` if `cast`, which has the values of `column` as another type, differs from them."""
+    """Raise `Misfit` if the values of `cast`, which is `column` cast to another type, differ from those of `column`."""
     before, after = column.type, cast.type
     if types.is_floating(before) != types.is_floating(after) and types.is_decimal(before) != types.is_decimal(after):
         raise Misfit(f"column {place!r} takes {after}, not {before}")
@@ -229,7 +229,7 @@ def check_cast(place: str, column: pa.Array, cast: pa.Array) -> None:
 
 
 def _first_changed(column: pa.Array, cast: pa.Array) -> Any:
-    """Return the first value of `column` that is another one in `cast`; None if there is none."""
+    """Return the first value of `column` that differs from its value in `cast`; None if all are equal."""
     back = cast.cast(column.type, safe=False)
     same = pc.equal(column, back)
     if types.is_floating(column.type):

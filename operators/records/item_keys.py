@@ -1,9 +1,9 @@
-"""Extracts keys that are one item of the record, or the record, without calling the key function per record.
+"""Extraction of keys that are one item of the record, or the record itself, without a key-function call per record.
 
 `itemgetter(1)`, `lambda row: row[1]` and `def key(row): return row[1]` all return item 1; `lambda word: word` returns
-the record.  This is recognised by the code of the function, which must do nothing else.  Rows that are kept as columns
-have such keys already; from a list they are extracted in C.  Where that fails the function is called, so errors are
-those of the function.
+the record.  Such functions are recognised by their code, which must do nothing else.  Rows that are kept as columns
+contain these keys already; from a list, the keys are extracted in C.  If that fails, the function is called, so that
+errors are those of the function.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _WRITTEN: tuple[Callable[[Any], Any], ...] = (
     lambda record: record[6],
     lambda record: record[7],
 )
-"""The functions that are recognised, as this Python compiles them; items beyond are not recognised."""
+"""The functions that are recognised, as this version of Python compiles them; greater items are not recognised."""
 _OTHER_KINDS = (
     inspect.CO_VARARGS | inspect.CO_VARKEYWORDS | inspect.CO_GENERATOR | inspect.CO_COROUTINE
     | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
@@ -41,7 +41,7 @@ _Steps = list[tuple[str, object, type]]
 
 
 def item_of(key_of: Callable[[Any], Any] | None) -> int | None:
-    """Return the index of the item that `key_of` returns, or `RECORD`; None where it is not recognised."""
+    """Return the index of the item that `key_of` returns, or `RECORD`; None if `key_of` is not recognised."""
     if type(key_of) is itemgetter:
         items: tuple[Any, ...] = key_of.__reduce__()[1]  # type: ignore[assignment]
         item = items[0]
@@ -58,7 +58,7 @@ def item_of(key_of: Callable[[Any], Any] | None) -> int | None:
 
 
 def keys_in(records: Any, item: int | None) -> list[Any] | Exception:
-    """Return that item of every record, `RECORD` for itself, in a new list; the first error where one has none."""
+    """Return item `item` of every record (`RECORD`: the record itself) in a new list, or the first error."""
     if item is None:
         return LookupError("the key is not an item")
     if item == RECORD:
@@ -75,7 +75,7 @@ def keys_in(records: Any, item: int | None) -> list[Any] | Exception:
 
 
 def _steps(code: CodeType) -> _Steps:
-    """Return the instructions, with constants by value and variables by place."""
+    """Return the instructions of the code, with constants by value and variables by index."""
     steps: _Steps = []
     for step in dis.get_instructions(code):
         value = step.argval if "CONST" in step.opname or "INT" in step.opname else step.arg

@@ -1,7 +1,7 @@
 """Canonical keys and key groups, which are the same in every process forever.
 
-Keys that are equal as dict keys (1, 1.0, True, Decimal(1)) are one key: they have one group, and one spelling, which
-follows from the value alone.  Different keys may share a group: that affects balance, never correctness.
+Keys that are equal as dict keys (1, 1.0, True, Decimal(1)) are one key: they have the same group and the same spelling,
+which depends on the value alone.  Different keys may share a group; this affects balance, never correctness.
 """
 
 from __future__ import annotations
@@ -18,27 +18,28 @@ from causal.records.values import encode
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _CANONICAL = frozenset((str, int, bytes, type(None)))
-"""Types of which every value is a canonical key."""
+"""Types whose values are all canonical keys."""
 _TUPLES = frozenset((tuple,))
 _CANONICAL_OR_TUPLES = _CANONICAL | _TUPLES
 _CONVERTED = (str, bytes, int, float, Decimal, datetime, tuple)
 """Types of keys; values of a subclass are converted to the type itself."""
 _DIGITS_MAX = 4300
-"""The number of digits up to which a whole Decimal is an int: Python does not convert longer ones to text and back."""
+"""The number of digits up to which a whole Decimal becomes an int: Python does not convert longer ints from and to
+text."""
 
 
 class Unroutable(ValueError):
-    """Raised for a key that cannot identify a state: unhashable, not equal to itself, or of a kind without encoding."""
+    """Raised for a key that cannot identify state: unhashable, not equal to itself, or of a type without encoding."""
 
 
 def canonical_key(key: Any) -> Any:
     """Return the canonical key of `key`, which is equal to it and of a built-in type.
 
-    A number is an int where it is whole, else a float where one is equal, else a Decimal without trailing zeros.  A
-    datetime with a zone is in UTC; `fold` is 0.  A tuple holds canonical keys.
+    A number becomes an int if it is whole, otherwise a float if an equal float exists, otherwise a Decimal without
+    trailing zeros.  A datetime with a zone is converted to UTC, and its `fold` to 0.  A tuple contains canonical keys.
 
     Raises:
-        Unroutable: NaN, or a value that cannot be a key; the message names an alternative.
+        Unroutable: the value is NaN, or otherwise cannot be a key; the message names an alternative.
     """
     kind = type(key)
     if kind in _CANONICAL:
@@ -48,7 +49,7 @@ def canonical_key(key: Any) -> Any:
 
 
 def canonical_keys(keys: list[Any]) -> list[Any]:
-    """Return canonical keys: the list itself where all are canonical already by their types, which is cheap.
+    """Return the canonical keys; cheaply return the list itself if its types show that all keys are canonical.
 
     Raises:
         Unroutable: see `canonical_key`.
@@ -94,7 +95,7 @@ def _of_decimal(key: Decimal) -> Any:
 def _of_datetime(key: datetime) -> datetime:
     if key.tzinfo is UTC and not key.fold:
         return key
-    first = key.replace(fold=0)  # for Python the two passes through an hour are equal
+    first = key.replace(fold=0)  # Python treats both passes through a repeated hour as equal
     if first.utcoffset() is None:
         return first.replace(tzinfo=None)
     try:
@@ -118,7 +119,7 @@ _NAN = "a key is NaN, which is not equal to itself; give key_by a value that is"
 
 
 def _of_subclass(key: Any) -> Any:
-    """Return the value of the built-in type of a member of an enumeration, a NumPy float or a named tuple."""
+    """Convert a member of an enumeration, a NumPy float or a named tuple to the built-in type that it derives from."""
     for base in _CONVERTED:
         if isinstance(key, base):
             plain = _plain(base, key)
@@ -156,7 +157,7 @@ def canonical(key: Any) -> bytes:
     if isinstance(key, bytes):
         return key
     if isinstance(key, (int, float, Decimal)):
-        # The hash of a number is a function of its value alone, whatever its type (and is never seeded).
+        # The hash of a number depends on its value alone, not on its type, and is never seeded.
         return b"%x" % hash(key)
     if key is None:
         return b""
@@ -177,7 +178,7 @@ def key_group(key: Any, key_groups: int) -> int:
 
 
 def key_groups_of(keys: Sequence[Any], key_groups: int) -> list[int]:
-    """Return the group of each key; for many keys of one common type at a third of the cost of single calls.
+    """Return the group of each key; for many keys of one common type, this costs a third of calls of `key_group`.
 
     Raises:
         Unroutable: see `canonical`.
@@ -191,14 +192,14 @@ def key_groups_of(keys: Sequence[Any], key_groups: int) -> list[int]:
 
 
 def task_of_group(group: int, parallelism: int, key_groups: int) -> int:
-    """Return the index, among `parallelism` tasks, of the task that owns `group`: adjacent groups share a task."""
+    """Return the index, among `parallelism` tasks, of the task that owns `group`; a task owns adjacent groups."""
     return group * parallelism // key_groups
 
 
 def ordered(keys: Iterable[Any]) -> list[Any]:
-    """Return canonical keys in key order: by value where all are str, or all int, otherwise by encoding.
+    """Return canonical keys in key order: by value if all are str or all are int, otherwise by encoding.
 
-    The order follows from the keys alone, never from the order of arrival (D10).
+    The order depends on the keys alone, never on the order of arrival (D10).
     """
     listed = list(keys)
     kinds = list(map(type, listed))

@@ -1,8 +1,8 @@
-"""Copies what operators yield, so that it does not change when their state changes later.
+"""Copies of the records that operators yield, so that later changes of state do not change the records.
 
-Operators run batch by batch, and a batch is encoded at the end of its event.  Without a copy, a
-record that holds a list out of `ctx.state` would show what later records of the same batch did to it.
-The same holds of a buffer, a dict or a list that is filled again for each record.
+Operators run batch by batch, and a batch is encoded at the end of its event.  Without a copy, a record that contains a
+list from `ctx.state` would show the changes that later records of the same batch made to that list.  The same is true
+for a buffer, a dict or a list that is refilled for each record.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ all_scalar = SCALARS.issuperset
 
 
 def always_fits(value: Any) -> bool:
-    """Return whether every record and every state can hold the value: neither its length nor its parts can be too
-    much.
+    """Return whether any record and any state can hold the value, because neither its size nor its parts can be too
+    large.
     """
     kind = type(value)
     return kind in _ALWAYS_FIT or (kind is int and -_INT_END < value < _INT_END)
 
 
 def _copier(other: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Return a function that copies dicts and lists, however deep, and asks `other` about what is no scalar."""
+    """Return a function that copies dicts and lists at any depth, and calls `other` for all other non-scalar values."""
 
     def copier(value: Any) -> Any:
         kind = type(value)
@@ -68,12 +68,12 @@ def _own_other(value: Any) -> Any:
 
 
 def is_buffer(value: Any) -> bool:
-    """Return whether its content can change in place without a change of an object in it."""
+    """Return whether the value's content can change in place without a change of an object that it contains."""
     return type(value) in (bytearray, memoryview) or _is_writable(value)
 
 
 def _is_writable(value: Any) -> bool:
-    """Return whether it gives others a view of memory that changes: `array.array`, an array of NumPy, a memory map."""
+    """Return whether the value exposes writable memory, as `array.array`, a NumPy array or a memory map does."""
     try:
         with memoryview(value) as view:
             return not view.readonly
@@ -88,21 +88,21 @@ def _refuse_buffer(value: Any) -> Any:
 
 
 copy_containers = _copier(_own_other)
-"""Returns `value` with every dict, list and buffer in it copied; any other object is shared, also if it can change.
+"""Return `value` with every dict, list and buffer in it copied; any other object is shared, even if it can change.
 
-A bytearray or memoryview becomes bytes, as it does between tasks.  TypeError: a buffer that can be written and not be
-copied, for example a memory map.
+A bytearray or memoryview becomes bytes, as it does between tasks.  TypeError is raised for a writable buffer that
+cannot be copied, for example a memory map.
 """
 
 own_state = _copier(_refuse_buffer)
-"""The copy of a value that is put into declared state; TypeError where there is a buffer in it."""
+"""Return the copy of a value that is put into declared state; TypeError is raised if the value contains a buffer."""
 
 
 def kept(value: Any) -> Any:
-    """Return the result of `copy_containers`, sooner, for records that operators give one by one.
+    """Return the result of `copy_containers`, but faster, for records that operators emit one by one.
 
-    What can be hashed cannot change.  A dict that the collector does not track holds no dict and no list, but it may
-    hold a buffer, which cannot be hashed.
+    A hashable value cannot change.  A dict that the garbage collector does not track contains no dict and no list, but
+    it may contain a buffer, which is not hashable.
     """
     kind = type(value)
     if kind in SCALARS:

@@ -1,4 +1,4 @@
-"""Sees from the code of a function that it changes none of its arguments, so that it needs no copies of them."""
+"""Analysis of a function's code that shows that it changes none of its arguments, and so needs no copies of them."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _CALLED = frozenset(
     "copy count endswith format get isoformat items join keys lower replace split startswith strip upper "
     "values".split()
 )
-"""Built-in functions, and methods of records, that change nothing."""
+"""Built-in functions and methods of records that do not change their arguments."""
 
 
 def only_reads(fn: Callable[..., Any]) -> bool:
-    """Return whether its code stores into nothing, and uses what changes nothing; False where that is not plain."""
+    """Return whether the function stores into no object and calls nothing that changes one; False if it is unclear."""
     if type(fn) is not FunctionType or fn.__closure__ or fn.__defaults__ or fn.__kwdefaults__:
         return False
     if any(map(_writes, _codes(fn.__code__))):
@@ -32,7 +32,7 @@ def only_reads(fn: Callable[..., Any]) -> bool:
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:
-    """Yield a code and those of the functions within."""
+    """Yield a code object and those of the functions within it."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, CodeType):

@@ -1,8 +1,8 @@
-"""Refusal of records whose dict, list or buffer is filled again for a later record.
+"""Refusal of records whose dict, list or buffer is refilled for a later record.
 
-A batch is encoded at the end of its event, so a reused object shows the last record in all of them; how many records a
-batch has depends on the load. A stage thus remembers what was in its last records also when their event is over, and
-refuses such a function whatever the size of the batches.
+A batch is encoded at the end of its event, so all records that share a reused object would have the content of the last
+one; the number of records in a batch depends on the load. A stage therefore remembers the content of its last records
+even after the end of their event, and refuses a function that reuses objects whatever the size of the batches.
 """
 
 from __future__ import annotations
@@ -14,27 +14,28 @@ from weakref import ref
 from operators.records.ownership import SCALARS, all_scalar, is_buffer
 
 REMEMBERED_MAX = 8
-"""The containers, and the buffers, that a stage remembers: as many may be filled in turn."""
+"""The maximum number of containers, and of buffers, that a stage remembers, because a function may refill several in
+turn."""
 LOOKED_AT_MAX = 8
-"""The dicts and lists that are looked at in one record."""
+"""The maximum number of dicts and lists that are examined in one record."""
 ITEMS_MAX = 1000
-"""The items of a container that is looked at; to copy a larger one for each batch would be felt."""
+"""The maximum number of items of a container that is examined; copying a larger one per batch would be too slow."""
 LAST = 4
-"""The last records of a batch that are looked at."""
+"""The number of records at the end of a batch that are examined."""
 NESTING = frozenset((dict, list, tuple))
 
 
 class Reuse:
-    """The dicts, lists and buffers of the last batches that a function gave, as they were then."""
+    """The dicts, lists and buffers in the last batches that a function returned, with their content at that time."""
 
     __slots__ = ("_again", "_buffers", "_copies")
 
     def __init__(self) -> None:
         self._copies: dict[int, tuple[Any, Any]] = {}
-        """Identity → the container and its copy, oldest first."""
+        """Identity → (container, its copy), oldest first."""
         self._buffers: dict[int, Callable[[], Any]] = {}
         self._again: list[Any] = []
-        """The containers of the first record of the batch that were remembered by then."""
+        """The containers of the batch's first record that were already remembered when it was returned."""
 
     def keep(self, records: Sequence[Any]) -> None:
         """Remember the first record of a batch, before the function is called again."""
@@ -51,13 +52,13 @@ class Reuse:
                 copies[id(container)] = (container, container.copy())
 
     def check(self, records: Sequence[Any], operator: str) -> None:
-        """Refuse a batch in which a record is an earlier one, filled again.
+        """Refuse a batch in which a record is an earlier record that was refilled.
 
-        This costs a copy of one record per batch, and a comparison with the last ones. A record repeated unchanged is
-        accepted.
+        The check costs a copy of one record per batch, and a comparison with the last records. A record that is
+        repeated unchanged is accepted.
 
         Raises:
-            TypeError: with the remedy.
+            TypeError: the batch is refused; the message contains the remedy.
         """
         if not records:
             return
@@ -77,7 +78,7 @@ class Reuse:
                 self._check_buffers(records, buffers, operator)
 
     def _check_buffers(self, records: Sequence[Any], buffers: list[Any], operator: str) -> None:
-        """Refuse a buffer that two records share, of one batch or of two; `buffers` are those of the first record."""
+        """Refuse a buffer that two records of one batch or of two share; `buffers` are those of the first record."""
         refuse_shared_buffers(records, operator)
         for buffer in buffers:
             earlier = self._buffers.get(id(buffer))
@@ -91,12 +92,12 @@ class Reuse:
 
 
 def refuse_shared_buffers(records: Sequence[Any], operator: str) -> None:
-    """Refuse a batch in which two records hold one buffer: filling it again has changed the record before.
+    """Refuse a batch in which two records contain the same buffer: refilling it has changed the earlier record.
 
-    Costs nothing more than a look at the first record, unless that holds a buffer.
+    The check examines only the first record, unless that record contains a buffer.
 
     Raises:
-        TypeError: with the remedy.
+        TypeError: the batch is refused; the message contains the remedy.
     """
     if len(records) < 2 or type(records[0]) in SCALARS or not buffers_in(records[0]):
         return
@@ -108,11 +109,11 @@ def refuse_shared_buffers(records: Sequence[Any], operator: str) -> None:
 
 
 def buffers_in(value: Any) -> list[Any]:
-    """Return the buffers that are in a record, however deep."""
+    """Return the buffers in a record, at any depth."""
     buffers: list[Any] = []
-    entered = set[int]()  # a record may hold itself, or one list in many places
+    entered = set[int]()  # a record may contain itself, or the same list in many places
     waiting = [value]
-    while waiting:  # not by calls: a record may be nested deeper than those go
+    while waiting:  # not recursively: a record may be nested more deeply than calls may be
         each = waiting.pop()
         kind = type(each)
         if kind is dict or kind is list or kind is tuple:
@@ -126,7 +127,7 @@ def buffers_in(value: Any) -> list[Any]:
 
 
 def containers_in(record: Any) -> list[Any]:
-    """Return the first dicts and lists in a record, it among them."""
+    """Return the first dicts and lists in a record, including the record itself."""
     kind = type(record)
     if kind is dict:
         if all_scalar(map(type, record.values())):
@@ -144,7 +145,7 @@ def containers_in(record: Any) -> list[Any]:
 def _differ(container: Any, copy: Any) -> bool:
     try:
         return bool(container != copy)
-    except (TypeError, ValueError, RecursionError):  # of values that cannot be compared, such as arrays
+    except (TypeError, ValueError, RecursionError):  # raised for values that cannot be compared, such as arrays
         return False
 
 

@@ -1,4 +1,4 @@
-"""Refuses what no state can hold where that can still be undone: a checkpoint could only end the job."""
+"""Refusal of values that no state can hold, while they can still be removed; a checkpoint could only end the job."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from causal.records.values import NotCarried, encode, place_of_refused
 
 
 def stored(value: Any, what: str) -> Any:
-    """Return a value that is about to be kept as state, unchanged.
+    """Return unchanged a value that is about to be kept as state.
 
     Args:
-        what: names it in the message.
+        what: the name of the value in the message.
 
     Raises:
-        NotCarried: no checkpoint could write it.
+        NotCarried: no checkpoint could write the value.
     """
     try:
-        encode([[[value]]])  # as deep as in a fragment
+        encode([[[value]]])  # nested as deeply as in a fragment
     except NotCarried as refused:
         place = place_of_refused(value, refused)
         raise NotCarried(f"{what}{place} cannot be kept: {refused}") from None

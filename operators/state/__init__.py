@@ -1,1 +1,1 @@
-"""Keyed state: tables and their snapshots, declared states, timers, undo, time to live, and what lies on disk."""
+"""Keyed state: tables and their snapshots, declared states, timers, undo, time to live, and state on disk."""

@@ -1,4 +1,4 @@
-"""The state of a chain in one form, however it grew, so that two chains can be compared."""
+"""The canonical form of a chain's state, which does not depend on its history, so that two chains can be compared."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def whole(chain: Chain) -> Sequence[bytes]:
 
 
 def canonical(chain: Chain, fresh: Chain) -> list[Any]:
-    """Return the state as `fresh`, a chain of the same task, write it once restored, its keys in order."""
+    """Return the state of `chain` as `fresh`, a chain of the same task, writes it once restored, with keys in order."""
     fresh.restore(whole(chain))
     return [ordered_part(part) for part in whole(fresh)]
 
 
 def ordered_part(part: bytes) -> Any:
-    """Return a part with its keys in order."""
+    """Return a part of a snapshot with its keys in order."""
     header, tables = read_part(part)
     if header is not None:
         return encode(header)

@@ -1,7 +1,8 @@
 """A store for values that are not in memory: bytes by key in one file, which is only a cache.
 
-Only checkpoints survive; the file has no name once it is open and ends with its process, so it is not synchronised,
-not journaled and never read again.  Another engine would be another class with these methods.
+Only checkpoints survive a failure; the file has no name once it is open and disappears with its process, so it is not
+synchronised, not journaled and never read by another process.  Another storage engine would be another class with the
+same methods.
 """
 
 from __future__ import annotations
@@ -17,24 +18,25 @@ from operators.state.unnamed_files import numbered_file
 _AT_ONCE = 500
 _CACHE_KIB = 2048
 _PAGE_BYTES = 16 << 10
-"""A row of up to a quarter of a page lies in it; of a longer one the rest takes pages of its own."""
+"""The page size: a row of up to a quarter of a page is stored in one page; the rest of a longer row uses extra pages.
+"""
 
 R = TypeVar("R")
 
 
 class ColdStore:
-    """Bytes by key, which is bytes as well; the file is created with the first value."""
+    """A map from bytes to bytes on disk; its file is created when the first value is put."""
 
     def __init__(self, directory: str) -> None:
         """
         Args:
-            directory: of the file; created if it does not exist.
+            directory: the directory of the file; created if it does not exist.
         """
         self.directory = directory
         self._base: sqlite3.Connection | None = None
 
     def get_many(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
-        """Return the values of those keys that have one."""
+        """Return the values of those of the keys that have a value."""
         base, values = self._base, dict[bytes, bytes]()
         if base is not None:
             for start in range(0, len(keys), _AT_ONCE):
@@ -44,7 +46,7 @@ class ColdStore:
         return values
 
     def put_many(self, rows: Sequence[tuple[bytes, bytes, bytes | None]]) -> None:
-        """Set values: (key, value, what `names` returns for the key; None for the key itself).
+        """Set values from rows (key, value, name that `names` returns for the key; None for the key itself).
 
         Raises:
             Unavailable: the disk is full or fails.
@@ -53,23 +55,23 @@ class ColdStore:
         self._tried(lambda: base.executemany("INSERT OR REPLACE INTO cold VALUES (?, ?, ?)", rows))
 
     def delete_many(self, keys: Sequence[bytes]) -> None:
-        """Delete the values of these keys, where they have one."""
+        """Delete the values of those of the keys that have a value."""
         base = self._base
         if base is not None:
             self._tried(lambda: base.executemany("DELETE FROM cold WHERE k = ?", [(key,) for key in keys]))
 
     def names(self) -> Iterator[tuple[bytes, bytes]]:
-        """Yield (key, its name) of all keys; nothing may be put or deleted meanwhile."""
+        """Yield (key, its name) of all keys; the caller must not put or delete values during the iteration."""
         if self._base is not None:
             yield from self._base.execute("SELECT k, COALESCE(o, k) FROM cold")
 
     def names_behind(self, key: bytes, count: int) -> list[tuple[bytes, bytes]]:
-        """Return (key, its name) of the next `count` keys in their order; fewer only at the end."""
+        """Return (key, its name) of the first `count` keys after `key` in key order; fewer only at the end."""
         base, query = self._base, "SELECT k, COALESCE(o, k) FROM cold WHERE k > ? ORDER BY k LIMIT ?"
         return [] if base is None else self._tried(lambda: base.execute(query, (key, count)).fetchall())
 
     def close(self) -> None:
-        """Close the file; the store is empty then."""
+        """Close the file, which empties the store."""
         if self._base is not None:
             self._base.close()
             self._base = None

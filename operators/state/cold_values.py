@@ -1,7 +1,8 @@
 """A dict of which only the hot part is in memory; the rest is in a `ColdStore`, and is loaded on access.
 
-When the values in memory are over their budget, those that were not touched recently are stored between two events.  A
-value in memory is current: what the store has under its key is older.  So a change writes nothing to the store.
+When the values in memory exceed their budget, those that were not touched recently are stored between two events.  A
+value in memory is current, and the value that the store has for its key may be older.  So a change does not write to
+the store.
 """
 
 from __future__ import annotations
@@ -27,18 +28,18 @@ _KEPT = 0.75
 
 
 def cold_key(key: Any) -> bytes:
-    """Return bytes that are equal if and only if the keys are one key of a dict."""
+    """Return bytes that are equal for two keys if and only if a dict treats them as one key."""
     return encode(key if type(key) in (str, int, bytes) else canonical_key(key))
 
 
 def _original(key: Any) -> bytes | None:
-    """Return the encoded key where `cold_key` does not determine it."""
+    """Return the encoded key if `cold_key` does not determine it, otherwise None."""
     return None if type(key) in (str, int, bytes) else encode(key)
 
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """The directory for the cold part of the state of an operator, and the memory budget of its state."""
+    """The directory for the cold part of an operator's state, and the memory budget of that state."""
 
     directory: str
     memory_bytes_max: int
@@ -50,14 +51,14 @@ class Disk:
         tables: int,
         fresh: Callable[[], Any] | None = None,
     ) -> ColdValues:
-        """Return the values of one of `tables` tables; for the other arguments see `ColdValues`."""
+        """Return the dict for one of `tables` tables; for the other arguments see `ColdValues`."""
         return ColdValues(ColdStore(self.directory), self.memory_bytes_max // tables, pack, unpack, fresh)
 
 
 class ColdValues(dict[Any, Any]):
-    """A dict without an order.
+    """An unordered dict, part of which is on disk.
 
-    `touch` loads many values together; `shrink`, between events, keeps it small.
+    `touch` loads many values together; `shrink`, which is called between events, limits the memory that it uses.
     """
 
     def __init__(
@@ -70,8 +71,8 @@ class ColdValues(dict[Any, Any]):
     ) -> None:
         """
         Args:
-            pack, unpack: convert between a value and what can be encoded.
-            fresh: returns the empty value of a missing key; None where that is a KeyError.
+            pack, unpack: convert between a value and its encodable form.
+            fresh: returns the empty value of a missing key; with None, a missing key raises KeyError.
         """
         super().__init__()
         self._store = store
@@ -85,13 +86,13 @@ class ColdValues(dict[Any, Any]):
     # Between memory and the store.
 
     def touch(self, keys: Collection[Any]) -> None:
-        """Load the values of these keys into memory, where they have one."""
+        """Load the values of those of the keys that have a value into memory."""
         self._recent.update(dict.fromkeys(keys))
         for key, value in self.read(keys, hot=False).items():
             dict.__setitem__(self, key, value)
 
     def read(self, keys: Iterable[Any], hot: bool = True) -> dict[Any, Any]:
-        """Return the values of those keys that have one, without loading them; `hot`: also those in memory."""
+        """Return the values of the keys that have a value, without loading them; `hot`: also those in memory."""
         in_memory = super().__contains__
         away = {cold_key(key): key for key in filterfalse(in_memory, keys)}
         values = {away[name]: self._opened(body) for name, body in self._store.get_many(self._there(away)).items()}
@@ -106,13 +107,13 @@ class ColdValues(dict[Any, Any]):
         return self._unpack(decode(body))
 
     def existing(self, keys: Collection[Any]) -> set[Any]:
-        """Return those keys that have a value, without loading it."""
+        """Return those of the keys that have a value, without loading it."""
         in_memory, looked_up = super().__contains__, self._recent
         existing = set(filter(in_memory, keys))
         return existing.union(self.read([key for key in keys if key not in existing and key not in looked_up]))
 
     def pending(self) -> KeysOfCold:
-        """Return the keys that are there now, for a snapshot."""
+        """Return the keys that have a value now, for a snapshot."""
         return KeysOfCold(self)
 
     def spool(self) -> Spool:
@@ -120,7 +121,7 @@ class ColdValues(dict[Any, Any]):
         return Spool(self._store.directory)
 
     def shrink(self) -> None:
-        """Store values that were not touched recently, if there are too many; only between two events."""
+        """Store values that were not touched recently, if memory is over budget; called only between two events."""
         if self._shrinks % _EVERY == 0:
             self._measure()
             self._recent.clear()
@@ -133,7 +134,7 @@ class ColdValues(dict[Any, Any]):
             self._gone.clear()
 
     def _measure(self) -> None:
-        """Estimate the size of a value, from those that were touched or, while a snapshot is loaded, from others."""
+        """Estimate the size of a value from a sample of touched values or, while a snapshot is loaded, of others."""
         recent = filter(super().__contains__, self._recent)
         keys = islice(chain(recent, super().__iter__()), _SAMPLE)
         sample = [(key, dict.__getitem__(self, key)) for key in keys]
@@ -151,7 +152,7 @@ class ColdValues(dict[Any, Any]):
         rows = [(cold_key(key), self._encoded(key, dict.__getitem__(self, key)), _original(key)) for key in away]
         if rows:
             self._store.put_many(rows)
-        if len(away) < len(keys):  # an empty value is the same as none
+        if len(away) < len(keys):  # an empty value is equivalent to a missing one
             self._gone.update(dict.fromkeys(map(cold_key, keys)))
         for key in keys:
             dict.__delitem__(self, key)
@@ -164,7 +165,9 @@ class ColdValues(dict[Any, Any]):
             packed = self._pack(value)
             return encode(packed)
         except NotCarried as problem:
-            place = place_of_refused(packed, problem) if type(packed) is dict else ""  # a list is its table's layout
+            place = (
+                place_of_refused(packed, problem) if type(packed) is dict else ""
+            )  # a list would be an internal layout of its table
             raise NotCarried(f"key {key!r:.200}{f', in {place}' if place else ''}: {problem}") from problem
 
     # The methods of a dict.
@@ -178,7 +181,7 @@ class ColdValues(dict[Any, Any]):
         return value
 
     def get(self, key: Any, default: Any = None) -> Any:
-        """Return the value of the key, and load it."""
+        """Return the value of the key, after loading it if necessary."""
         value = super().get(key, _ABSENT)
         if value is not _ABSENT:
             return value
@@ -198,7 +201,7 @@ class ColdValues(dict[Any, Any]):
         return value
 
     def pop(self, key: Any, *default: Any) -> Any:
-        """Remove the key; returns its value, or the default."""
+        """Remove the key; return its value, or the default."""
         value = self.get(key, _ABSENT)
         if value is _ABSENT:
             if not default:
@@ -227,7 +230,7 @@ class ColdValues(dict[Any, Any]):
         return iter(self)
 
     def items(self) -> Any:
-        """Yield key and value of all keys; those of the store are not loaded."""
+        """Yield (key, value) of all keys; values in the store are not loaded into memory."""
         keys = iter(list(self))
         while part := list(islice(keys, _AT_ONCE)):
             yield from self.read(part).items()
@@ -251,10 +254,10 @@ class ColdValues(dict[Any, Any]):
 
 
 class KeysOfCold:
-    """The keys of `ColdValues` at the moment at which this was created, less those that were taken or claimed since.
+    """The keys that `ColdValues` had when this object was created, except those that were taken or claimed since.
 
-    Only those that were in memory then are listed.  The others are read from the store in its order, up to the last one
-    that was taken; which of them were claimed before is remembered until the store has been read.
+    Only the keys that were in memory at that time are listed.  The others are read from the store in its order, as they
+    are taken; keys that were claimed before they were read are remembered until the whole store has been read.
     """
 
     __slots__ = ("_values", "_listed", "_passed", "_last", "_read_out")
@@ -263,7 +266,7 @@ class KeysOfCold:
         self._values = values
         self._listed = set(dict.__iter__(values))
         self._passed = set(self._listed)
-        """Keys that the store may have and that are not to be taken from there."""
+        """Keys that the store may contain, but that must not be taken from it."""
         self._last = b""
         self._read_out = False
 
@@ -271,7 +274,7 @@ class KeysOfCold:
         return bool(self._listed) or not self._read_out
 
     def take(self, keys_max: int) -> list[Any]:
-        """Remove and return up to `keys_max` keys; fewer only where no more are left."""
+        """Remove and return up to `keys_max` keys; fewer only if no more are left."""
         listed, passed, gone = self._listed, self._passed, self._values._gone
         keys = [listed.pop() for _ in range(min(keys_max, len(listed)))]
         while len(keys) < keys_max and not self._read_out:
@@ -286,9 +289,7 @@ class KeysOfCold:
         return keys
 
     def claim(self, keys: Collection[Any], or_all: bool = False) -> list[Any]:
-        """Remove and return the remaining ones of these keys; the others did not exist, and will not be asked for
-        again.
-        """
+        """Remove and return those of the keys that remain; the others did not exist, and will not be claimed again."""
         claimed = self._listed.intersection(keys)
         self._listed -= claimed
         if self._read_out:

@@ -1,10 +1,10 @@
-"""State that an operator declares on its class: a value, a list, a map or a fold per key, typed, with a time to live.
+"""State that an operator declares on its class: a typed value, list, map or fold per key, with a time to live.
 
     class Profile(Operator):
         pages = ListState[str]()
         total = ValueState(Totals, ttl_s=86_400)
 
-The instance of the operator in each task gets bound copies, which represent the state of `ctx.key`.
+The operator's instance in each task receives bound copies, which represent the state of `ctx.key`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _BUILT_IN = (int, float, bool, str, bytes, list, tuple, dict)
 
 
 class NoKey:
-    """The current key where there is none: any use of it raises."""
+    """A placeholder for the current key when there is none; any use of it raises an error."""
 
     def __init__(self, why: str) -> None:
         self._why = why
@@ -45,7 +45,7 @@ class NoKey:
 
 
 class _Unbound:
-    """The table and the `ctx` of a state that is not bound to a task: any use of it raises."""
+    """A placeholder for the table and `ctx` of a state that is not bound to a task; any use of it raises an error."""
 
     def __getattr__(self, name: str) -> NoReturn:
         raise RuntimeError(
@@ -57,12 +57,12 @@ _UNBOUND = _Unbound()
 
 
 class State:
-    """Base of all declared states.
+    """The base class of all declared states.
 
     Attributes:
-        ttl_ns: time to live after the last write; 0 forever.
-        clock: the clock of the time to live.
-        name: name of the attribute.
+        ttl_ns: time to live after the last write; 0 if state is kept forever.
+        clock: clock of the time to live.
+        name: name of the operator's attribute.
     """
 
     label: ClassVar[str] = ""
@@ -70,7 +70,7 @@ class State:
     use: ClassVar[str] = ""
     """The expression that changes the state, for messages."""
     _tables: ClassVar[tuple[type[TypedTable], Callable[..., TypedTable]]]
-    """The class of its table, and the one whose changes can be undone."""
+    """The class of the state's table, and the class of tables whose changes can be undone."""
 
     def __init__(self, kind: Any, ttl_s: float | None, clock: Clock) -> None:
         if ttl_s is not None and not (isinstance(ttl_s, (int, float)) and 0 < ttl_s < 9e9):
@@ -85,21 +85,21 @@ class State:
         self._table: Any = _UNBOUND
         self._codec = Codec()
         self._aging: EventExpiry | None = None
-        """The expiry by event time, which each read checks."""
+        """The expiry by event time, which every read checks."""
         self.renewed = 0
-        """The number of expired places that have been written again, each from its beginning."""
+        """The number of expired places that have been written again, starting empty."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
 
     def __set__(self, operator: Any, value: State) -> None:
-        # Without __get__, so that a read is that of an attribute.
+        # There is no __get__, so that a read is an ordinary attribute access.
         if not isinstance(value, State):
             raise TypeError(f"state {self.name!r} was assigned to; change its content: self.{self.name}{self.use}")
         vars(operator)[value.name or self.name] = value
 
     def codec(self) -> Codec:
-        """Return the codec of its values: of the type that is an argument, or in square brackets.
+        """Return the codec of the state's values, whose type is passed as an argument or in square brackets.
 
         Raises:
             TypeError: values of the type cannot be carried.
@@ -125,12 +125,12 @@ class State:
         """Return a copy that represents the state of `ctx.key`.
 
         Args:
-            undo: undoes changes of a record that fails; None where nothing is undone.
+            undo: reverts the changes of a record that fails; None if nothing is reverted.
             now: reads the wall clock as a determinant, in ns.
             event_ns: returns event time, as for `EventExpiry`.
 
         Raises:
-            TypeError: its type cannot be carried.
+            TypeError: values of the state's type cannot be carried.
         """
         copied = copy.copy(self)
         copied.name, copied._ctx, copied._codec = name, ctx, self.codec()
@@ -160,7 +160,7 @@ class State:
             self.renewed += 1
 
     def shown(self, key: Any) -> Any:
-        """Return the state of a key as dicts, lists and scalars; None where there is none."""
+        """Return the state of a key as dicts, lists and scalars; None if the key has no state."""
         value = self._table.values.get(key)
         return None if value is None else copy_containers(self._codec.shown(value))
 
@@ -170,12 +170,12 @@ class State:
 
 
 class _One(State, Generic[T]):
-    """The base of states of one value."""
+    """The base class of states with one value per key."""
 
     _tables = ValueTable, UndoneValues
 
     def _get(self) -> Any:
-        """Return the value without copying it; a value that could change in place counts as written."""
+        """Return the value without copying it; a value that the caller could change in place counts as written."""
         key, table = self._ctx.key, self._table
         value = table.values.get(key, _ABSENT)
         if value is _ABSENT or (self._aging is not None and self._aging.gone(key)):
@@ -193,13 +193,13 @@ class _One(State, Generic[T]):
     __hash__ = State.__hash__
 
     def _no_value(self) -> TypeError:
-        """Return the error for a state that is used as if it were its value, which it would never equal."""
+        """Return the error for a state that is used in place of its value, to which it would never be equal."""
         return TypeError(f"state {self.name!r} is not its value; use self.{self.name}.value")
 
     def _no_operand(self, *_: object) -> NoReturn:
         raise self._no_value()
 
-    if not TYPE_CHECKING:  # a type checker refuses these without them
+    if not TYPE_CHECKING:  # a type checker then reports the use of these operators
         __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __floordiv__ = _no_operand
         __mod__ = __or__ = __and__ = __lt__ = __le__ = __gt__ = __ge__ = _no_operand
 
@@ -210,12 +210,12 @@ class _One(State, Generic[T]):
 
 
 class ValueState(_One[T]):
-    """One value per key: `value`, and `clear()`.  A checkpoint writes it when it was assigned, or read and could have
-    changed in place.
+    """One value per key, with the attribute `value` and the method `clear()`.
 
-    Reading `value` returns the state itself: an object, a list or a dict may be changed in place.  What is assigned is
-    copied.  Without a value it is the default: that of `default`, or for a dataclass or Struct whose fields all have
-    defaults a new one, otherwise None.
+    Reading `value` returns the state itself: an object, a list or a dict may be changed in place.  An assigned value is
+    copied.  If the key has no value, `value` is the default: `default`, or a new instance for a dataclass or Struct
+    whose fields all have defaults, otherwise None.  A checkpoint writes the value if it was assigned, or was read and
+    could have been changed in place.
     """
 
     label = "a value"
@@ -231,10 +231,10 @@ class ValueState(_One[T]):
     ) -> None:
         """
         Args:
-            kind: type of the value, where it is a dataclass or a msgspec Struct.
+            kind: type of the value, if it is a dataclass or a msgspec Struct.
             default: a value, or a function that returns one.
-            ttl_s: time to live after the last write, in seconds; by the wall clock up to an eighth longer.
-            clock: "event": the event times of the records that write and read it; "processing": the wall clock.
+            ttl_s: time to live after the last write, in seconds; with the wall clock, up to an eighth longer.
+            clock: "event": the event times of the records that write and read the value; "processing": the wall clock.
         """
         super().__init__(kind, ttl_s, clock)
         self._default = default
@@ -243,10 +243,10 @@ class ValueState(_One[T]):
         """See `State`.
 
         Raises:
-            ValueError: its default has another type than its values.
+            ValueError: the default does not have the type of the values.
         """
         kind, default = self._type(), self._default
-        # Any and TypedDict are classes as well, but isinstance refuses them.
+        # Any and TypedDict are classes too, but isinstance does not accept them.
         if kind in _BUILT_IN and default is not None and not callable(default):
             if not isinstance(default, (int, float) if kind is float else kind):
                 raise ValueError(f"values of type {kind.__name__} and the default {default!r:.80}")
@@ -270,9 +270,9 @@ class ValueState(_One[T]):
 
 
 class ReducingState(_One[T]):
-    """One value per key to which others are reduced: `add(value)`, `value` (None before the first), `clear()`.
+    """One value per key, to which added values are reduced: `add(value)`, `value` (None before the first), `clear()`.
 
-    A checkpoint writes the value.
+    A checkpoint writes the reduced value.
     """
 
     label = "a fold"
@@ -288,7 +288,7 @@ class ReducingState(_One[T]):
     ) -> None:
         """
         Args:
-            fn: (value so far, value added) -> value; the first one added is the first value.
+            fn: (value so far, added value) -> value; the first added value becomes the value.
             kind, ttl_s, clock: as for `ValueState`.
         """
         if not callable(fn):
@@ -298,22 +298,23 @@ class ReducingState(_One[T]):
         self._fn = fn
 
     def add(self, value: T) -> None:
-        """Reduce the state and a value to the new state."""
+        """Replace the value by its reduction with `value`."""
         known = self._get()
         self._put(value if known is _ABSENT else self._fn(known, value))
 
     @property
     def value(self) -> T | None:
-        """The reduced value of the current key; None before the first."""
+        """The reduced value of the current key; None before the first added value."""
         known = self._get()
         return None if known is _ABSENT else known
 
 
 class ListState(State, MutableSequence[T], Generic[T]):
-    """A list per key, of which a checkpoint writes only what was appended.
+    """A list per key, of which a checkpoint writes only the appended items.
 
-    Items are copied when they are stored and when they are read: to change an item, assign it. The list is written
-    whole after that, and after other changes: `del self.items[:-9]` keeps the last 9.
+    Items are copied when they are stored and when they are read: to change an item, assign it again. After such an
+    assignment, or any other change than appending, a checkpoint writes the whole list. `del self.items[:-9]` keeps the
+    last 9 items.
     """
 
     label = "a list"
@@ -323,7 +324,7 @@ class ListState(State, MutableSequence[T], Generic[T]):
     def __init__(self, kind: type[T] | None = None, *, ttl_s: float | None = None, clock: Clock = "event") -> None:
         """
         Args:
-            kind: type of the items, where they are objects of a dataclass or Struct.
+            kind: type of the items, if they are objects of a dataclass or Struct.
             ttl_s: time to live of the list after its last change, in seconds.
             clock: as for `ValueState`.
         """
@@ -365,9 +366,9 @@ class ListState(State, MutableSequence[T], Generic[T]):
     @overload
     def __setitem__(self, index: slice, item: Iterable[T]) -> None: ...
     def __setitem__(self, index: Any, item: Any) -> None:
-        # Copied before the list changes: they may be items of it.
+        # The new items are copied before the list changes, because they may belong to it.
         owned = list(map(self._codec.own, item)) if isinstance(index, slice) else self._codec.own(item)
-        _ = self._items()[index]  # raises IndexError before anything is touched
+        _ = self._items()[index]  # raises IndexError before anything changes
         self._change(lambda items: setitem(items, index, owned))
 
     def __delitem__(self, index: int | slice) -> None:
@@ -424,10 +425,10 @@ class ListState(State, MutableSequence[T], Generic[T]):
 
 
 class MapState(State, MutableMapping[K, V], Generic[K, V]):
-    """A dict per key, of which a checkpoint writes the entries that changed; it iterates as a dict does.
+    """A dict per key, of which a checkpoint writes only the changed entries; it iterates in the order of a dict.
 
-    Values are copied when they are stored; reading returns the state itself, as with a dict, which may be changed in
-    place.
+    Values are copied when they are stored. Reading returns the stored value itself, as with a dict; it may be changed
+    in place.
     """
 
     label = "a map"
@@ -437,7 +438,7 @@ class MapState(State, MutableMapping[K, V], Generic[K, V]):
     def __init__(self, kind: type[V] | None = None, *, ttl_s: float | None = None, clock: Clock = "event") -> None:
         """
         Args:
-            kind: type of the values, where they are objects of a dataclass or Struct.
+            kind: type of the values, if they are objects of a dataclass or Struct.
             ttl_s: time to live of an entry after its last write, in seconds.
             clock: as for `ValueState`.
         """
@@ -454,7 +455,7 @@ class MapState(State, MutableMapping[K, V], Generic[K, V]):
         return {entry: value for entry, value in entries.items() if not aging.gone((key, entry))}
 
     def _entry(self, entry: Any) -> Any:
-        """Return the value of an entry without copying it; `_ABSENT` where it has none."""
+        """Return the value of an entry without copying it; `_ABSENT` if there is no such entry."""
         key = self._ctx.key
         value = (self._table.values.get(key) or {}).get(entry, _ABSENT)
         if value is not _ABSENT and self._aging is not None and self._aging.gone((key, entry)):
@@ -490,16 +491,16 @@ class MapState(State, MutableMapping[K, V], Generic[K, V]):
         return len(self._entries())
 
     def setdefault(self, entry: K, default: Any = None) -> V:
-        """Return the value of an entry, set to `default` if there is none; it may be changed in place."""
+        """Return the value of an entry, set to `default` if it is missing; the value may be changed in place."""
         if entry not in self:
             self[entry] = default
         return self[entry]
 
     def popitem(self) -> tuple[K, V]:
-        """Remove the entry that was put last, and return it.
+        """Remove the entry that was added last, and return it.
 
         Raises:
-            KeyError: there is none.
+            KeyError: the map of the current key is empty.
         """
         entries = self._entries()
         if not entries:

@@ -1,8 +1,8 @@
-"""Values by (key, slot) that are never changed, and are removed together when event time has passed them.
+"""Values by (key, slot) that never change, and are removed together when event time has passed them.
 
-An entry is one tuple in a list or on a heap. Nothing is looked up by key, so a batch of entries is added without a
-loop, and entries removed before the next batch never reach the heap. Entries that a snapshot has not encoded yet are
-encoded before they are removed: user code may change them then.
+An entry is a tuple in a list or on a heap. Entries are not looked up by key, so a batch of entries is added without a
+loop, and entries that are removed before the next batch are never put on the heap. Entries that a snapshot has not yet
+encoded are encoded before they are removed, because user code may change them afterwards.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from operators.state.pending_keys import ListedKeys
 from operators.state.slots import PairTable, inspected
 
 Slot = tuple[int, ...]
-"""The time of an entry in ns, and what distinguishes it from others of its key and time."""
+"""The time of an entry in ns, followed by items that distinguish it from others with its key and time."""
 Entry = tuple[int, int, Any, Slot, Any]
-"""(time in ns, number, key, slot, value); by the number, no two entries have their keys or values compared."""
+"""(time in ns, number, key, slot, value); numbers are unique, so that keys and values are never compared."""
 
 _TIME: Final = 0
 _NUMBER: Final = 1
@@ -34,7 +34,7 @@ slot_of = itemgetter(_SLOT)
 
 
 class DueEntries(PairTable):
-    """The entries of all keys; in snapshots values by (key, slot)."""
+    """The entries of all keys; snapshots contain them as values by (key, slot)."""
 
     __slots__ = ("_heap", "_recent", "_next", "_fresh", "_gone")
 
@@ -42,18 +42,18 @@ class DueEntries(PairTable):
         super().__init__(name, operator, key_groups)
         self._heap: list[Entry] = []
         self._recent: list[Entry] = []
-        """The entries that were added since some were last taken."""
+        """The entries that were added since the last `take`."""
         self._next = 0
         self._fresh: dict[int, Entry] = {}
-        """The entries that no snapshot has, by number."""
+        """The entries that no snapshot contains, by number."""
         self._gone: list[Pair] = []
-        """The pairs that the last snapshot has, and that have been taken since."""
+        """The pairs that the last snapshot contains and that have been taken since."""
 
     def add(self, keys: Sequence[Any], slots: Sequence[Slot], values: Sequence[Any]) -> None:
-        """Add entries, of each of which the pair of key and slot is new.
+        """Add entries whose pairs of key and slot are all new.
 
         Args:
-            keys, slots, values: of each entry.
+            keys, slots, values: the key, slot and value of each entry.
         """
         self._settle()
         numbers = range(self._next, self._next + len(slots))
@@ -86,7 +86,7 @@ class DueEntries(PairTable):
     # Snapshots.
 
     def snapshot(self, full: bool) -> TableJob:
-        """Freeze the entries now: all of them, or those that came since the last snapshot and the pairs that went."""
+        """Freeze all entries, or the entries added and the pairs removed since the last snapshot."""
         self._settle()
         while self._job is not None:
             self._job.step(KEYS_AT_ONCE)
@@ -125,12 +125,12 @@ class DueEntries(PairTable):
         return inspected(entries | self.values, key)
 
     def kept_keys(self) -> Iterable[Any]:
-        """Return the keys of all entries, each once or more often."""
+        """Return the keys of all entries; a key may occur more than once."""
         return chain((entry[_KEY] for entry in (*self._heap, *self._recent)), super().kept_keys())
 
 
 class _DueJob(TableJob):
-    """A job that encodes entries and the pairs that went, these first: a pair may have come again."""
+    """A job that encodes removed pairs, and then added entries, because a removed pair may have been added again."""
 
     __slots__ = ("_entries", "_gone")
 
@@ -148,7 +148,7 @@ class _DueJob(TableJob):
         return len(went) + len(came)
 
     def before(self, keys: Iterable[Any]) -> None:
-        """Encode the entries of these numbers."""
+        """Encode the entries with these numbers."""
         due = [self._entries.pop(number) for number in keys if number in self._entries]
         if due:
             went, self._gone = self._gone, []
@@ -163,7 +163,7 @@ def in_key_order(entries: Iterable[Entry]) -> list[Entry]:
     """Return the entries by time, key order and slot."""
     listed = list(entries)
     kinds = set(map(type, map(itemgetter(_KEY), listed)))
-    if kinds <= {str} or kinds <= {int}:  # their key order is that of their values
+    if kinds <= {str} or kinds <= {int}:  # such keys are sorted by value
         listed.sort(key=itemgetter(_TIME, _KEY, _SLOT))
         return listed
     rank = {key: place for place, key in enumerate(ordered(dict.fromkeys(map(itemgetter(_KEY), listed))))}

@@ -1,4 +1,4 @@
-"""Pairs (key, slot) by the time at which they are due; it can be derived from the state, so no snapshot holds it."""
+"""An index of pairs (key, slot) by due time; it can be derived from the state, so it is not part of snapshots."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _SLACK = 64
 
 
 class DueIndex:
-    """Pairs, each with one time; `remove` and `pop` leave times in the heap that have no pairs any more."""
+    """An index of pairs, each with one due time; `remove` and `pop` may leave times on the heap that have no pairs."""
 
     __slots__ = ("_buckets", "_heap")
 
     def __init__(self) -> None:
         self._buckets: dict[int, dict[Pair, None]] = {}
         self._heap: list[int] = []
-        """The times that have a bucket, and some that had one."""
+        """The times that have a bucket, and some whose bucket was removed."""
 
     def add(self, pair: Pair, at_ns: int) -> None:
-        """Add a pair that is not there."""
+        """Add a pair that is not in the index."""
         bucket = self._buckets.get(at_ns)
         if bucket is None:
             bucket = self._buckets[at_ns] = {}
@@ -33,7 +33,7 @@ class DueIndex:
         bucket[pair] = None
 
     def remove(self, pair: Pair, at_ns: int) -> None:
-        """Remove a pair with its time."""
+        """Remove a pair whose due time is `at_ns`."""
         bucket = self._buckets[at_ns]
         del bucket[pair]
         if not bucket:
@@ -43,7 +43,7 @@ class DueIndex:
                 heapify(self._heap)
 
     def add_all(self, pairs: Iterable[Pair], at_ns: int) -> None:
-        """Add pairs of one time."""
+        """Add pairs with the same due time."""
         bucket = self._buckets.get(at_ns)
         if bucket is None:
             bucket = self._buckets[at_ns] = {}
@@ -51,11 +51,11 @@ class DueIndex:
         bucket.update(dict.fromkeys(pairs))
 
     def pop(self, until_ns: int) -> list[Pair]:
-        """Remove and return the pairs that are due by then, by (time, key order, slot)."""
+        """Remove and return the pairs that are due by `until_ns`, in the order (time, key order, slot)."""
         return [pair for _, bucket in self.pop_times(until_ns) for pair in in_order(bucket)]
 
     def pop_times(self, until_ns: int) -> Iterator[tuple[int, Collection[Pair]]]:
-        """Remove and yield the times by then, ascending, each with its pairs; more may be added meanwhile."""
+        """Remove and yield the times up to `until_ns`, ascending, each with its pairs; pairs may be added meanwhile."""
         while self._heap and self._heap[0] <= until_ns:
             at_ns = heappop(self._heap)
             bucket = self._buckets.pop(at_ns, None)
@@ -63,7 +63,7 @@ class DueIndex:
                 yield at_ns, bucket
 
     def pop_one(self) -> tuple[int, Pair] | None:
-        """Remove and return one pair of the earliest time, with that time; it may be put back immediately."""
+        """Remove and return (time, pair) for one pair with the earliest time; the caller may add the pair again."""
         while (at_ns := self.next_ns()) is not None:
             bucket = self._buckets[at_ns]
             if bucket:
@@ -72,7 +72,7 @@ class DueIndex:
         return None
 
     def next_ns(self) -> int | None:
-        """Return when the earliest pair is due."""
+        """Return the time at which the earliest pair is due; None if there are no pairs."""
         while self._heap and self._heap[0] not in self._buckets:
             heappop(self._heap)
         return self._heap[0] if self._heap else None
@@ -83,7 +83,7 @@ def in_order(bucket: Collection[Pair]) -> list[Pair]:
     if len(bucket) == 1:
         return list(bucket)
     kinds = set(map(type, map(itemgetter(0), bucket)))
-    if kinds == {str} or kinds == {int}:  # their key order is that of their values
+    if kinds == {str} or kinds == {int}:  # such keys are sorted by value
         return sorted(bucket)
     rank = {key: place for place, key in enumerate(ordered(dict.fromkeys(map(itemgetter(0), bucket))))}
     return sorted(bucket, key=lambda pair: (rank[pair[0]], pair[1]))

@@ -1,8 +1,8 @@
 """The bytes of a fragment: keys, values and removed keys, as MessagePack; tuples of one length become columns.
 
-A single tuple costs MessagePack a call into Python and an extension; the keys of windows and joins are tuples of
-tuples, and their accumulators often are as well. Each of the three lists is `[0, items]`, or `[length, column, …]` of
-columns that are such lists again. A fragment without columns has the three lists unchanged.
+Each single tuple costs MessagePack a call into Python and an extension type; the keys of windows and joins are tuples
+of tuples, and their accumulators often are tuples as well. Each of the three lists is `[0, items]`, or
+`[length, column, …]` with columns that have the same form. A fragment without columns contains the lists unchanged.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ Entry = tuple[list[Any], list[Any], list[Any]]
 """A fragment: keys, the encoded value of each, and removed keys."""
 
 _DEPTH_MAX = 3
-"""The most levels of tuples that become columns: a pair of a key and a slot of a time and a number has two."""
+"""The maximum number of tuple levels that become columns: a pair (key, (time, number)) has two levels."""
 _LISTS = 3
 _COLUMNS = 1
-"""The fourth item of a fragment in columns."""
+"""The fourth item of a fragment with columns."""
 
 
 def packed(entry: Entry) -> bytes:
     """Return the fragment of an entry.
 
     Raises:
-        NotCarried: something in it cannot be carried.
+        NotCarried: a key or value of the entry cannot be carried.
     """
     lists = [_spread(items, _DEPTH_MAX) for items in entry]
     if any(length for length, *_ in lists):
-        with suppress(NotCarried):  # columns nest lists, which have a greatest depth: it may be carried as it is
+        with suppress(NotCarried):  # columns add levels of nesting, which is limited; try the unchanged lists
             return encode([*lists, _COLUMNS])
     return encode(list(entry))
 
 
 def unpacked(fragment: bytes) -> Entry:
-    """Return the entry of a fragment, with canonical keys: older versions kept the keys that came.
+    """Return the entry of a fragment, with canonical keys; older versions kept keys as they arrived.
 
     Raises:
-        CorruptData: it is not a fragment.
+        CorruptData: the bytes are not a fragment.
     """
     lists = decode(fragment)
     if len(lists) != _LISTS:

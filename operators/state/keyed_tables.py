@@ -1,8 +1,8 @@
 """Tables of keyed state, and snapshots: incremental, by key group, encoded while the task runs (copy on write).
 
-A table remembers the keys that were touched since the last snapshot, batch by batch.  At a barrier
-that set becomes *pending*; a job encodes it little by little, and a batch that is about to touch a
-pending key has it encoded first.  So what the job writes is the state at the barrier.
+A table remembers the keys that were touched since the last snapshot, batch by batch.  At a barrier these keys become
+*pending*; a job encodes them step by step, and before a batch touches a pending key, that key is encoded.  So the job
+writes the state at the barrier.
 """
 
 from __future__ import annotations
@@ -22,23 +22,24 @@ from operators.state.pending_keys import ListedKeys, PendingKeys
 from operators.state.spool import Fragment, Spool
 
 UNDIVIDED = -2
-"""The value in the place of a fragment's key group for entries of any group."""
+"""The value that replaces a fragment's key group if its entries may belong to any group."""
 CORRECT = "correct the pipeline and resume with --code new"
-"""The remedy for state that cannot be stored: the job continues from the checkpoint before."""
+"""The remedy for state that cannot be stored; the job then continues from the previous checkpoint."""
 ABSENT: Any = object()
 """The result of `KeyedTable.packed` for a key without a value."""
 _LASTING = SCALARS | {type(ABSENT)}
 _NUMERIC = frozenset((int, float, bool, type(None), type(ABSENT)))
 WAITING_MAX, UNDIVIDED_MAX = 64, 1024
-"""The most values that are encoded together, where they can wait: of one key group, and of any."""
+"""The maximum number of values that wait to be encoded together: of one key group, and of undivided values."""
 CLAIMED_MIN, CLAIMED_NUMERIC_MIN = 8, 64
-"""The least keys that are encoded before one of them changes, if there are so many: more where values are numbers."""
+"""The minimum number of keys, if that many are left, to encode before one of them changes; more if values are numbers.
+"""
 KEYS_AT_ONCE = 1000
-"""The keys per step of a job that has to end."""
+"""The number of keys per step of a job that must be completed."""
 LARGE_BYTES = 1 << 20
-"""The size above which a value is named in the job's log: after a change the next checkpoint writes all of it."""
+"""The size above which the job's log names a value: after any change, the next checkpoint writes the whole value."""
 NAMED = -1
-"""The value in the place of the number of a table's large fragments once such a value has been named."""
+"""The value that replaces a table's count of large fragments once the log has named a large value."""
 _log = logging.getLogger("causal.state")
 
 
@@ -46,15 +47,15 @@ class Cold(Protocol):
     """A dict of which only a part is in memory."""
 
     def touch(self, keys: Collection[Any]) -> None:
-        """Load the values of these keys into memory, where there are any."""
+        """Load the values of those of the keys that have a value into memory."""
         ...
 
     def read(self, keys: Collection[Any]) -> dict[Any, Any]:
-        """Return the values of those keys that have one, without taking them into memory."""
+        """Return the values of those of the keys that have a value, without loading them."""
         ...
 
     def shrink(self) -> None:
-        """Move to disk what exceeds the memory; only between two events."""
+        """Move values that exceed the memory budget to disk; called only between two events."""
         ...
 
     def pending(self) -> PendingKeys:
@@ -62,7 +63,7 @@ class Cold(Protocol):
         ...
 
     def spool(self) -> Spool:
-        """Return a new file for what a snapshot encodes."""
+        """Return a new file for the data that a snapshot encodes."""
         ...
 
 
@@ -73,23 +74,23 @@ class FragmentJob(Protocol):
 
     @property
     def fragments(self) -> Mapping[int, Sequence[Fragment]]:
-        """The encoded fragments, by key group; read when every step is done."""
+        """The encoded fragments by key group; read after the last step."""
         ...
 
     def step(self, keys_max: int) -> int:
-        """Encode up to `keys_max` more keys; returns how many were encoded, fewer only when all are."""
+        """Encode up to `keys_max` more keys; return the number encoded, which is lower only if no more are left."""
         ...
 
 
 class KeyedTable:
-    """A table of one operator's values by key; `touch` must come before every change.
+    """A table of one operator's values by key; `touch` must be called before every change.
 
     Attributes:
         dirty: the keys touched since the last snapshot.
-        since: of a dirty key, which part of its value earlier snapshots have; without an entry they have none of it.
+        since: dirty key -> the part of its value that earlier snapshots contain; no entry if they contain none of it.
         of_one_group: whether the base of increments may be missing, because only one key group is loaded.
-        defined: the clause of messages with the file:line of its operator; empty where that is not known.
-        numeric: whether the values that were encoded last were numbers, of which each takes almost no time.
+        defined: the clause of messages with the file:line of the table's operator; empty if it is not known.
+        numeric: whether the values that were encoded last were numbers, which take almost no time to encode.
     """
 
     __slots__ = (
@@ -107,7 +108,7 @@ class KeyedTable:
     ) -> None:
         """
         Args:
-            values: the values to begin with, which belong to the table from then on.
+            values: the initial values, which belong to the table from then on.
             group_of: the part of a key that decides its key group; the key itself by default.
         """
         self.name = name
@@ -125,16 +126,16 @@ class KeyedTable:
         self._job: TableJob | None = None
 
     def keep(self, values: dict[Any, Any], cold: Cold) -> None:
-        """Hold the values in `values` from now on, which is `cold`; nothing may be there yet."""
+        """Use `values`, which is also `cold`, for the values from now on; the table must still be empty."""
         invariant(not self.values, "a table is cold from the beginning", table=self.name)
         self.values, self.cold = values, cold
 
     def lookup(self, keys: Collection[Any]) -> dict[Any, Any]:
-        """Return a dict in which the values of these keys can be looked up, and perhaps those of others."""
+        """Return a dict that contains the values of these keys, and perhaps of others."""
         return self.values if self.cold is None else self.cold.read(keys)
 
     def shrink(self) -> None:
-        """Move to disk what exceeds the memory, between two events."""
+        """Move values that exceed the memory budget to disk, between two events."""
         if self.cold is not None:
             try:
                 self.cold.shrink()
@@ -144,12 +145,12 @@ class KeyedTable:
                 ) from problem
 
     def claim(self, keys: Collection[Any]) -> None:
-        """Encode what a snapshot still lacks of these keys: many of them together, before they change one by one."""
+        """Encode those of the keys that the running snapshot still lacks, together, before they change one by one."""
         if self._job is not None:
             self._job.before(keys)
 
     def touch(self, keys: Collection[Any]) -> None:
-        """Record that these keys are about to change: their values are written as a whole."""
+        """Record that these keys are about to change, so that the next snapshot writes their whole values."""
         if self._job is not None:
             self._job.before(keys)
         self.dirty.update(keys)
@@ -158,7 +159,7 @@ class KeyedTable:
                 self.since.pop(key, None)
 
     def snapshot(self, full: bool) -> TableJob:
-        """Freeze the values now: all of them, or those touched since the last snapshot."""
+        """Freeze all values, or those touched since the last snapshot."""
         while self._job is not None:
             self._job.step(KEYS_AT_ONCE)
         pending = self._all() if full else ListedKeys(self.dirty)
@@ -174,7 +175,7 @@ class KeyedTable:
         """Return the encoded value of each of these keys, `ABSENT` for one without a value.
 
         Args:
-            since: as the attribute was at the barrier.
+            since: the attribute `since` as it was at the barrier.
         """
         return map(self.lookup(keys).get, keys, repeat(ABSENT))
 
@@ -188,11 +189,11 @@ class KeyedTable:
         self.since.clear()
 
     def inspect(self, key: Any) -> Any:
-        """Return the value of a key, as it can be shown; None when there is none."""
+        """Return the value of a key in a form for display; None if there is none."""
         return self.values.get(key)
 
     def kept_keys(self) -> Iterable[Any]:
-        """Return the keys of records for which there are values, each once or more often."""
+        """Return the record keys that have values; a key may occur more than once."""
         return self.values if self.group_of is None else map(self.group_of, self.values)
 
     def load(self, fragment: bytes) -> None:
@@ -204,11 +205,11 @@ class KeyedTable:
         self.shrink()
 
     def renumber(self, next: Callable[[], int]) -> None:
-        """Renumber values that hold numbers of the chain's one order by `next`; most hold none."""
+        """Renumber values that contain numbers from the chain's counter, using `next`; most tables have none."""
 
 
 class States(dict[Any, dict[Any, Any]]):
-    """A dict key -> state; a key without state gets an empty one, which the next snapshot removes."""
+    """A dict key -> state; a key without state receives an empty one, which the next snapshot removes."""
 
     __slots__ = ()
 
@@ -219,7 +220,7 @@ class States(dict[Any, dict[Any, Any]]):
 
 
 class StateTable(KeyedTable):
-    """A table of `ctx.state` by key: an empty dict is the same as none."""
+    """A table of `ctx.state` by key, in which an empty dict is equivalent to a missing one."""
 
     __slots__ = ()
 
@@ -234,7 +235,7 @@ class StateTable(KeyedTable):
 
 
 class TableJob:
-    """A job that encodes the pending keys of one table into fragments, per key group if they are to be `divided`."""
+    """A job that encodes the pending keys of one table into fragments, one set per key group if `divided`."""
 
     __slots__ = ("name", "_table", "_pending", "_since", "_divided", "_fragments", "_waiting", "_spool")
 
@@ -248,14 +249,14 @@ class TableJob:
         self._spool: Spool | None = None
         """The file of the fragments, if the values of the table are on disk."""
         self._waiting: dict[int, Entry] = {}
-        """The values that can never change: they are as good as encoded, and many at a time cost less."""
+        """Immutable values, which need not be encoded immediately; encoding many together costs less."""
 
     @property
     def fragments(self) -> Mapping[int, Sequence[Fragment]]:
-        """The encoded fragments, by key group; all of them once no key is left.
+        """The encoded fragments by key group; complete once no key is left.
 
         Raises:
-            OperatorFailed: a value that cannot be carried.
+            OperatorFailed: a value cannot be carried.
         """
         self._write(self._waiting, 0)
         return self._fragments
@@ -270,10 +271,10 @@ class TableJob:
         return len(keys)
 
     def before(self, keys: Collection[Any]) -> None:
-        """Encode those of `keys` that are pending: they are about to change.
+        """Encode those of `keys` that are pending, because they are about to change.
 
-        If they are few, some that the next step would encode are encoded with them, which costs hardly more. With no
-        more numbers than `keys`, encoding all of them is faster than finding those about to change.
+        If they are few, some keys of the next step are encoded with them, at hardly any extra cost. If the pending
+        values are numbers and no more than `keys`, encoding all of them is faster than selecting those about to change.
         """
         claimed = self._pending.claim(keys, self._table.numeric)
         if claimed:
@@ -317,7 +318,7 @@ class TableJob:
         return values
 
     def _groups_of(self, keys: list[Any]) -> Iterable[int]:
-        """Return the key group of each of these keys, if they are to be divided."""
+        """Return the key group of each of these keys, or `UNDIVIDED` for each if the job does not divide them."""
         if not self._divided:
             return repeat(UNDIVIDED)
         group_of = self._table.group_of
@@ -341,7 +342,7 @@ def _encoded(table: KeyedTable, entry: Entry) -> bytes:
     """Return the fragment of an entry.
 
     Raises:
-        OperatorFailed: something in it cannot be carried.
+        OperatorFailed: a key or value of the entry cannot be carried.
     """
     try:
         fragment = packed(entry)
@@ -350,13 +351,13 @@ def _encoded(table: KeyedTable, entry: Entry) -> bytes:
         raise
     if len(fragment) > LARGE_BYTES and table.large_fragments != NAMED:
         table.large_fragments += 1
-        if table.large_fragments.bit_count() == 1:  # a search takes as long as the fragment: of many, few are searched
+        if table.large_fragments.bit_count() == 1:  # a search costs as much as encoding, so it is done rarely
             _warn_of_large(table, entry)
     return fragment
 
 
 def _warn_of_large(table: KeyedTable, entry: Entry) -> None:
-    """Name the largest value of a fragment in the log, once per table, if it is large."""
+    """Log the largest value of a fragment if it is large, once per table."""
     size, key = max(
         ((len(encode(value)), key) for key, value in zip(entry[0], entry[1], strict=True)), key=itemgetter(0)
     )
@@ -372,7 +373,7 @@ def _warn_of_large(table: KeyedTable, entry: Entry) -> None:
 def _blame(table: KeyedTable, keys: Sequence[Any], values: Sequence[Any], gone: Sequence[Any]) -> None:
     for key, value in [*zip(keys, values, strict=True), *((key, None) for key in gone)]:
         try:
-            encode([[key], [value]])  # as deep as in an increment
+            encode([[key], [value]])  # nested as deeply as in an increment
         except NotCarried as problem:
             raise _blamed(table, key, problem, value) from problem
 
@@ -380,7 +381,9 @@ def _blame(table: KeyedTable, keys: Sequence[Any], values: Sequence[Any], gone: 
 def _blamed(table: KeyedTable, key: Any, problem: NotCarried, value: Any = None) -> OperatorFailed:
     _, _, part = table.name.partition(":")
     what = f"its state {part!r}" if part else "its state"
-    place = place_of_refused(value, problem) if type(value) is dict else ""  # a list is a layout of the table's own
+    place = (
+        place_of_refused(value, problem) if type(value) is dict else ""
+    )  # a list would be an internal layout of the table
     where = f"{'ctx.state' if isinstance(table, StateTable) else 'value'}{place}: " if place else ""
     return OperatorFailed(
         f"operator {table.operator!r}, key {_shown(key)}: {what} cannot be checkpointed: {where}{problem}"

@@ -1,7 +1,7 @@
-"""Lists by key of which a checkpoint writes only the new items, however long the lists are.
+"""Lists by key, of which a checkpoint writes only the new items, however long the lists are.
 
-A list that was only appended to since the last snapshot is written from the length that it had then; after any other
-change it is written from its beginning.
+If items were only appended to a list since the last snapshot, only those items are written; after any other change the
+whole list is written.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from operators.state.values import TypedTable
 
 
 class ListTable(TypedTable):
-    """Lists by key, none of them empty.
+    """A table of nonempty lists by key.
 
-    `append`, `extend` and `drop` need no `touch`; any other change does, before it.  The items belong to the table:
-    they must not change except after `touch`.  `since` has the length up to which earlier snapshots have a list.
+    `append`, `extend` and `drop` need no `touch`; before any other change, call `touch`.  The items belong to the
+    table: they must not change except after `touch`.  `since` contains the length of the part of a list that earlier
+    snapshots contain.
     """
 
     __slots__ = ()
@@ -36,7 +37,7 @@ class ListTable(TypedTable):
             self._growing(key).extend(more)
 
     def _growing(self, key: Any) -> list[Any]:
-        """Return the list of a key, which is about to be appended to."""
+        """Return the list of a key, to which the caller is about to append."""
         if self._job is not None:
             self._job.before((key,))
         items: list[Any] | None = self.values.get(key)
@@ -59,7 +60,7 @@ class ListTable(TypedTable):
                 self.expiry.removed(key)
 
     def touch(self, keys: Collection[Any]) -> None:
-        """Prepare lists for a change other than an append: they are written from the beginning."""
+        """Prepare lists for a change other than an append; the next snapshot writes them as a whole."""
         super().touch(keys)
         if self.expiry is not None:
             for key in keys:
@@ -67,7 +68,7 @@ class ListTable(TypedTable):
                     self.expiry.wrote(key)
 
     def forms(self) -> tuple[Read, Read]:
-        """Return the conversions of a list to what can be encoded, and back."""
+        """Return the functions that convert a list to its encodable form, and back."""
         pack, unpack = self.codec.pack, self.codec.reader(self.codec.shape, self.name)
         return lambda items: list(map(pack, items)), lambda written: list(map(unpack, written))
 
@@ -83,10 +84,10 @@ class ListTable(TypedTable):
                 yield start, items if self.codec.plain else list(map(self.codec.pack, items)), age
 
     def load(self, fragment: bytes) -> None:
-        """Load what a job encoded.
+        """Load a fragment that a job encoded.
 
         Raises:
-            CorruptData: it does not start where what was loaded before ends.
+            CorruptData: the items of a list do not start at the end of the items that were loaded before.
         """
         keys, entries, removed = unpacked(fragment)
         for key in removed:

@@ -1,7 +1,7 @@
-"""Maps by key of which a checkpoint writes the entries that changed, in an order that a restore keeps.
+"""Maps by key, of which a checkpoint writes the changed entries in an order that a restore preserves.
 
-An increment lists the removed entries of a key, and then the changed ones: new entries in the order in which they were
-put, after those that kept their place.  Loaded in that order, a map iterates as the live one does.
+An increment lists the removed entries of a key, and then the changed ones: first those that kept their place, then new
+entries in the order in which they were put.  A map that is loaded in that order iterates like the original.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class Change:
 
 
 class MapTable(TypedTable):
-    """Maps by key, none of them empty; every change goes through the methods.
+    """A table of nonempty maps by key, which are changed only by the table's methods.
 
-    `values` may be read; a value in it may change in place after a `put` of the same value.  `since` has the `Change`
-    of a map, the places of `expiry` are (key, entry).
+    `values` may be read; a value in a map may change in place after a `put` of the same value.  `since` contains the
+    `Change` of a map; the places of `expiry` are (key, entry).
     """
 
     __slots__ = ()
@@ -76,7 +76,7 @@ class MapTable(TypedTable):
                     self.expiry.removed((key, entry))
 
     def _changing(self, key: Any) -> Change | None:
-        """Return where changes of the map of a key are noted; None where the whole map is written."""
+        """Return the `Change` that records the changes of a key's map; None if the whole map will be written."""
         if self._job is not None:
             self._job.before((key,))
         if key not in self.dirty:
@@ -85,7 +85,7 @@ class MapTable(TypedTable):
         return self.since.get(key)
 
     def forms(self) -> tuple[Read, Read]:
-        """Return the conversions of a map to what can be encoded, and back."""
+        """Return the functions that convert a map to its encodable form, and back."""
         pack, unpack = self.codec.pack, self.codec.reader(self.codec.shape, self.name)
 
         def packed(entries: dict[Any, Any]) -> list[Any]:
@@ -114,7 +114,7 @@ class MapTable(TypedTable):
             yield [change is None, entries, packed, [] if change is None else list(change.gone), ages]
 
     def load(self, fragment: bytes) -> None:
-        """Load what a job encoded."""
+        """Load a fragment that a job encoded."""
         keys, changes, gone = unpacked(fragment)
         expiry, plain, read = self.expiry, self.codec.plain, self.read
         for key in gone:
@@ -128,7 +128,7 @@ class MapTable(TypedTable):
             self._forget(key, removed)
             known.update(zip(entries, values if plain else map(read, values), strict=True))
             if expiry is not None:
-                # What was written without a time to live has no ages.
+                # Maps that were written without a time to live have no ages.
                 for entry, age in zip(entries, ages or repeat(None, len(entries)), strict=True):
                     expiry.load((key, entry), age)
         self.shrink()

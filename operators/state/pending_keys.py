@@ -1,4 +1,4 @@
-"""The keys that a snapshot job has still to encode: those of a table at the barrier, less those it has encoded."""
+"""The keys that a snapshot job has yet to encode: those of a table at the barrier, without those already encoded."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from typing import Any, Protocol
 
 
 class PendingKeys(Protocol):
-    """Keys of which each is taken, or claimed, once."""
+    """Keys, each of which is taken or claimed once."""
 
     def __bool__(self) -> bool:
-        """Return whether some may be left."""
+        """Return whether keys may be left."""
         ...
 
     def take(self, keys_max: int) -> list[Any]:
-        """Remove and return up to `keys_max` of them; fewer only where no more are left."""
+        """Remove and return up to `keys_max` keys; fewer only if no more are left."""
         ...
 
     def claim(self, keys: Collection[Any], or_all: bool = False) -> list[Any]:
-        """Remove and return the remaining ones of these keys: they are about to change.
+        """Remove and return those of the keys that remain, because they are about to change.
 
         Args:
-            or_all: whether all remaining keys may be returned, if they are no more than these.
+            or_all: whether all remaining keys may be returned if they are not more than `keys`.
         """
         ...
 
 
 class ListedKeys:
-    """Pending keys that are in memory, all of them."""
+    """Pending keys that are all in memory."""
 
     __slots__ = ("_keys",)
 
@@ -43,7 +43,7 @@ class ListedKeys:
         return self._all() if len(keys) <= keys_max else [keys.pop() for _ in range(keys_max)]
 
     def claim(self, keys: Collection[Any], or_all: bool = False) -> list[Any]:
-        """Remove and return the remaining ones of these keys, or all remaining keys if they are no more."""
+        """Remove and return those of the keys that remain, or all remaining keys if they are not more than `keys`."""
         if or_all and len(self._keys) <= len(keys):
             return self._all()
         claimed = self._keys.intersection(keys)

@@ -1,8 +1,8 @@
-"""Typed state: objects of dataclasses and msgspec structs are written, and read after their class has changed.
+"""Typed state: objects of dataclasses and msgspec structs, which can be read even after their class has changed.
 
-An object is written as the list of the values of its fields.  The names and types of the fields, its *shape*, are
-written once per snapshot, in the header.  What was written under another shape is read if that is unambiguous: a field
-that was added takes its default, one that was removed is dropped, all else is refused.
+An object is written as the list of the values of its fields.  Its *shape*, the names and types of the fields, is
+written once per snapshot, in the header.  An object that was written with another shape is read if that is unambiguous:
+an added field receives its default, a removed field is dropped, and any other difference is refused.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from causal.records.values import NotCarried
 from operators.records.ownership import copy_containers, own_state
 
 Shape = Any
-"""Text for what is carried unchanged ("int", "list[str]", "Any"); otherwise a list that begins with "record", "list",
-"dict", "tuple" or "optional"."""
+"""A text for types whose values are carried unchanged ("int", "list[str]", "Any"); otherwise a list that begins with
+"record", "list", "dict", "tuple" or "optional"."""
 
 Read = Callable[[Any], Any]
 
@@ -38,7 +38,7 @@ def _same(value: Any) -> Any:
 
 
 class Codec:
-    """The codec of what is carried unchanged; the base of all others.
+    """The codec of values that are carried unchanged, and the base class of all other codecs.
 
     Attributes:
         shape: the type as a snapshot describes it.
@@ -59,10 +59,10 @@ class Codec:
         return value
 
     def reader(self, shape: Shape, where: str) -> Read:
-        """Return the function that restores a value from what was written under `shape`.
+        """Return the function that restores a value that was written with `shape`.
 
         Args:
-            where: names the state in the message.
+            where: the name of the state in the message.
 
         Raises:
             PipelineError: the values could not be restored unambiguously.
@@ -72,15 +72,15 @@ class Codec:
         return _same
 
     def own(self, value: Any) -> Any:
-        """Return a copy that shares nothing that could change.
+        """Return a copy that shares no mutable object with the value.
 
         Raises:
-            TypeError: it holds a buffer, which can change in place.
+            TypeError: the value contains a buffer, which can change in place.
         """
         return own_state(value)
 
     def fresh(self) -> Any:
-        """Return a first value where the type defines one; None otherwise."""
+        """Return an initial value if the type defines one, otherwise None."""
         return None
 
     def shown(self, value: Any) -> Any:
@@ -89,7 +89,7 @@ class Codec:
 
 
 class _Composite(Codec):
-    """The base of codecs of values that contain records."""
+    """The base class of codecs for values that contain records."""
 
     plain = False
 
@@ -105,8 +105,8 @@ class Record(_Composite):
     ) -> None:
         """
         Args:
-            fields: name, codec, and function that makes the default (`_REQUIRED` where there is none).
-            make: (values by field) -> object with exactly these values, whatever the class does in its `__init__`.
+            fields: (name, codec, function that returns the default; `_REQUIRED` if there is none) of each field.
+            make: (values by field) -> object with exactly these values, whatever its class does in `__init__`.
         """
         super().__init__(["record", [[name, codec.shape] for name, codec, _ in fields]])
         self.kind = kind
@@ -121,7 +121,8 @@ class Record(_Composite):
         cached = [name for each in kind.__mro__ for name, of in vars(each).items() if isinstance(of, cached_property)]
         self._known = frozenset([*names, *cached, "__orig_class__"]).issuperset
         self._open = kind.__dictoffset__ != 0
-        """Whether objects have attributes other than fields; they would be lost, so none are written."""
+        """Whether objects may have attributes other than fields; an object with such attributes, which would be lost,
+        is refused."""
 
     def pack(self, value: Any) -> Any:
         if type(value) is not self.kind:
@@ -235,10 +236,10 @@ def _text(shape: Shape) -> str:
 
 @cache
 def codec_of(hint: Any) -> Codec:
-    """Return the codec of a type; for `Any` or a type variable, the codec of everything that can be carried.
+    """Return the codec of a type; for `Any` or a type variable, the codec of all values that can be carried.
 
     Raises:
-        TypeError: it cannot be carried; the message names the part and an alternative.
+        TypeError: values of the type cannot be carried; the message names the part and an alternative.
     """
     return _codec(hint, ())
 
@@ -326,7 +327,7 @@ def _default(value: Any, factory: Any, nothing: Any) -> Any:
 
 
 def _dataclass_maker(kind: type) -> Callable[[dict[str, Any]], Any]:
-    put = object.__setattr__  # also into frozen ones
+    put = object.__setattr__  # works for frozen dataclasses, too
 
     def make(values: dict[str, Any]) -> Any:
         instance: Any = object.__new__(kind)

@@ -1,7 +1,7 @@
-"""A table of values by (key, slot), each checkpointed separately, with an index by when they are due.
+"""A table of values by (key, slot), each checkpointed separately, with an index by due time.
 
-A slot is a window's start, a joined record's time and number, the place of a record that is held.  Only the table is
-state: when pairs are due, and which slots a key has, is derived from it.
+A slot is the start of a window, the time and number of a joined record, or the place of a record that is held back.
+Only the table is state: the due times of pairs and the slots of a key are derived from it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from operators.state.keyed_tables import KeyedTable
 
 
 def inspected(values: Mapping[Pair, Any], key: Any) -> Any:
-    """Return [slot, value] of each slot of the key, ascending; None when there is none."""
+    """Return [slot, value] of each slot of the key, ascending; None if the key has no slots."""
     entries = [[slot, value] for (other, slot), value in values.items() if other == key]
     return sorted(entries, key=itemgetter(0)) or None
 
@@ -35,10 +35,10 @@ class PairTable(KeyedTable):
 
 
 class SlotTable(PairTable):
-    """A table by (key, slot) that notes when it was loaded.
+    """A table by (key, slot) that records when it was loaded.
 
     Attributes:
-        loaded: whether something was loaded or cleared since the owner has looked.
+        loaded: whether the table was loaded or cleared since the owner last reset this flag.
     """
 
     __slots__ = ("loaded",)
@@ -69,8 +69,8 @@ class Slots:
     ) -> None:
         """
         Args:
-            due_ns: when a slot is due; of the slot alone.
-            by_key: whether `of` is asked.
+            due_ns: returns the due time of a slot, which depends on the slot alone.
+            by_key: whether `of` is used.
         """
         self.table = SlotTable(name, operator, key_groups)
         self.values: dict[Pair, Any] = self.table.values
@@ -80,12 +80,12 @@ class Slots:
         self._slots: dict[Any, list[Any]] = {}
 
     def touch(self, pairs: Collection[Pair]) -> None:
-        """Record that these pairs are about to change, also in place."""
+        """Record that these pairs are about to change, even in place."""
         self._settle()
         self.table.touch(pairs)
 
     def added(self, pairs: Iterable[Pair]) -> None:
-        """Record that these pairs have values now and had none before."""
+        """Record that these pairs, which had no values before, have values now."""
         self._settle()
         for pair in pairs:
             self._add_to_index(pair)
@@ -98,12 +98,12 @@ class Slots:
             self.added(fresh)
 
     def take(self, until_ns: int) -> list[tuple[Pair, Any]]:
-        """Remove and return (pair, value) of the pairs that are due by then, by (when, key order, slot)."""
+        """Remove and return (pair, value) of the pairs due by `until_ns`, in the order (due time, key order, slot)."""
         self._settle()
         return self._taken(self._index.pop(until_ns))
 
     def take_first(self) -> list[tuple[Pair, Any]]:
-        """Remove and return the entry that is due first, as `take` does, if there is any."""
+        """Remove and return the entry that is due first, in the form of `take`, if there is one."""
         at_ns = self.next_ns()
         if at_ns is None:
             return []
@@ -120,7 +120,7 @@ class Slots:
         return taken
 
     def _unlist(self, pairs: Iterable[Pair]) -> None:
-        """Remove slots from the lists by key, all of a key together: mostly its oldest, and a hot key has many."""
+        """Remove slots from the lists by key, all slots of a key together: mostly its oldest, and often many."""
         gone: dict[Any, list[Any]] = {}
         for key, slot in pairs:
             gone.setdefault(key, []).append(slot)
@@ -136,7 +136,7 @@ class Slots:
                 del self._slots[key]
 
     def of(self, key: Any) -> list[Any]:
-        """Return the slots of a key, ascending; not to be changed."""
+        """Return the slots of a key, ascending; the caller must not change the list."""
         self._settle()
         return self._slots.get(key, [])
 
@@ -151,7 +151,7 @@ class Slots:
             insort(self._slots.setdefault(pair[0], []), pair[1])
 
     def _settle(self) -> None:
-        """Derive everything again, once something was loaded."""
+        """Derive the indexes again if the table was loaded or cleared."""
         if self.table.loaded:
             self.table.loaded = False
             self._index, self._slots = DueIndex(), {}

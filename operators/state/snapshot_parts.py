@@ -1,8 +1,8 @@
-"""The parts of a chain's snapshot: a header, a part of what is undivided, and one for each key group.
+"""The parts of a chain's snapshot: a header, a part with undivided state, and one part for each key group.
 
-A complete snapshot is divided by key group, so that another task can take over some of them, and a query loads one.
-What an increment holds is not: a query loads all of them.  In front of a complete snapshot there may be a part with the
-parts of the increment to the same barrier, for a standby that has loaded all before; everybody else passes over it.
+A complete snapshot is divided by key group, so that another task can take over some groups, and a query loads only one.
+An increment is not divided: a query loads all increments.  A complete snapshot may begin with a part that contains the
+parts of the increment to the same barrier, for a standby that has loaded all earlier snapshots; other readers skip it.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from operators.state.spool import Fragment, content_of
 
 _FORMAT = 2
 REPORTED = "told"
-"""The key, in the header of a stage, of what it last passed on; stored snapshots have it."""
+"""The key, in a stage's header, of the state that the stage last passed on; stored snapshots use this key."""
 INCREMENT_BYTES_MAX = 1 << 28
-"""The bytes of an increment above which a complete snapshot does not hold it."""
+"""The size of an increment above which a complete snapshot does not contain it."""
 _HEADER, _INCREMENT = -1, -3
-"""The values in the place of a part's key group."""
+"""The values that replace the key group in a header part and in an increment part."""
 
 
 class ChainSnapshot:
@@ -37,7 +37,7 @@ class ChainSnapshot:
         self._left = list(jobs)
 
     def step(self, keys_max: int) -> bool:
-        """Encode up to `keys_max` more keys; returns true when all is encoded."""
+        """Encode up to `keys_max` more keys; return whether everything is encoded."""
         invariant(keys_max > 0, "a step encodes something", keys_max=keys_max)
         while self._left:
             keys_max -= self._left[0].step(keys_max)
@@ -47,7 +47,7 @@ class ChainSnapshot:
         return True
 
     def parts(self, *before: bytes) -> Parts:
-        """Return `before`, an increment, a header, what is undivided, and a part per key group, if not empty."""
+        """Return `before`, the increment, the header, the undivided part and a part per key group, if not empty."""
         invariant(not self._left, "parts are there when every step is done")
         groups: dict[int, dict[str, Sequence[Fragment]]] = {}
         for job in self._jobs:
@@ -57,7 +57,7 @@ class ChainSnapshot:
 
 
 class Parts(Sequence[bytes]):
-    """The parts of a snapshot: each is put together when it is asked for, so that few are in memory twice."""
+    """The parts of a snapshot, each of which is assembled on access, so that few parts are in memory twice."""
 
     __slots__ = ("_first", "_groups")
 
@@ -81,24 +81,24 @@ class Parts(Sequence[bytes]):
 
 
 def header_part(header: dict[str, Any]) -> bytes:
-    """Return the part of a snapshot that `read_part` reads as that header."""
+    """Return the part of a snapshot that contains `header`."""
     return encode([_FORMAT, _HEADER, header])
 
 
 def table_part(group: int, fragments: Mapping[str, Sequence[Fragment]]) -> bytes:
-    """Return the part of a snapshot that holds these fragments, by table, of one key group.
+    """Return the part of a snapshot that contains the fragments of one key group by table.
 
     Raises:
-        Unavailable: the disk that holds some of them fails.
+        Unavailable: the disk that stores some of the fragments fails.
     """
     tables = {name: list(map(content_of, several)) for name, several in fragments.items()}
     return encode_loosely([_FORMAT, group, tables])  # fragments are bytes
 
 
 def increment_part(behind: str, parts: Sequence[bytes]) -> bytes:
-    """Return the part with these keys of an increment on the snapshot in the file with that digest; empty if too large.
+    """Return the part that contains an increment on the snapshot in file `behind`; empty if it is too large.
 
-    A standby loads it into memory as a whole.
+    The size is limited because a standby loads the part into memory as a whole.
     """
     if sum(map(len, parts)) > INCREMENT_BYTES_MAX:
         return b""
@@ -106,20 +106,20 @@ def increment_part(behind: str, parts: Sequence[bytes]) -> bytes:
 
 
 def increment_of(part: bytes, behind: str) -> list[bytes] | None:
-    """Return the parts of the increment after that file; None where this part holds no such increment.
+    """Return the parts of the increment on the snapshot in file `behind`; None if `part` contains no such increment.
 
     Raises:
-        CorruptData: it is not a part of a snapshot.
+        CorruptData: `part` is not a part of a snapshot.
     """
     group, content = _opened(part)
     return content["parts"] if group == _INCREMENT and content["behind"] == behind else None
 
 
 def read_part(part: bytes) -> tuple[dict[str, Any] | None, dict[str, list[bytes]]]:
-    """Return (header, {}) or (None, fragments by table) of one part of `ChainSnapshot`; (None, {}) of an increment.
+    """Return (header, {}) or (None, fragments by table) of a part of `ChainSnapshot`; (None, {}) for an increment.
 
     Raises:
-        CorruptData: it is not such a part.
+        CorruptData: `part` is not a part of a snapshot.
     """
     group, content = _opened(part)
     if group == _INCREMENT:
@@ -128,10 +128,10 @@ def read_part(part: bytes) -> tuple[dict[str, Any] | None, dict[str, list[bytes]
 
 
 def group_of_part(part: bytes) -> int | None:
-    """Return the key group that a part is of; None for what no key can do without: the header, and what is undivided.
+    """Return the key group of a part; None for parts that every key needs: the header and the undivided part.
 
     Raises:
-        CorruptData: it is not such a part.
+        CorruptData: `part` is not a part of a snapshot.
     """
     group, _ = _opened(part)
     return None if group in (_HEADER, UNDIVIDED) else group

@@ -1,7 +1,7 @@
-"""A file for what a snapshot job has encoded of state that is on disk: it takes as little memory as the state itself.
+"""A file for encoded fragments of state on disk, so that a snapshot of such state needs little memory, too.
 
-The task appends; the thread that writes the snapshot reads.  The file has no name once it is open and
-ends with its last reader or its process: nothing is ever read that another process wrote.
+The task appends to the file, and the thread that writes the snapshot reads it.  The file has no name once it is open,
+and disappears with its last reader or its process, so no process reads data that another process wrote.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from operators.state.unnamed_files import numbered_file
 
 
 class Spool:
-    """Bytes that are appended once, and read from any thread until there is no reference to it."""
+    """A file whose bytes are appended once, and can be read from any thread while the object is referenced."""
 
     def __init__(self, directory: str) -> None:
         """
         Args:
-            directory: of the file; created if it does not exist.
+            directory: the directory of the file; created if it does not exist.
 
         Raises:
             Unavailable: no file can be created there.
@@ -34,7 +34,7 @@ class Spool:
             raise self._unavailable(problem) from problem
 
     def append(self, content: bytes) -> Spooled:
-        """Write the bytes after all others; returns where they are.
+        """Append the bytes; return their place.
 
         Raises:
             Unavailable: the disk is full or fails.
@@ -69,7 +69,7 @@ class Spool:
 
 
 class Spooled(NamedTuple):
-    """The place of some bytes in a spool."""
+    """The place of bytes in a spool."""
 
     spool: Spool
     place: int

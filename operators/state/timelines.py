@@ -1,8 +1,8 @@
-"""Records by key in the order of event time, of which the oldest are dropped together when event time has passed them.
+"""Records by key in the order of event time; the oldest are dropped together when event time has passed them.
 
-A key has one list of entries, so a batch looks up each key once, and nothing is kept per entry to find out when it is
-over: an index has the keys of each *span* of time, and a span whose every entry is over is dropped as a whole. Entries
-are never changed, only replaced: a snapshot needs the lists of the barrier and no copy before a change.
+A key has one list of entries, so a batch looks up each key once. No data is kept per entry to determine when it is
+over: an index contains the keys of each *span* of time, and a span whose entries are all over is dropped as a whole.
+Entries are never changed, only replaced, so a snapshot needs no copy before a change.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from operators.state.keyed_tables import KeyedTable, TableJob
 from operators.state.pending_keys import ListedKeys
 
 Entry = tuple[int, int, Any, bool]
-"""(time in ns, number, record, whether it has been matched); no two of a key have the same time and number."""
+"""(time in ns, number, record, whether it has been matched); time and number are unique within a key."""
 STEP_NS = 1000
-"""Times are whole microseconds."""
+"""The granularity of times, which are whole microseconds."""
 _SPANS = 16
-"""The parts into which the life of an entry is divided: it is kept longer than needed by one of them, at most."""
+"""The number of spans into which an entry's time of being kept is divided; it is kept at most one span too long."""
 _LEAST_NS = 1_000_000
 _SLACK = 1024
 
 
 class Timelines(KeyedTable):
-    """The entries of all keys; in snapshots (record, matched) by (key, (time, number)).
+    """The entries of all keys; snapshots contain them as (record, matched) by (key, (time, number)).
 
     Attributes:
-        values: key -> its entries, ascending; the owner changes them by methods only.
+        values: key -> its entries, ascending; the owner changes them only through methods.
     """
 
     __slots__ = (
@@ -43,30 +43,30 @@ class Timelines(KeyedTable):
     def __init__(self, name: str, operator: str, key_groups: int, after_ns: int, kept_ns: int, unmatched: bool) -> None:
         """
         Args:
-            after_ns: an entry is over when the watermark has passed its time by this much.
-            kept_ns: about how long an entry is kept, in event time.
+            after_ns: an entry is over when the watermark has passed its time by this duration.
+            kept_ns: the approximate duration for which an entry is kept, in event time.
             unmatched: whether `take_unmatched` is called.
         """
         super().__init__(name, operator, key_groups, group_of=itemgetter(0))
         self._after_ns = after_ns
         self._span_ns = max(kept_ns // _SPANS, _LEAST_NS) // STEP_NS * STEP_NS
         self._waiting = DueIndex() if unmatched else None
-        """The entries that were not matched when they came, and are not over."""
+        """The entries that were not matched when they were added, and are not over."""
         self._keys_in: dict[int, list[Any]] = {}
-        """Number of a span of time -> the keys of the entries in it."""
+        """Number of a span -> the keys of the entries in that span."""
         self._spans: list[int] = []
-        """The heap of the numbers of spans."""
+        """A heap of span numbers."""
         self._floor_ns: int | None = None
-        """Everything below this time has been dropped."""
+        """The time below which all entries have been dropped."""
         self._count = 0
         self._fresh_keys: list[Any] = []
         self._fresh: list[Entry] = []
-        """The entries that no snapshot has, and some that have been dropped meanwhile."""
+        """The entries that no snapshot contains, some of which may have been dropped."""
 
     # Records.
 
     def extend(self, keys: Sequence[Any], entries: Sequence[Entry]) -> None:
-        """Add entries that are not over, with numbers above those of all others of their time."""
+        """Add entries that are not over; their numbers are above those of all existing entries with the same time."""
         self._fresh_keys += keys
         self._fresh += entries
         self._insert(keys, entries)
@@ -109,9 +109,9 @@ class Timelines(KeyedTable):
     # Event time.
 
     def take_unmatched(self, mark_ns: int) -> list[tuple[Any, Any]]:
-        """Return (key, record) of the entries that are over since the last call and have not been matched.
+        """Return (key, record) of the unmatched entries that have become over since the last call.
 
-        They are in the order of when they are over, then key order, time and number.
+        They are sorted by the time at which they are over, then by key order, time and number.
         """
         taken: list[tuple[Any, Any]] = []
         for key, slot in self._waiting.pop(mark_ns) if self._waiting is not None else ():
@@ -122,7 +122,7 @@ class Timelines(KeyedTable):
         return taken
 
     def drop(self, mark_ns: int) -> None:
-        """Drop what is over by a watermark, but for the rest of a span."""
+        """Drop the spans whose entries are all over at a watermark."""
         first = (mark_ns - self._after_ns + STEP_NS) // self._span_ns
         if not self._spans or self._spans[0] >= first:
             return
@@ -147,9 +147,9 @@ class Timelines(KeyedTable):
     # Snapshots.
 
     def snapshot(self, full: bool) -> TableJob:
-        """Freeze the entries now: all of them, or those that came or were matched since the last snapshot.
+        """Freeze all entries, or those that were added or matched since the last snapshot.
 
-        What has been dropped is not named: it is over by the watermark, which the owner has in the same snapshot.
+        Dropped entries are not listed: they are over at the watermark that the owner writes into the same snapshot.
         """
         keys, entries = self._fresh_keys, self._fresh
         self._fresh_keys, self._fresh = [], []
@@ -159,7 +159,7 @@ class Timelines(KeyedTable):
         return _EntriesJob(self, keys, entries, self._floor_ns, full)
 
     def load(self, fragment: bytes) -> None:
-        """Load a fragment that a job encoded, or one of a version that named the dropped entries."""
+        """Load a fragment that a job encoded, or one of an older version, which listed dropped entries."""
         pairs, values, gone = unpacked(fragment)
         for key, slot in gone:
             self._remove(key, slot)
@@ -184,9 +184,9 @@ class Timelines(KeyedTable):
                 del self.values[key]
 
     def settle(self, mark_ns: int) -> None:
-        """Forget, after a load, the entries below the watermark of the snapshot, and those matched before it.
+        """Mark as matched, after a load, the entries that are over at the snapshot's watermark, and drop their spans.
 
-        Removed entries count as matched, so that no other task, which has less progress, uses them again.
+        Such entries count as matched, so that no task whose event time is less advanced emits them again.
         """
         for key, slot in self._waiting.pop(mark_ns) if self._waiting is not None else ():
             entries = self.values[key]
@@ -211,7 +211,7 @@ class Timelines(KeyedTable):
 
 
 class _EntriesJob(TableJob):
-    """A job that encodes entries in their order: of two with the same time and number, the later one counts."""
+    """A job that encodes entries in order; of two with the same time and number, only the later one counts."""
 
     __slots__ = ("_keys", "_entries", "_floor_ns", "_place")
 

@@ -1,4 +1,4 @@
-"""The timers of one operator: per key and name, persisted with the key, fired in the order (time, when set)."""
+"""The timers of one operator, by key and name; they are persisted with the key and fire in order of (time, setting)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from operators.state.keyed_tables import KeyedTable
 
 _SLACK = 64
 CHAIN_PER_EVENT_MAX = 1000
-"""The most timers that set one another for one time and fire in one event; the next one waits for another."""
+"""The maximum number of timers that set one another for one time and fire in one event; later ones fire in the next."""
 
 Timer = tuple[int, int, Any, str]
 """A timer (time, number, key, name)."""
@@ -24,9 +24,7 @@ class TimerTable(KeyedTable):
     __slots__ = ()
 
     def renumber(self, next: Callable[[], int]) -> None:
-        """Renumber timers in the order in which they fire; those of one old number, of different tasks, in key
-        order.
-        """
+        """Renumber timers in their firing order; timers of different tasks with the same old number, in key order."""
         rank = {key: place for place, key in enumerate(ordered(self.values))}
         entries = [
             (at_ns, number, rank[key], name, names[name])
@@ -40,8 +38,8 @@ class TimerTable(KeyedTable):
 class Timers:
     """The timers of one operator in one task.
 
-    The table is what is checkpointed; the heap is derived from it, holds replaced timers until they
-    surface, and is rebuilt when more than half of it is such.
+    Only the table is checkpointed. The heap is derived from it; it contains replaced timers until they reach the top,
+    and is rebuilt when they are more than half of it.
     """
 
     __slots__ = (
@@ -54,10 +52,10 @@ class Timers:
         """
         Args:
             table: key -> {name: [at_ns, sequence]}.
-            sequence: gives the next number of the chain's one order of setting.
-            refusal: why this operator can have no timers; empty when it can.
-            chain_max: how long a chain of timers that set one another for one time may be in one event, where a timer
-                for a time that has passed fires in the next one; None where the owner looks after all that.
+            sequence: returns the next number of the chain's counter, which orders timers by when they were set.
+            refusal: the reason why this operator can have no timers; empty if it can.
+            chain_max: the maximum length of a chain of timers that set one another for one time within one event; a
+                timer for a time that has passed then fires in the next event. None if the owner handles both.
         """
         self.table = table
         self._heap: list[tuple[int, int, Any, str]] = []
@@ -66,14 +64,14 @@ class Timers:
         self._refusal = refusal
         self._stale = False
         self._setter: tuple[int, int] | None = None
-        """The time up to which the timer that fires chains what it sets to itself, and the length of its chain."""
+        """For the firing timer: the time up to which timers that it sets are chained to it, and its chain's length."""
         self._chains: dict[int, int] = {}
-        """The number of timers that a timer is chained to, by its number."""
+        """Number of a timer -> how many timers it is chained to."""
         self._deferred: list[Timer] = []
         self._chain_max = chain_max
 
     def check(self) -> None:
-        """Refuse the timers of another version of the operator, where this one can have none.
+        """Refuse timers that another version of the operator set, if this version can have none.
 
         Raises:
             PipelineError: there are such timers.
@@ -110,7 +108,7 @@ class Timers:
         heappush(self._heap, (at_ns, sequence, key, name))
 
     def clear(self, key: Any, name: str) -> bool:
-        """Forget a timer; returns whether there was one."""
+        """Remove a timer; return whether it existed."""
         self._settle()
         names = self.table.values.get(key)
         if not names or name not in names:
@@ -123,7 +121,7 @@ class Timers:
         return True
 
     def next_ns(self) -> int | None:
-        """Return the time at which the earliest is due."""
+        """Return the time at which the earliest timer is due; None if there are no timers."""
         self._settle()
         heap = self._heap
         while heap:
@@ -134,7 +132,7 @@ class Timers:
         return None
 
     def pop(self, until_ns: int) -> Timer | None:
-        """Remove and return the earliest that is due at `until_ns`; None when none is."""
+        """Remove and return the earliest timer that is due at `until_ns`; None if no timer is due."""
         self._settle()
         while self._heap and self._heap[0][0] <= until_ns:
             entry = heappop(self._heap)
@@ -143,10 +141,12 @@ class Timers:
         return None
 
     def firing(self, timer: Timer, until_ns: int | None = None) -> int:
-        """Begin to fire a timer; returns how many others it is chained to.  What it sets until `fired` may be chained.
+        """Begin to fire a timer; return the number of timers that it is chained to.
+
+        Timers that it sets before `fired` is called may be chained to it.
 
         Args:
-            until_ns: up to which time it is; None: up to that of the timer.
+            until_ns: the time up to which they are chained; None for the time of the timer.
         """
         chain = self._chains.pop(timer[1], 0)
         self._setter = timer[0] if until_ns is None else until_ns, chain
@@ -157,14 +157,14 @@ class Timers:
         self._setter = None
 
     def end(self) -> None:
-        """End the event: chains end, and what was left for another event may fire."""
+        """End the event: chains end, and timers that were deferred to another event may fire."""
         self._chains.clear()
         for entry in self._deferred:
             heappush(self._heap, entry)
         self._deferred.clear()
 
     def due(self, due_ns: int) -> list[Timer]:
-        """Return the timers that are due and were not returned before, in order. They stay set until `take`."""
+        """Return the due timers that were not returned before, in order; they remain set until `take`."""
         self._settle()
         due_timers = []
         while self._heap and self._heap[0][0] <= due_ns:
@@ -179,11 +179,11 @@ class Timers:
         return stored is not None and stored[1] == sequence
 
     def take(self, key: Any, name: str, sequence: int) -> bool:
-        """Remove one that `due` gave, because it fires now; false when it was cleared or moved since."""
+        """Remove a timer that `due` returned, because it fires now; return False if it was since cleared or moved."""
         return self.is_set(key, name, sequence) and self.clear(key, name)
 
     def restored(self) -> None:
-        """Record that the table was loaded: the heap is derived again when it is next needed."""
+        """Record that the table was loaded, so that the heap is derived again before its next use."""
         self._stale = True
 
     def _settle(self) -> None:

@@ -1,10 +1,10 @@
-"""Time to live: a place of a table expires when it was last written long enough ago.
+"""Time to live: a place of a table expires when a given time has passed since its last write.
 
-By event time (`EventExpiry`) a place expires where it is read: by the time of the record that reads it and the
-latest time of a record that wrote it.  Watermarks only remove what no future record could read.
+By event time (`EventExpiry`), each read decides whether a place has expired, from the time of the reading record and
+the latest time of a record that wrote the place.  Watermarks only remove places that no future record could read.
 
-By the wall clock (`ClockExpiry`) a place expires when a timer removes it: the clock is not read when a place is read
-or written, so it lives for the time to live and up to an eighth longer.
+By the wall clock (`ClockExpiry`), a place expires when a timer removes it.  The clock is not read when a place is read
+or written, so a place may remain up to an eighth longer than its time to live.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from causal.errors import PipelineError
 
 _TICKS = 8
 _TICK = 3
-"""The place, in a header by the wall clock, of the time between two timers."""
+"""The index, in a header of `ClockExpiry`, of the time between two timers."""
 _ABSENT: Any = object()
 
 Age = int | None
-"""The age of a place in a snapshot: by event time the time of its last write, by the wall clock its generation."""
+"""The age of a place in a snapshot: the time of its last write by event time, its generation by the wall clock."""
 
 
 class Expiry(Protocol):
     """The ages of all places of one table."""
 
     def wrote(self, place: Any) -> None:
-        """Record that the place is written now."""
+        """Record that the current event writes the place."""
         ...
 
     def written_in(self, place: Any, age: Age) -> None:
@@ -52,11 +52,11 @@ class Expiry(Protocol):
         ...
 
     def unload(self, place: Any) -> None:
-        """Remove a place that a snapshot lists as removed; its header has been loaded."""
+        """Remove a place that a snapshot lists as removed; the snapshot's header has already been loaded."""
         ...
 
     def advance(self, now_ns: int) -> list[Any]:
-        """Advance the clock to `now_ns`; returns the expired places, which stay until `removed`."""
+        """Advance the clock to `now_ns`; return the expired places, which remain until `removed` is called."""
         ...
 
     def forget(self) -> None:
@@ -64,7 +64,7 @@ class Expiry(Protocol):
         ...
 
     def header(self) -> list[Any]:
-        """Return the part of a snapshot besides the ages of the places."""
+        """Return the data for a snapshot in addition to the ages of the places."""
         ...
 
     def load_header(self, header: Sequence[Any]) -> None:
@@ -75,8 +75,8 @@ class Expiry(Protocol):
 class EventExpiry:
     """Ages by event time.
 
-    A place whose latest write has time w is expired for a record with time t if t >= w + ttl.  Events without event
-    time, such as timers of the wall clock, read and write at the watermark.
+    A place whose latest write has time w is expired for a record with time t if t >= w + ttl.  Events without an event
+    time, such as timers of the wall clock, use the watermark as their time.
     """
 
     clock = "event"
@@ -91,7 +91,7 @@ class EventExpiry:
         self.tick_ns = -(-ttl_ns // _TICKS)
         """The granularity of removal; results do not depend on it."""
         self.written: dict[Any, Age] = {}
-        """The time of the last write of each place; None: before any time was known, so at `first_ns`."""
+        """The time of the last write of each place; None if no time was known, which counts as `first_ns`."""
         self.first_ns: int | None = None
         """The first watermark."""
         self._now = now
@@ -160,7 +160,7 @@ class EventExpiry:
         return expired
 
     def gone_by(self, now_ns: int) -> list[Any]:
-        """Return all places that are expired at `now_ns`, to the nanosecond; looks at every place."""
+        """Return all places that are expired at exactly `now_ns`; the method examines every place."""
         oldest_ns = now_ns - self.ttl_ns
         first_ns = now_ns if self.first_ns is None else self.first_ns
         return [place for place, at_ns in self.written.items() if (first_ns if at_ns is None else at_ns) <= oldest_ns]
@@ -182,10 +182,11 @@ class EventExpiry:
 class ClockExpiry:
     """Ages by the wall clock.
 
-    The places that are written between two timers are one generation. It counts as written when the second of them is
-    due, however late that fires (after a resume, say): due timers fire before the next event begins. Only the last
-    event before it may have lasted longer, so its writes count as written when the timer fires. The first timer a time
-    to live later removes the generation: never too early.
+    The places that are written between two timers form a generation. The generation counts as written at the due time
+    of the second timer, even if that timer fires late (after a resume, for example), because due timers fire before the
+    next event begins. Only the last event before the timer may have lasted beyond the due time, so its writes count as
+    written when the timer fires. The first timer that is due a time to live later removes the generation, so a place is
+    never removed too early.
 
     Attributes:
         current_ns: start of the current generation, which identifies it; None while there are no places.
@@ -196,24 +197,24 @@ class ClockExpiry:
     def __init__(self, ttl_ns: int, now: Callable[[], int]) -> None:
         """
         Args:
-            now: reads the wall clock, which is logged; called when a place is written while there are none.
+            now: reads the wall clock, which is logged; called when a place is written and there are no others.
         """
         self.ttl_ns = ttl_ns
         self.tick_ns = -(-ttl_ns // _TICKS)
         self.current_ns: int | None = None
         self.places: dict[Any, Age] = {}
-        """The generation of each place; None for one that was restored without an age."""
+        """The generation of each place; None for a place that was restored without an age."""
         self._now = now
         self._closed: dict[Age, int] = {}
-        """The time at which each generation counts as written; the current one has none."""
+        """The time at which each generation counts as written; the current generation has no entry."""
         self._generations: dict[Age, dict[Any, None]] = {}
         self._recent: dict[Any, None] = {}
         self._before: dict[Any, None] = {}
-        """The places that the event before this one wrote; `_recent`: this one."""
+        """The places that the previous event wrote; those of the current event are in `_recent`."""
         self._foreign = False
 
     def begin(self) -> None:
-        """Record that an event begins or the state is frozen: what was written before the last event, was in time."""
+        """Record that an event begins or the state is frozen; writes before the last event were not late."""
         self._before, self._recent = self._recent, {}
 
     def wrote(self, place: Any) -> None:
@@ -250,11 +251,11 @@ class ClockExpiry:
         self._put(place, None if self._foreign else age)
 
     def unload(self, place: Any) -> None:
-        # The header of that snapshot has already set the times.
+        # The snapshot's header has already set the times, so only the place itself is removed.
         self.places.pop(place, None)
 
     def next_ns(self) -> int | None:
-        """Return when the next timer is due; None while there are no places."""
+        """Return the time at which the next timer is due; None while there are no places."""
         if not self.places:
             return None
         return 0 if self.current_ns is None else self.current_ns + self.tick_ns
@@ -280,7 +281,7 @@ class ClockExpiry:
         return expired
 
     def _put_later(self, generation: int, now_ns: int) -> None:
-        """Make what the last events wrote, perhaps until now, a generation of its own."""
+        """Move places that the last two events wrote, perhaps until now, into a separate generation."""
         for place in (*self._before, *self._recent):
             if self.places.get(place, _ABSENT) == self.current_ns:
                 self._put(place, generation)
@@ -299,7 +300,7 @@ class ClockExpiry:
         self.current_ns = None if self._foreign else header[1]
         self._closed = {} if self._foreign else dict(header[2])
         tick_ns = self.tick_ns if self._foreign or len(header) <= _TICK else header[_TICK]
-        if self.current_ns is not None and tick_ns > self.tick_ns:  # it may have been written in until then
+        if self.current_ns is not None and tick_ns > self.tick_ns:  # places may have been added until then
             self._closed[self.current_ns] = self.current_ns + tick_ns
 
 
@@ -307,7 +308,7 @@ def merged(headers: Sequence[Sequence[Any]]) -> list[Any]:
     """Merge the headers of several tasks.
 
     Raises:
-        PipelineError: they count by different clocks.
+        PipelineError: the headers use different clocks.
     """
     clocks = list(dict.fromkeys(header[0] for header in headers))
     if len(clocks) > 1:
@@ -320,7 +321,7 @@ def merged(headers: Sequence[Sequence[Any]]) -> list[Any]:
     for header in headers:
         for age, at_ns in header[2]:
             closed[age] = max(at_ns, closed.get(age, at_ns))
-    if first_ns in closed:  # the next write belongs to it
+    if first_ns in closed:  # the next write belongs to this generation
         closed[first_ns] = max(closed[first_ns], first_ns + headers[0][_TICK])
     times = [[age, closed[age]] for age in sorted(closed, key=closed.__getitem__)]
     return [clocks[0], first_ns, times, headers[0][_TICK]]

@@ -1,8 +1,8 @@
-"""Takes back everything that an operator has done for a record on which it raises (docs/design/0019).
+"""Undo of everything that an operator has done for a record on which it raises (docs/design/0019).
 
-Only where failing records become dead letters: then each change of declared state, timers and side outputs notes how it
-is taken back, and `ctx.state` is copied before the operator is called.  A job that stops at the first failure notes
-nothing.
+This is done only if failing records become dead letters: each change of declared state, timers and side outputs then
+records how to undo it, and `ctx.state` is copied before the operator is called.  A job that stops at the first failure
+records nothing.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from operators.state.values import ValueTable
 _ABSENT: Any = object()
 _CLOCK: Any = object()
 _NEAR = 64
-"""The distance from either end of a map within which an entry is looked for before the map is copied instead."""
+"""The distance from either end of a map within which an entry is searched for; otherwise the map is copied."""
 
 
 class Undo:
-    """The steps that take back the changes of one call of an operator, the latest first."""
+    """The steps that undo the changes of one call of an operator, the latest change first."""
 
     __slots__ = ("_steps", "_checks", "_noted", "_state", "_kept", "_out", "_out_length")
 
@@ -44,8 +44,8 @@ class Undo:
         """Begin to record changes, before the operator is called.
 
         Args:
-            state: `ctx.state`, which it changes in place.
-            out: what its records are added to.
+            state: `ctx.state`, which the operator changes in place.
+            out: the list to which the operator's records are added.
         """
         self._steps.clear()
         self._checks.clear()
@@ -54,10 +54,10 @@ class Undo:
         self._out, self._out_length = out, len(out)
 
     def end(self) -> None:
-        """Keep what the operator has done.
+        """Keep the changes of the operator.
 
         Raises:
-            NotCarried: it has left something in its state that no state can hold; it can still be undone.
+            NotCarried: the operator has left a value that no state can hold; the changes can still be undone.
         """
         if self._state:
             stored(self._state, "ctx.state")
@@ -69,11 +69,11 @@ class Undo:
         self._state = None
 
     def undo(self) -> None:
-        """Restore everything as it was at `begin`, if `end` was not called since."""
+        """Restore everything to its state at `begin`, if `end` has not been called since."""
         state = self._state
         if state is None:
             return
-        self._state = None  # what the steps do is not noted again
+        self._state = None  # so that changes by the steps are not recorded
         steps, self._steps = self._steps, []
         for step in reversed(steps):
             step()
@@ -84,21 +84,21 @@ class Undo:
 
     @property
     def active(self) -> bool:
-        """Whether a call is under way, so that changes are to be noted."""
+        """Whether a call is in progress, so that changes must be recorded."""
         return self._state is not None
 
     def note(self, step: Callable[[], object]) -> None:
-        """Record that a change is about to be made, which `step` takes back."""
+        """Record that a change is about to be made, which `step` undoes."""
         if self._state is not None:
             self._steps.append(step)
 
     def check(self, step: Callable[[], object]) -> None:
-        """Record that `step` is to be called at the `end`, and raises where a value cannot be kept."""
+        """Record that `end` must call `step`, which raises if a value cannot be kept as state."""
         if self._state is not None:
             self._checks.append(step)
 
     def first(self, what: Any) -> bool:
-        """Record a change of `what`; returns whether it is the first in this call, false where nothing is noted."""
+        """Record a change of `what`; return whether it is the first in this call, or False if no call is recorded."""
         if self._state is None or what in self._noted:
             return False
         self._noted.add(what)
@@ -106,7 +106,7 @@ class Undo:
 
 
 class UndoneValues(ValueTable):
-    """A table of values whose changes can be taken back."""
+    """A table of values whose changes can be undone."""
 
     __slots__ = ("_undo",)
 
@@ -144,7 +144,7 @@ class UndoneValues(ValueTable):
 
 
 class UndoneLists(ListTable):
-    """A table of lists whose changes can be taken back: what was appended is cut off again."""
+    """A table of lists whose changes can be undone; appended items are removed from the end again."""
 
     __slots__ = ("_undo",)
 
@@ -194,7 +194,7 @@ class UndoneLists(ListTable):
         if not length:
             super().drop(key)
         elif key in self.values:
-            # No checkpoint lies within an event, so what is cut off is in none.
+            # There is no checkpoint within an event, so no checkpoint contains the removed items.
             del self.values[key][length:]
             _aged(self.expiry, ages)
 
@@ -205,7 +205,7 @@ class UndoneLists(ListTable):
 
 
 class UndoneMaps(MapTable):
-    """A table of maps whose changes can be taken back, to the same order of entries."""
+    """A table of maps whose changes can be undone, which also restores the order of entries."""
 
     __slots__ = ("_undo",)
 
@@ -239,7 +239,7 @@ class UndoneMaps(MapTable):
             else:
                 ages = _ages(self.expiry, ((key, entry),))
                 entries = islice(mapping, place, None) if place >= 0 else islice(reversed(mapping), -place - 1, None)
-                written = next(entries)  # equal to `entry`, as it was put: 5 where 5.0 is removed
+                written = next(entries)  # the key as it was put, which equals `entry`, e.g. 5 for 5.0
                 self._undo.note(partial(self._insert, key, written, mapping[entry], place, ages))
         super().remove(key, entry)
 
@@ -277,7 +277,7 @@ class UndoneMaps(MapTable):
 
 
 class UndoneTimers(Timers):
-    """The timers of an operator whose setting and clearing can be taken back."""
+    """The timers of an operator, whose setting and clearing can be undone."""
 
     __slots__ = ("_undo",)
 
@@ -306,7 +306,7 @@ class UndoneTimers(Timers):
 
 
 def _place(mapping: dict[Any, Any], entry: Any) -> int | None:
-    """Return the place of an entry in a map, from the front or (below 0) from the back; None where it is far off."""
+    """Return the place of an entry in a map, from the front or (if negative) the back; None if it is near neither."""
     if next(reversed(mapping)) == entry:
         return -1
     for place, each in enumerate(islice(mapping, _NEAR)):
@@ -319,20 +319,20 @@ def _place(mapping: dict[Any, Any], entry: Any) -> int | None:
 
 
 def _note_clock(undo: Undo, table: str, expiry: Expiry | None) -> None:
-    """Record the expiry's data besides the ages of its places, before their first change: it is restored last."""
+    """Record the header of the expiry before the first change of its places; it is restored last."""
     if expiry is not None and undo.first((table, _CLOCK)):
         undo.note(partial(expiry.load_header, expiry.header()))
 
 
 def _ages(expiry: Expiry | None, places: Iterable[Any]) -> dict[Any, Any]:
-    """Return the times at which these places were last written, without those that were not."""
+    """Return the ages of those of these places that have an age."""
     if expiry is None:
         return {}
     return {place: expiry.age(place) for place in places if place in expiry}
 
 
 def _aged(expiry: Expiry | None, ages: dict[Any, Any]) -> None:
-    """Set the times at which these places were last written."""
+    """Set the ages of these places."""
     if expiry is not None:
         for place, age in ages.items():
             expiry.written_in(place, age)

@@ -1,4 +1,4 @@
-"""New files for what does not outlive its process: their names are numbers, and are unlinked once they are open."""
+"""Creation of files that do not outlive their process: their names are numbers, and are unlinked once they are open."""
 
 from __future__ import annotations
 
@@ -9,19 +9,21 @@ _NUMBERS = count()
 
 
 def numbered_file(directory: str, kind: str) -> str:
-    """Create an empty file, and its directory; a random name would be drawn in the running operator, and logged.
+    """Create an empty file, and its directory if necessary.
+
+    The name is not random, because a random draw would be captured and logged for the running operator.
 
     Args:
-        kind: ends the name.
+        kind: the extension of the name.
 
     Raises:
-        OSError: it cannot be created.
+        OSError: the file or its directory cannot be created.
     """
     os.makedirs(directory, exist_ok=True)
     while True:
         path = os.path.join(directory, f"state-{os.getpid()}-{next(_NUMBERS)}.{kind}")
         try:
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-        except FileExistsError:  # of a process with the same id that died before it unlinked its file
+        except FileExistsError:  # left by a process with the same id that died before it unlinked the file
             continue
         return path

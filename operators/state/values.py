@@ -1,4 +1,4 @@
-"""One value per key that has a type, a time to live, or both."""
+"""Tables with one value per key that has a type, a time to live, or both."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ PLAIN = Codec()
 
 
 class TypedTable(KeyedTable):
-    """Base of the tables of declared state, whose values have a codec and may have an age.
+    """The base class of the tables of declared state, whose values have a codec and may have an age.
 
     Attributes:
-        read: the conversion of what was written, perhaps under an earlier shape.
+        read: the function that converts a written value, perhaps one with an earlier shape.
     """
 
     __slots__ = ("codec", "read", "expiry")
@@ -33,7 +33,7 @@ class TypedTable(KeyedTable):
     ) -> None:
         """
         Args:
-            codec: codec of a value, an item or the value of an entry.
+            codec: the codec of a value, an item, or the value of an entry.
         """
         super().__init__(name, operator, key_groups, group_of=group_of)
         self.codec = codec
@@ -47,7 +47,7 @@ class TypedTable(KeyedTable):
 
 
 class ValueTable(TypedTable):
-    """Values by key; `put` and `drop` need no `touch`, a change of a value in place does."""
+    """A table of values by key; `put` and `drop` need no `touch`, but a change of a value in place does."""
 
     __slots__ = ()
 
@@ -67,7 +67,7 @@ class ValueTable(TypedTable):
                 self.expiry.removed(key)
 
     def forms(self) -> tuple[Read, Read]:
-        """Return the conversions of a value to what can be encoded, and back."""
+        """Return the functions that convert a value to its encodable form, and back."""
         return self.codec.pack, self.codec.reader(self.codec.shape, self.name)
 
     def packed(self, keys: Collection[Any], since: dict[Any, Any]) -> Iterable[Any]:
@@ -79,7 +79,7 @@ class ValueTable(TypedTable):
                 yield [self.codec.pack(value), None if self.expiry is None else self.expiry.age(key)]
 
     def load(self, fragment: bytes) -> None:
-        """Load what a job encoded."""
+        """Load a fragment that a job encoded."""
         keys, entries, gone = unpacked(fragment)
         expiry, plain, read = self.expiry, self.codec.plain, self.read
         for key in gone:

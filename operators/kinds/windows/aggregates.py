@@ -1,6 +1,6 @@
-"""Aggregates keep an accumulator instead of the records of a window, or of a row of a table.
+"""Aggregates, which keep an accumulator instead of the records of a window or of a table's row.
 
-The form is that of Flink's AggregateFunction and Beam's CombineFn; `subtract` is what Kafka Streams calls a subtractor.
+Their form is that of Flink's AggregateFunction and Beam's CombineFn; Kafka Streams calls `subtract` a subtractor.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class Aggregate(Generic[T, A]):
 
     Attributes:
         initial: returns the accumulator of no records.
-        add: returns the accumulator with one record more; it may change and return its argument.
-        result: returns the result of an accumulator; None: the result is the accumulator itself.
-        merge: returns one accumulator for two, of which the first is the earlier; sessions need it.
-        subtract: returns the accumulator with one record less; what reads a table needs it.
-        defined_at: file:line of the call that defines it.
+        add: returns the accumulator with one record added; it may change and return its argument.
+        result: returns the result of an accumulator; with None, the accumulator itself is the result.
+        merge: returns the accumulator that combines two, of which the first is the earlier; sessions require it.
+        subtract: returns the accumulator with one record removed; operators that read a table require it.
+        defined_at: file:line of the call that defines the aggregate.
     """
 
     def __init__(
@@ -52,10 +52,10 @@ class Aggregate(Generic[T, A]):
         merge: Callable[[A, A], A] | None = None,
         subtract: Callable[[A, T], A] | None = None,
     ) -> None:
-        """Create an aggregate of these functions.
+        """Create an aggregate from these functions.
 
         Raises:
-            PipelineError: one of them is not a function.
+            PipelineError: one of the arguments is not a function.
         """
         self.defined_at = graph.caller()
         functions = {"initial": initial, "add": add, "result": result, "merge": merge, "subtract": subtract}
@@ -71,12 +71,12 @@ class Aggregate(Generic[T, A]):
         self.subtract = subtract
 
     def retracting(self) -> Aggregate[T, Any]:
-        """Return the same aggregate with `subtract` where there is such a form, for what reads a table."""
+        """Return this aggregate in a form with `subtract`, if there is one, for operators that read a table."""
         return self
 
 
 class Reduce(Aggregate[T, T]):
-    """Reduces with `fn(accumulated, record)` from the first record on; `fn` must be associative."""
+    """The reduction of the records by `fn(accumulated, record)`, starting with the first; `fn` must be associative."""
 
     def __init__(self, fn: Callable[[T, T], T]) -> None:
         _check(fn, "fn", "Reduce", _PARAMETERS["add"])
@@ -88,7 +88,7 @@ class Reduce(Aggregate[T, T]):
 
 
 class Count(Aggregate[Any, int]):
-    """Counts the records."""
+    """The number of records."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -100,7 +100,7 @@ class Count(Aggregate[Any, int]):
 
 
 class Sum(Aggregate[T, Any]):
-    """The sum of `of(record)`, from 0; NaN and zero as `operators.records.arithmetic` says."""
+    """The sum of `of(record)`, from 0; `operators.records.arithmetic` defines how NaN and zero are treated."""
 
     def __init__(self, of: Callable[[T], Any]) -> None:
         _check(of, "of", "Sum")
@@ -114,7 +114,7 @@ class Sum(Aggregate[T, Any]):
         )
 
     def retracting(self) -> Aggregate[T, Any]:
-        """Return a sum on an exact total, in which what is subtracted leaves no trace."""
+        """Return a sum with an exact total, in which a subtracted value leaves no trace."""
         of = self._of
         return Aggregate(
             int,
@@ -125,7 +125,7 @@ class Sum(Aggregate[T, Any]):
 
 
 class Mean(Aggregate[T, Any]):
-    """The mean of `of(record)`; None of no records."""
+    """The mean of `of(record)`; None if there are no records."""
 
     def __init__(self, of: Callable[[T], Any]) -> None:
         _check(of, "of", "Mean")
@@ -139,7 +139,7 @@ class Mean(Aggregate[T, Any]):
         )
 
     def retracting(self) -> Aggregate[T, Any]:
-        """Return a mean on an exact total, from which a subtracted value leaves no trace."""
+        """Return a mean with an exact total, in which a subtracted value leaves no trace."""
         of = self._of
         return Aggregate(
             lambda: (0, 0),
@@ -150,9 +150,9 @@ class Mean(Aggregate[T, Any]):
 
 
 class _Extreme(Aggregate[T, Any]):
-    """The least or greatest `of(record)`; NaN if one of them is, and of equal values one that does not depend on order.
+    """The least or greatest `of(record)`; NaN if any value is NaN; the choice among equal values ignores their order.
 
-    Attributes of a subclass: `least`, whether it is the least.
+    Attributes of a subclass: `least`, whether the result is the least value.
     """
 
     least = True
@@ -169,9 +169,9 @@ class _Extreme(Aggregate[T, Any]):
         super().__init__(lambda: _NOTHING, add, merge=lambda first, second: extreme(first, second, least))
 
     def retracting(self) -> Aggregate[T, Any]:
-        """Return one on a sorted list of all values, so that the next best is known when the best is retracted.
+        """Return an aggregate with a sorted list of all values, so that the best value can be retracted.
 
-        NaN come first, equal values in the order of their spellings.
+        NaNs are first; equal values are in the order of their spellings.
         """
         of, least, name = self._of, self.least, type(self).__name__
 
@@ -194,13 +194,13 @@ class _Extreme(Aggregate[T, Any]):
                 return values[0] if values else None
             if least or len(values) == 1 or values[-2] != values[-1]:
                 return values[0 if least else -1]
-            return values[bisect_left(values, values[-1])]  # of equal ones the first
+            return values[bisect_left(values, values[-1])]  # the first of the equal values
 
         return Aggregate(list, add, result, subtract=subtract)
 
 
 def _place(values: list[Any], value: Any) -> tuple[int, bool]:
-    """Return the place of a value in the list of an `_Extreme`, or where it belongs; whether its spelling is there."""
+    """Return the place of a value in the list of an `_Extreme`, and whether the list contains it in that spelling."""
     nans = sum(1 for _ in takewhile(is_nan, values))
     if is_nan(value):
         place = bisect_left(values, spelling(value), 0, nans, key=spelling)
@@ -218,19 +218,19 @@ def _place(values: list[Any], value: Any) -> tuple[int, bool]:
 
 
 class Min(_Extreme[T]):
-    """The least `of(record)`; NaN if one of them is NaN."""
+    """The least `of(record)`; NaN if any value is NaN."""
 
     least = True
 
 
 class Max(_Extreme[T]):
-    """The greatest `of(record)`; NaN if one of them is NaN."""
+    """The greatest `of(record)`; NaN if any value is NaN."""
 
     least = False
 
 
 def keeps_records(aggregate: Aggregate[Any, Any]) -> bool:
-    """Return whether an accumulator may hold a record, or a part of one."""
+    """Return whether an accumulator may contain a record or a part of a record."""
     return not isinstance(aggregate, (Count, Sum, Mean, _Extreme))
 
 
@@ -241,6 +241,6 @@ def _check(fn: object, what: str, name: str, parameters: Sequence[str] = ("recor
 
 
 def shown_aggregate(aggregate: Aggregate[Any, Any]) -> str:
-    """Return the name of an aggregate, as errors show it; accumulators of another name are something else."""
+    """Return the name of an aggregate, as errors show it; accumulators with different names are incompatible."""
     kinds = (kind.__name__ for kind in type(aggregate).__mro__ if kind.__module__ == __name__)
     return next(kinds)

@@ -1,4 +1,4 @@
-"""Assigners: the windows of a record follow from its time alone.
+"""Assigners, which determine the windows of a record from its time alone.
 
 Times are in ns, whole microseconds; a window is identified by its start, and its end is not part of it.
 """
@@ -19,24 +19,24 @@ _COUNT_MAX = 1_000_000
 _PANES_MAX = 1000
 _ALWAYS = (0,)
 _PLAIN = (str, bytes, int, float, bool, type(None))
-"""The types of attributes of an assigner of the user's own that are parameters of it."""
+"""The types of attributes that count as parameters of a user-defined assigner."""
 
 
 @runtime_checkable
 class Assigner(Protocol):
-    """The interface of the assigners of windows by time; `.window` takes any of event time.
+    """The interface of assigners of windows by time; `.window` accepts any assigner for event time.
 
-    Both methods depend on their arguments alone, in every process and every replay. Every window ends after all times
-    in it, and none ends before one that starts earlier.
+    The results of both methods must depend on their arguments alone, in every process and every replay. Every window
+    must end after all times in it, and no window may end before a window that starts earlier.
 
     Attributes:
-        clock: the clock of the times; the wall clock has only Tumbling, Sliding and Session.
+        clock: the clock of the times; only Tumbling, Sliding and Session support the wall clock.
     """
 
     clock: Clock
 
     def panes(self, times_ns: Sequence[int]) -> list[Sequence[int]]:
-        """Return for each time the starts of its windows, ascending; at least one."""
+        """Return for each time the starts of its windows, at least one, in ascending order."""
         ...
 
     def end_ns(self, start_ns: int) -> int:
@@ -45,7 +45,7 @@ class Assigner(Protocol):
 
 
 class Tumbling:
-    """Windows of `size_s` without gap or overlap; they start at `offset_s` and multiples of the size from there."""
+    """Windows of `size_s` without gaps or overlap, which start at `offset_s` plus multiples of the size."""
 
     def __init__(self, size_s: float, offset_s: float = 0.0, clock: Clock = "event") -> None:
         where = graph.caller()
@@ -68,7 +68,7 @@ class Tumbling:
 
 
 class Sliding:
-    """Windows of `size_s`, one starting every `every_s`: a record belongs to about `size_s / every_s` of them."""
+    """Windows of `size_s` that start every `every_s`; a record belongs to about `size_s / every_s` windows."""
 
     def __init__(self, size_s: float, every_s: float, offset_s: float = 0.0, clock: Clock = "event") -> None:
         where = graph.caller()
@@ -95,7 +95,7 @@ class Sliding:
     def panes(self, times_ns: Sequence[int]) -> list[Sequence[int]]:
         """See `Assigner`."""
         every_ns, size_ns = self.every_ns, self.size_ns
-        # The smallest start above time - size, and all from there up to the time.
+        # The starts are the smallest one above time - size, and all later ones up to the time.
         back_ns = size_ns - every_ns
         reach_ns = size_ns + self.offset_ns
         return [
@@ -108,7 +108,7 @@ class Sliding:
 
 
 class Session:
-    """A window per period of activity, which ends `gap_s` after its last record; a record at its end starts another."""
+    """A window per period of activity, ending `gap_s` after its last record; a record at its end starts a new one."""
 
     def __init__(self, gap_s: float, clock: Clock = "event") -> None:
         where = graph.caller()
@@ -117,7 +117,7 @@ class Session:
 
 
 class CountWindow:
-    """The last `n` records of a key, each time that `every` more have arrived (by default `n`: each record once)."""
+    """The last `n` records of a key, emitted after every `every` more records (by default `n`: each record once)."""
 
     def __init__(self, n: int, every: int | None = None) -> None:
         where = graph.caller()
@@ -130,7 +130,7 @@ class CountWindow:
 
 
 class Global:
-    """One window per key, forever; it is emitted when its trigger fires, and at the end of the input."""
+    """One window per key, which never ends; it is emitted when its trigger fires, and at the end of the input."""
 
     clock: Clock = "event"
 
@@ -148,7 +148,7 @@ Assigned = Assigner | Session | CountWindow
 
 
 def described(assigner: Assigned) -> str:
-    """Return an assigner with all its parameters, as errors show it; of one of the user's own, its plain values."""
+    """Return an assigner with all its parameters, as errors show it; for a user-defined one, with its plain values."""
     kind = type(assigner)
     if kind.__module__ != __name__:
         values = getattr(assigner, "__dict__", {})
@@ -170,7 +170,7 @@ def clock_of(where: str, what: str, clock: object) -> Clock:
     """Return `clock`.
 
     Raises:
-        PipelineError: it is not a clock.
+        PipelineError: `clock` is not the name of a clock.
     """
     if clock == "event":
         return "event"
@@ -180,10 +180,10 @@ def clock_of(where: str, what: str, clock: object) -> Clock:
 
 
 def duration_ns(where: str, what: str, name: str, value: object) -> int:
-    """Return a duration in seconds as ns, to the microsecond.
+    """Convert a duration in seconds to ns, rounded to the microsecond.
 
     Raises:
-        PipelineError: it is shorter than a millisecond, or not a duration.
+        PipelineError: the value is shorter than a millisecond, or not a duration.
     """
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0.001 <= value <= _SECONDS_MAX:
         raise PipelineError(f"{where}: {what} has {name} {value!r}; give seconds, at least 0.001")
@@ -194,7 +194,7 @@ def count_of(where: str, what: str, name: str, value: object) -> int:
     """Return a number of records.
 
     Raises:
-        PipelineError: it is not a number, or more than a window holds.
+        PipelineError: the value is not a whole number, or is more than a window can hold.
     """
     if type(value) is not int or not 1 <= value <= _COUNT_MAX:
         raise PipelineError(f"{where}: {what} has {name} {value!r}; give a whole number from 1 to {_COUNT_MAX}")

@@ -1,8 +1,8 @@
 """Tumbling and sliding windows of wall-clock time whose panes are accumulators, or contents that slide.
 
-A record belongs to the windows that are open when it is delivered, and a window closes with a logged event, so its
-content follows from the log alone: the clock is read once when the first window opens, never per record.  The
-determinant of a firing records how many records were added since the firing before it, and how many it no longer holds.
+A record belongs to the windows that are open when it is delivered, and a window closes at a logged event, so its
+content depends on the log alone: the clock is read once when the first window opens, never per record.  The determinant
+of a firing contains the number of records added since the previous firing, and the number no longer in the window.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MICROSECOND_NS = 1000
 
 
 class WallClock(ServedStage, AssignedStage):
-    """Mixin that runs the other base, a stage of event time, on the wall clock."""
+    """A mixin that runs the other base class, a stage of event time, on the wall clock."""
 
     def __init__(self, node: Node, scope: Scope) -> None:
         super().__init__(node, scope)
@@ -33,10 +33,10 @@ class WallClock(ServedStage, AssignedStage):
         self._slides_max = assigner.size_ns // self._every_ns
         self._offset_ns = assigner.offset_ns
         self._end_ns: int | None = None
-        """End of the open slide, when the next firing is."""
+        """The end of the open slide, which is the time of the next firing."""
         self._last_end_ns = 0
         self._slides: list[int] = [0]
-        """Numbers of records in the last slides, the open one last."""
+        """The numbers of records in the last slides; the open slide is last."""
         self._last_records = 0
         """The number of records in the last firing."""
 
@@ -101,9 +101,9 @@ class WallClock(ServedStage, AssignedStage):
         self._slides, self._last_records = list(header["slides"]), header[REPORTED]
 
     def merge_headers(self, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Adopt the latest end, so that no end is used twice; windows that were due earlier are emitted then.
+        """Adopt the latest end, so that no end is used twice; windows that were due earlier are emitted at that end.
 
-        The key groups of tasks that were further keep their marks.
+        The key groups of tasks that had advanced further keep their watermarks.
         """
         last_end_ns = max(header["last_end_ns"] for header in headers)
         opened = [header["end_ns"] for header in headers if header["end_ns"] is not None]

@@ -1,7 +1,7 @@
 """The contents of windows by (key, slot): accumulators, or all records for a function.
 
-Both are tables: a checkpoint writes the accumulators that changed and the records that arrived.  Where failing
-records become dead letters, a record is in all of its windows or in none.
+Both are tables: a checkpoint writes the accumulators that changed and the records that arrived.  If failing records
+become dead letters, a record is added to all of its windows or to none.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from operators.state.lists import ListTable
 from operators.state.slots import PairTable, inspected
 
 Failed = Callable[[int, Pair, Exception], None]
-"""(place among the rows, pair of the window, exception of the user's code)"""
+"""A function of (place among the rows, pair of the window, exception in user code) that handles the failure."""
 _ABSENT: Any = object()
 
 
@@ -37,8 +37,8 @@ class Contents(ABC):
     Attributes:
         table: the contents of all windows.
         values: (key, slot) -> content; a pair without records has no entry.
-        refuses: whether the user's code may refuse a record without failing the job.
-        shares: whether a content may be part of a record, so that each window needs a copy of the record.
+        refuses: whether user code may refuse a record without failing the job.
+        shares: whether a content may contain part of a record, so that each window needs its own copy of the record.
     """
 
     refuses = False
@@ -52,7 +52,7 @@ class Contents(ABC):
         self._failures = failures
 
     def add_counted(self, counts: Mapping[Pair, int]) -> None:
-        """Count so many records more in each window, where they are only counted."""
+        """Add these numbers of records to windows that only count their records."""
         self.table.touch(counts)
         values = self.values
         for pair, count in counts.items():
@@ -61,10 +61,10 @@ class Contents(ABC):
     def add(
         self, pairs: Sequence[Pair], rows: Sequence[Any], failed: Failed, places: Sequence[int] | None = None
     ) -> list[Pair]:
-        """Put each row into its window, in order; returns the pairs that had no content before.
+        """Put each row into its window, in order; return the pairs that had no content before.
 
         Args:
-            places: adjacent rows with equal numbers are one record; None: each row is one.
+            places: adjacent rows with equal places are the same record; with None, each row is a separate record.
         """
         distinct = dict.fromkeys(pairs)
         fresh = list(filterfalse(self.values.__contains__, distinct))
@@ -76,7 +76,7 @@ class Contents(ABC):
         return [pair for pair in fresh if pair in self.values]
 
     def extend(self, groups: Mapping[Pair, Sequence[int]], rows: Sequence[Any], failed: Failed) -> None:
-        """Put rows into windows, where none is refused.
+        """Put rows into windows whose contents refuse no record.
 
         Args:
             groups: the indices of the rows of each window.
@@ -94,11 +94,11 @@ class Contents(ABC):
         rows: Sequence[Any],
         failed: Failed,
     ) -> None:
-        """Put each row into its window, where none is refused.
+        """Put each row into its window; called if no record is refused.
 
         Args:
             distinct: the windows.
-            fresh: those without content.
+            fresh: the windows without content.
         """
 
     def _add_records(self, pairs: Sequence[Pair], rows: Sequence[Any], failed: Failed, places: Sequence[int]) -> None:
@@ -116,12 +116,12 @@ class Contents(ABC):
 
     @abstractmethod
     def put(self, pairs: Sequence[Pair], record: Any) -> None:
-        """Put one record into windows that are open; if the user's code raises, it is in none of them."""
+        """Put one record into windows prepared by `opening`; if user code raises, the record is in none of them."""
 
     def put_merged(self, pairs: Sequence[Pair], record: Any) -> None:
         """Merge these windows into the first, remove the others, and add a record.
 
-        If the user's code raises, nothing has changed; called only where it `refuses`.
+        If user code raises, nothing has changed. The method is called only if `refuses` is true.
         """
         invariant(False, "only contents that may refuse a record take it one by one", operator=self._operator)
 
@@ -144,9 +144,9 @@ class Contents(ABC):
             del self.values[pair]
 
     def emit(self, pair: Pair, window: Window, out: list[Any], keeps: bool) -> None:
-        """Append the result of the window to `out`; `keeps`: its content is needed again."""
+        """Append the result of the window to `out`; `keeps` states whether its content is needed again."""
         content = self.values[pair]
-        if type(content) not in SCALARS:  # the user's code may change it
+        if type(content) not in SCALARS:  # user code may change the content
             if keeps:
                 content = copy_containers(content)
             else:
@@ -175,11 +175,11 @@ class Contents(ABC):
                 self.refused(pair, window, problem)
 
     def emit_all(self, pairs: Sequence[Pair], window: Window, out: list[Any]) -> None:
-        """Append the result of several pairs of one key, the earliest first, as one window; the pairs are kept."""
+        """Append the result of several pairs of one key as one window, the earliest pair first; keep the pairs."""
         before = len(out)
         try:
             contents = list(map(self.values.__getitem__, pairs))
-            if self.shares:  # the user's code may change them
+            if self.shares:  # user code may change the contents
                 contents = list(map(copy_containers, contents))
             self._emit(pairs[0][0], self._joined(contents), window, out)
         except CausalError:
@@ -193,13 +193,13 @@ class Contents(ABC):
         """Append the result of a content to `out`."""
 
     def refused(self, pair: Pair, window: Window, problem: Exception) -> None:
-        """Fail or write a dead letter, because the user's code raised on the whole window."""
+        """Stop the job or write a dead letter, because user code raised on the whole window."""
         letter = {"window": [window.start, window.end]}
         self._failures.failed(self._operator, pair[0] if self._keyed else NO_KEY, None, letter, problem)
 
 
 class Accumulated(Contents):
-    """One accumulator per window."""
+    """Contents with one accumulator per window."""
 
     def __init__(
         self, table: KeyedTable, operator: str, keyed: bool, failures: Failures, aggregate: Aggregate[Any, Any]
@@ -255,7 +255,7 @@ class Accumulated(Contents):
             values.pop(pair, None)
 
     def _with(self, accumulator: Any, record: Any) -> Any:
-        """Return an accumulator with one record more; a copy where records may be refused."""
+        """Return an accumulator with one record added; it is a copy if records may be refused."""
         if accumulator is _ABSENT:
             accumulator = self._aggregate.initial()
         elif self.refuses and type(accumulator) not in SCALARS:
@@ -277,7 +277,7 @@ class Accumulated(Contents):
 
 
 class Listed(Contents):
-    """Keeps all records of each window, for a function of them."""
+    """Contents with all records of each window, for a function of these records."""
 
     def __init__(self, table: ListTable, operator: str, keyed: bool, failures: Failures, fn: WindowFunction) -> None:
         super().__init__(table, operator, keyed, failures)

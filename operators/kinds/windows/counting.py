@@ -1,4 +1,4 @@
-"""Count windows: the last n records of a key, emitted each time that so many more have arrived."""
+"""Count windows: the last n records of a key, emitted each time a given number of further records has arrived."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _NOTHING: Any = object()
 
 
 class CountWindowStage(Stage):
-    """`window(name, CountWindow(n, every), contents)`: by key `[records so far, content if there is any]`.
+    """`window(name, CountWindow(n, every), contents)`; its state by key is `[number of records, content if any]`.
 
-    Where windows share no records the content is the accumulator of an aggregate, otherwise the last n records.  The
-    bounds of a window are numbers of records of its key; an incomplete window at the end of the input is not emitted.
+    If windows share no records and have an aggregate, the content is an accumulator, otherwise the last n records.  The
+    bounds of a window are record numbers of its key; an incomplete window at the end of the input is not emitted.
     """
 
     traces = False
@@ -61,7 +61,9 @@ class CountWindowStage(Stage):
                 stored(content, "its accumulator")
         else:
             if self.failures.set_aside and isinstance(subject, Aggregate):
-                subject.add(subject.initial(), copy_containers(record))  # a record that it refuses is in no window
+                subject.add(
+                    subject.initial(), copy_containers(record)
+                )  # a record that the aggregate refuses is in no window
             if content is _NOTHING:
                 content = []
             content.append(record)

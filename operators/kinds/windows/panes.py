@@ -17,17 +17,17 @@ from operators.state.keyed_tables import KeyedTable
 from operators.state.slots import PairTable
 
 UNSEEN = 0
-"""The place, in what a trigger notes of a pane, of whether records have arrived since it was emitted."""
+"""The index, in a trigger's entry for a pane, of whether records have arrived since the pane was emitted."""
 
 
 class PaneStage(AssignedStage):
     """`window(name, Assigner, contents)`: slot = start of the window in ns.
 
-    A pane is emitted when the watermark reaches its end, and kept until the watermark is its lateness beyond.  Each
-    record that arrives in between causes it to be emitted again.
+    A pane is emitted when the watermark reaches its end, and kept until the watermark has passed its end by the
+    lateness.  Each record that arrives in between causes the pane to be emitted again.
 
-    `<name>:triggers` has an entry of each pane that a trigger emitted which the pipeline no longer has, until a record
-    arrives: without one the pane is not emitted again.
+    `<name>:triggers` has an entry for each pane that was emitted by a trigger which the pipeline no longer has. The
+    entry remains until a record arrives; without a new record the pane is not emitted again.
     """
 
     def __init__(self, node: Node, scope: Scope) -> None:
@@ -56,7 +56,7 @@ class PaneStage(AssignedStage):
     def _open_ones(
         self, rows: Sequence[Any], pairs: Sequence[Pair], places: Sequence[int]
     ) -> tuple[list[Pair], list[int]]:
-        """Return the pairs whose window is not closed, and their places; records without an open window are late."""
+        """Return the pairs whose windows are not closed, and their places; records without an open window are late."""
         closed, end_ns = self._closed, self._assigner.end_ns
         kept = [
             (pair, place) for pair, place in zip(pairs, places, strict=True) if not closed(pair[0], end_ns(pair[1]))
@@ -66,7 +66,7 @@ class PaneStage(AssignedStage):
         return [pair for pair, _ in kept], [place for _, place in kept]
 
     def _absorb(self, pairs: Sequence[Pair], rows: Sequence[Any], places: Sequence[int], out: list[Any]) -> None:
-        """Put rows into their panes; panes that were emitted and change are emitted again."""
+        """Put rows into their panes; changed panes that were already emitted are emitted again."""
         contents, end_ns, mark_ns = self._contents, self._assigner.end_ns, self.mark_ns
         if contents.shares and not contents.refuses and not isinstance(self._assigner, Tumbling):
             rows = list(map(copy_containers, rows))  # each window may keep and change its rows
@@ -87,14 +87,14 @@ class PaneStage(AssignedStage):
                     contents.emit(pair, self._window_of(pair), out, keeps=True)
 
     def _forget(self, pairs: Iterable[Pair]) -> None:
-        """Forget what a trigger had emitted of these panes."""
+        """Remove the trigger entries of these panes."""
         known = [pair for pair in dict.fromkeys(pairs) if pair in self._entries]
         self._table.touch(known)
         for pair in known:
             del self._entries[pair]
 
     def _due_ns(self, pair: Pair) -> int:
-        """Return when a pane is due: at its end, then at the end of its lateness."""
+        """Return the time at which a pane is due: at its end, then at the end of its lateness."""
         end_ns = self._assigner.end_ns(pair[1])
         return end_ns + self._lateness_ns if self._ended(pair[0], end_ns) else end_ns
 
@@ -132,7 +132,7 @@ class PaneStage(AssignedStage):
         return [*super().tables(), self._table]
 
     def changed(self, epoch: int) -> None:
-        """Drop panes that a shorter lateness has closed, and what a trigger noted of those that it had not emitted."""
+        """Drop panes that a shorter lateness has closed, and trigger entries of panes that no trigger had emitted."""
         contents, end_ns = self._contents.values, self._assigner.end_ns
         self._contents.drop([pair for pair in contents if self._closed(pair[0], end_ns(pair[1]))])
         self._table.touch(self._entries)
@@ -141,7 +141,9 @@ class PaneStage(AssignedStage):
             for pair, entry in list(self._entries.items())
             if pair not in contents or entry[UNSEEN] or self._ended(pair[0], end_ns(pair[1]))
         )
-        self._entries.update({pair: [False, None, 0, 0, {}] for pair in self._entries})  # of whatever trigger
+        self._entries.update(
+            {pair: [False, None, 0, 0, {}] for pair in self._entries}
+        )  # replaces the entries of any former trigger
 
     def _rebuild(self) -> None:
         for pair in self._contents.values:

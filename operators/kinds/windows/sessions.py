@@ -1,8 +1,8 @@
-"""Sessions: a window per period of activity of a key, which grows with it; a record between two sessions merges them.
+"""Sessions: one window per period of activity of a key; the window grows, and a record between two windows merges them.
 
-The state of a key is its sessions, `[start, end, id, emitted]`, ascending and disjoint; their contents are by
-(key, id).  The id of a session is its first start: it stays while the session grows, and lies in no other session.
-Sessions whose records are less than the gap apart are one, so sessions do not depend on the order of records.
+The state of a key is the list of its sessions, `[start, end, id, emitted]`, ascending and disjoint; their contents are
+stored by (key, id).  The id of a session is its first start: it does not change while the session grows, and is in no
+other session.  Records less than the gap apart are in one session, so sessions do not depend on the order of records.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class SessionStage(WindowedStage):
                 if first == last and (over or (floors and self._closed(key, closes_ns))):
                     late.append(rows[place])
                     continue
-                if last - first > 1:  # their contents are merged, with all that came before
+                if last - first > 1:  # sessions merge: first add all earlier records of the batch
                     self._contents.extend(groups, rows, failed)
                     groups, grown = {}, {}
                 session = self._joined(key, time_ns, first, last, changed)
@@ -74,8 +74,8 @@ class SessionStage(WindowedStage):
         self._came(changed, out)
 
     def _run_each(self, rows: Sequence[Any], named: Sequence[Any], times: Sequence[int], out: list[Any]) -> None:
-        """Process record by record: a session grows, or is merged with others, only if the contents accept the
-        record.
+        """Process the records one by one, because a session grows, or is merged with others, only if the contents
+        accept the record.
         """
         late, changed = list[Any](), dict[Pair, _Session]()
         failed = self._failed_in(range(len(rows)), rows)
@@ -102,7 +102,7 @@ class SessionStage(WindowedStage):
         self._came(changed, out)
 
     def _grown(self, key: Any, time_ns: int, first: int, last: int) -> _Session:
-        """Return the session of a record: those from `first` to before `last` merged, or a new one."""
+        """Return the session of a record: the sessions `first` to `last - 1` merged, or a new one if there are none."""
         end_ns = time_ns + self._gap_ns
         if first == last:
             session = [time_ns, end_ns, time_ns, False]
@@ -116,7 +116,7 @@ class SessionStage(WindowedStage):
         return session
 
     def _reached(self, sessions: Sequence[_Session], time_ns: int) -> tuple[int, int]:
-        """Return the range of the sessions that a record of that time reaches; empty where it would be inserted."""
+        """Return the range of sessions that a record at that time reaches; empty, at its place, if it reaches none."""
         place = bisect_right(sessions, time_ns, key=itemgetter(_START))
         first = place - 1 if place and sessions[place - 1][_END] > time_ns else place
         last = place
@@ -125,7 +125,7 @@ class SessionStage(WindowedStage):
         return first, last
 
     def _joined(self, key: Any, time_ns: int, first: int, last: int, changed: dict[Pair, _Session]) -> _Session:
-        """Return the session of a record that reaches those from `first` to before `last`, which it merges."""
+        """Return the session of a record that reaches the sessions `first` to `last - 1`, and so merges them."""
         gone = [(key, other[_ID]) for other in self._sessions.get(key, [])[first + 1 : last]]
         session = self._grown(key, time_ns, first, last)
         self._wakes.forget(gone)
@@ -143,7 +143,7 @@ class SessionStage(WindowedStage):
             self._contents.refused(into, window_of(session[_START], session[_END]), problem)
 
     def _came(self, changed: dict[Pair, _Session], out: list[Any]) -> None:
-        """Schedule sessions that have grown, and emit again those that have ended."""
+        """Schedule sessions that have grown, and emit those that have already ended again."""
         mark_ns, floors = self.mark_ns, self._floors.of_group
         for pair, session in changed.items():
             ended = mark_ns is not None and session[_END] <= mark_ns
@@ -207,11 +207,11 @@ class SessionStage(WindowedStage):
 
 
 class ClockSessionStage(ServedStage, SessionStage):
-    """Sessions by the wall clock: one reading per batch is the time of its records, and a timer closes sessions."""
+    """Sessions by the wall clock: records have the time of one reading per batch, and a timer closes sessions."""
 
     def _now_ns(self) -> int:
         now_ns = self._services.now_ns() // 1000 * 1000
-        # A record is never earlier than a session that a timer has closed, even when the clock steps back.
+        # The time of a record is never before a session that a timer has closed, even if the clock steps back.
         return now_ns if self.mark_ns is None else max(now_ns, self.mark_ns)
 
     def next_ns(self) -> int | None:
@@ -227,10 +227,10 @@ class ClockSessionStage(ServedStage, SessionStage):
         return super().advance(mark_ns if self.mark_ns is None else max(mark_ns, self.mark_ns))
 
     def merge_headers(self, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Adopt the latest clock of the tasks."""
+        """Adopt the latest time of the tasks' clocks."""
         mark_ns = max([header["mark"] for header in headers if header["mark"] is not None], default=None)
         return {**headers[0], "mark": mark_ns}
 
     def advance(self, mark_ns: int) -> Any:
-        """Ignore event time; at the end of the input all sessions close."""
+        """Ignore event time, except that all sessions close at the end of the input."""
         return super().advance(END_NS) if mark_ns == END_NS else []

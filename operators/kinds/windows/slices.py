@@ -1,7 +1,7 @@
-"""Sliding windows whose records are kept once, in slices; a window that is emitted is merged from its slices.
+"""Sliding windows whose records are kept once, in slices; an emitted window is merged from its slices.
 
-A slice is as long as the greatest common divisor of size and period, so each window consists of whole slices.  A record
-costs one addition, however many windows it is in; a window costs as many merges as it has slices that hold records.
+The length of a slice is the greatest common divisor of size and period, so each window consists of whole slices.  A
+record costs one addition, however many windows it is in; a window costs one merge per slice that contains records.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from operators.stage.scope import Scope
 from operators.state.due_index import Pair
 
 PANES_MIN, WHOLE_MIN = 8, 3
-"""The number of windows per record from which on the windows of an aggregate are sliced; the latter where the period
-divides the size, so that a window has as many slices as a record has windows."""
+"""The number of windows per record at or above which the windows of an aggregate are sliced; the second applies if the
+period divides the size, so that a window has as many slices as a record has windows."""
 _NEVER_NS = -(1 << 63)
-"""A mark below all times."""
+"""A watermark below all times."""
 _WAKE = 0
 """The slot of a key in the index of due times: each key has one time."""
 
 
 def sliced(assigner: object, contents: object) -> bool:
-    """Return whether slices are cheaper: always for a function, whose records would be kept once per window."""
+    """Return whether slices are cheaper; they always are for a function, which otherwise needs a record per window."""
     if not isinstance(assigner, Sliding):
         return False
     if isinstance(contents, Aggregate):
@@ -51,11 +51,11 @@ class SliceStage(AssignedStage):
         self._size_ns, self._every_ns, self._offset_ns = assigner.size_ns, assigner.every_ns, assigner.offset_ns
         self._length_ns = gcd(self._size_ns, self._every_ns)
         self._panes = self._contents.table.name
-        """The table of versions that had a pane per window where this one has slices."""
+        """The name of the table in which earlier versions kept one pane per window instead of slices."""
         if isinstance(node.subject, Aggregate) and self._size_ns < PANES_MIN * self._every_ns:
             self._contents.table.name = f"{node.name}:slices"
         self._slices: dict[Any, list[int]] = {}
-        """The starts of the slices of each key, ascending; derived."""
+        """The starts of the slices of each key, ascending; derived from the contents."""
 
     def _take(self, rows: Sequence[Any], named: Sequence[Any], times: Sequence[int], out: list[Any]) -> None:
         length_ns, offset_ns = self._length_ns, self._offset_ns
@@ -84,18 +84,18 @@ class SliceStage(AssignedStage):
         mark_ns = self._mark_of(key, self.mark_ns)
         return _NEVER_NS if mark_ns is None else mark_ns
 
-    # Which windows a slice is in.
+    # The windows that contain a slice.
 
     def _end_behind_ns(self, at_ns: int) -> int:
-        """Return the first end of a window after a time; for the start of a slice, of the first window it is in."""
+        """Return the first end of a window after a time; for a slice's start, the end of its first window."""
         return at_ns + self._every_ns - (at_ns - self._offset_ns - self._size_ns) % self._every_ns
 
     def _last_end_ns_of(self, start_ns: int) -> int:
-        """Return the end of the last window that a slice is in: of the last that begins with it or before."""
+        """Return the end of the last window that contains a slice, which is the last that begins at or before it."""
         return start_ns - (start_ns - self._offset_ns) % self._every_ns + self._size_ns
 
     def _next_end_ns(self, key: Any, after_ns: int | None) -> int | None:
-        """Return the first end above a mark of a nonempty window of the key; None when all have passed."""
+        """Return the first end, above a watermark, of a nonempty window of the key; None if all have passed."""
         for start_ns in self._slices.get(key, ()):
             end_ns = self._end_behind_ns(start_ns)
             if after_ns is not None and end_ns <= after_ns:
@@ -107,7 +107,7 @@ class SliceStage(AssignedStage):
     def _ends(
         self, starts_of: Mapping[Any, Sequence[int]], above_ns: int | None, until_ns: int
     ) -> list[tuple[int, list[Any]]]:
-        """Return (end, keys) of the windows of these slices that end above one mark, up to another, in order.
+        """Return (end, keys) of the windows of these slices that end above `above_ns` and up to `until_ns`, in order.
 
         Args:
             starts_of: key -> the starts of slices, ascending.
@@ -133,7 +133,7 @@ class SliceStage(AssignedStage):
         above_ns_of: Callable[[Any], int | None],
         until_ns_of: Callable[[Any], int],
     ) -> list[tuple[int, list[Any]]]:
-        """Return what `_ends` does, where the marks may be different ones for each key."""
+        """Return the result of `_ends` for bounds that may differ between keys."""
         if not self._floors.of_group:
             return self._ends(starts_of, above_ns_of(None), until_ns_of(None))
         keys_of: dict[int, list[Any]] = {}
@@ -168,7 +168,7 @@ class SliceStage(AssignedStage):
         self._contents.drop(gone)
 
     def _schedule(self, key: Any) -> None:
-        """Schedule the next time of a key: the end of a window, or of the first slice."""
+        """Schedule the next due time of a key: the end of a window, or of the first slice."""
         slices = self._slices[key]
         if not slices:
             del self._slices[key]
