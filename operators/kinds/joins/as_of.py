@@ -1,8 +1,8 @@
-"""`join_table(as_of=True)`: each record of a stream with the row that was valid at the event time of the record.
+"""`join_table(as_of=True)`, which joins each stream record with the row that was valid at the record's event time.
 
-Both sides are kept until the watermark shows that nothing older will arrive on either: then the row of a record follows
-from event times alone, whichever side was faster and however records were batched (D13). Rows are versions (time, row);
-of two versions of one time the one of the later channel, or the later one on the same channel, is valid.
+Both sides are kept until the watermark shows that no older record will arrive on either. The row of a record then
+depends on event times alone, whichever side was faster and however records were batched (D13). Rows are versions
+(time, row); of two versions with the same time, the one on the later channel, or later on the same channel, is valid.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from operators.state.keyed_tables import KeyedTable
 from operators.state.slots import Slots
 
 Revision = tuple[Slot, Any]
-"""((from when, *order), row) of a version."""
+"""((time from which it is valid, *order), row) of a version."""
 
 KEEPS_DELETED_NS = 24 * 3600 * NS_PER_S
-"""A deleted row is remembered so long after the watermark, so that no older row that is late replaces it."""
+"""How long after the watermark a deletion is remembered, so that no older, late row replaces the deleted one."""
 
 Derivation = tuple[str, Callable[[Any, Any], Any]]
-"""Name of a `filter` or `map_values` of a table, and (key, value) -> another value, None for no row."""
+"""The name of a table's `filter` or `map_values`, and its function (key, value) -> new value, or None for no row."""
 
 _ALWAYS_NS = -(1 << 63)
 """A time below every other."""
@@ -40,7 +40,7 @@ _ALWAYS_NS = -(1 << 63)
 class AsOfStage(TimedJoinStage):
     """One task of a join of a stream (left) with versions of rows (right).
 
-    State: `<name>:held` has the records that wait by (key, order), an order being (event time, `Arrival.channel`,
+    State: `<name>:held` contains the waiting records by (key, order), where an order is (event time, `Arrival.channel`,
     position there); `<name>:versions` the rows that are not yet valid for every future record, by (key, (from when,
     *order)); `<name>:rows` by key the row that is valid, as [*order, row], row None where it was deleted;
     `<name>:deleted` when a deletion is forgotten.
@@ -50,7 +50,7 @@ class AsOfStage(TimedJoinStage):
         super().__init__(node, scope)
         name, key_groups = node.name, scope.config.key_groups
         self._derivations: Sequence[Derivation] = node.options["derivations"]
-        """Applied one after the other, they make a row from a record of the table's stream."""
+        """The functions that are applied in order to convert a record of the table's stream to a row."""
         self._arrival = scope.arrival
         self._alone = keeps_left(node.options["how"])
         self._waiting = DueEntries(f"{name}:held", name, key_groups)
@@ -69,7 +69,7 @@ class AsOfStage(TimedJoinStage):
         return []
 
     def _floor_ns(self, key: Any) -> int:
-        """Return the time below which a record is late: the watermark of its channel, after idleness of the task."""
+        """Return the time below which a record is late: the watermark of its channel or of the task, if higher."""
         known = [mark_ns for mark_ns in (self._arrival.mark_ns, self._reached.of(key)) if mark_ns is not None]
         return max(known, default=_ALWAYS_NS)
 
@@ -125,7 +125,7 @@ class AsOfStage(TimedJoinStage):
         return out
 
     def _released(self, mark_ns: int, revisions: Mapping[Any, Sequence[Revision]]) -> list[Any]:
-        """Join and remove the records that are older than the watermark, by time and key order."""
+        """Join and remove the records that are older than the watermark, in order of time and key order."""
         out: list[Any] = []
         rows, alone, pair = self._rows.values, self._alone, self._pairing.add
         cursors = {key: _Cursor(rows.get(key), of_key) for key, of_key in revisions.items()}
@@ -140,7 +140,7 @@ class AsOfStage(TimedJoinStage):
         return out
 
     def _settle(self, mark_ns: int, revisions: Mapping[Any, Sequence[Revision]]) -> None:
-        """Replace rows by those that are valid from the watermark on."""
+        """Replace rows by the rows that are valid at the watermark."""
         rows = self._rows.values
         self._rows.touch(revisions)
         gone: dict[Any, Any] = {}
@@ -165,10 +165,10 @@ class AsOfStage(TimedJoinStage):
 
 
 class _Cursor:
-    """Iterates over the rows of one key in the order of time.
+    """An iterator over the rows of one key in order of time.
 
     Attributes:
-        row: the row that is valid before `next_ns`; None for none.
+        row: the row that is valid before `next_ns`; None if there is none.
     """
 
     __slots__ = ("row", "next_ns", "_order", "_revisions", "_next")
@@ -181,7 +181,7 @@ class _Cursor:
         self.next_ns = revisions[0][0][0] if revisions else END_NS
 
     def row_at(self, time_ns: int) -> Any:
-        """Return the row that is valid at a time, not below that of the last call; None for none."""
+        """Return the row that is valid at a time, which must not be before that of the last call; None if none is."""
         revisions = self._revisions
         while self._next < len(revisions) and revisions[self._next][0][0] <= time_ns:
             (_, *order), row = revisions[self._next]

@@ -1,7 +1,7 @@
-"""`join(name, other, within=(before_s, after_s))`: pairs of two streams that are near one another in event time.
+"""`join(name, other, within=(before_s, after_s))`, which emits pairs of two streams' records close in event time.
 
-Every pair of records that are not late is emitted exactly once, when the later of the two is delivered.  A record is
-dropped when the watermark says that no partner can arrive; only then a record without a partner is emitted.
+Every pair of records that are not late is emitted exactly once, when the second of them is delivered.  A record is
+dropped when the watermark shows that no partner can arrive; only then is a record without a partner emitted.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from operators.state.keyed_tables import KeyedTable
 from operators.state.timelines import STEP_NS, Entry, Timelines
 
 _ALWAYS_NS = -(1 << 63)
-"""A watermark below every time: the one before the first."""
+"""A watermark below every time, used before the first watermark."""
 
 
 class Buffer:
     """The records of one side that may still find partners.
 
     Attributes:
-        keeps: whether a record without a partner has a result.
-        low_ns, high_ns: a partner's time less the record's is between these, both included.
+        keeps: whether a record without a partner produces a result.
+        low_ns, high_ns: the inclusive bounds of a partner's time minus the record's time.
         hold_ns: how far below the watermark the time of such a result may be.
-        over_ns: no partner of a record can arrive when the watermark has passed its time by this much.
+        over_ns: no partner of a record can arrive once the watermark has passed the record's time by this duration.
     """
 
     def __init__(self, table: str, operator: str, key_groups: int, low_ns: int, high_ns: int, keeps: bool) -> None:
@@ -46,7 +46,7 @@ class IntervalJoinStage(TimedJoinStage):
     def __init__(self, node: Node, scope: Scope) -> None:
         super().__init__(node, scope)
         name, how, key_groups = node.name, node.options["how"], scope.config.key_groups
-        before_ns, after_ns = node.options["within_ns"]  # of the time of a right record less that of its left one
+        before_ns, after_ns = node.options["within_ns"]  # bounds of the right record's time minus the left one's
         self._buffers = (
             Buffer(f"{name}:left", name, key_groups, before_ns, after_ns, keeps_left(how)),
             Buffer(f"{name}:right", name, key_groups, -after_ns, -before_ns, keeps_right(how)),
@@ -88,7 +88,7 @@ class IntervalJoinStage(TimedJoinStage):
         return out
 
     def _late_and_over(self, mine: Buffer, key: Any) -> tuple[int, int]:
-        """Return below which time a record of that key is late, and up to which one no partner of it can arrive."""
+        """Return the time below which a record of the key is late, and that up to which its partners cannot arrive."""
         mark_ns = self._reached.of(key)
         return (_ALWAYS_NS, _ALWAYS_NS) if mark_ns is None else (mark_ns, over_until(mark_ns) - mine.over_ns)
 
@@ -106,7 +106,7 @@ class IntervalJoinStage(TimedJoinStage):
         return out
 
     def passes(self, mark_ns: int) -> int:
-        """Hold the watermark back: a result of a record without a partner is as old as the record."""
+        """Hold the watermark back, because the result of a record without a partner has the time of the record."""
         if mark_ns in (END_NS, IDLE_NS):
             return mark_ns
         return mark_ns - max(buffer.hold_ns for buffer in self._buffers)

@@ -1,4 +1,4 @@
-"""Builds and checks the stages of joins."""
+"""Construction and checks of the stages of joins."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from operators.stage.stages import Stage
 
 
 def check_time(node: Node, what: str) -> None:
-    """Refuse a join that keeps records by event time where one side has none.
+    """Refuse a join that keeps records by event time if one side has no event time.
 
     Raises:
         PipelineError: a side has no event time; the message names it and the fix.
@@ -52,7 +52,7 @@ def _check_rows(node: Node) -> None:
 
 
 def _meaning(node: Node) -> str:
-    """Return the windows whose records the state holds, and whether it marks records without a partner."""
+    """Return a description of the state: its windows, and whether it marks records without a partner."""
     parts = [f"how={node.options['how']!r}"]
     if "within_ns" in node.options:
         before_ns, after_ns = node.options["within_ns"]

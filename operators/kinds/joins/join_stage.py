@@ -1,6 +1,6 @@
-"""The base of all joins: the keys and times of the records of a side, and the header of a snapshot.
+"""The base classes of all joins: keys and times of the records of a side, and the header of a snapshot.
 
-A new kind of join defines `join_side`, its tables, and `advance` where watermarks matter to it.
+A new kind of join defines `join_side`, its tables, and, if it depends on watermarks, `advance`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from operators.stage.scope import Scope
 from operators.stage.stages import Stage, without
 
 _REACHED = ("mark", "floors")
-"""The fields of the header that say how far event time is."""
+"""The fields of the header that contain the event time reached."""
 
 
 class JoinStage(Stage, ABC):
@@ -34,7 +34,7 @@ class JoinStage(Stage, ABC):
 
     @abstractmethod
     def join_side(self, side: int, records: list[Any], keys: list[Any]) -> list[Any]:
-        """Add a batch of one side, with the key of each record; returns what it completes."""
+        """Add a batch of one side, with the key of each record; return the records that it completes."""
 
     def run_side(self, side: int, records: list[Any], keys: list[Any] | None) -> list[Any]:
         keys = keys or []
@@ -62,7 +62,7 @@ class JoinStage(Stage, ABC):
             self._kinds.load(header["kinds"])
 
     def merge_headers(self, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Merge the kinds of keys; all else must be equal in all tasks."""
+        """Merge the kinds of keys; all other fields must be equal in all tasks."""
         kinds = [header["kinds"] for header in headers if "kinds" in header]
         merged = super().merge_headers(
             [{name: value for name, value in header.items() if name != "kinds"} for header in headers]
@@ -71,14 +71,14 @@ class JoinStage(Stage, ABC):
 
 
 class TimedJoinStage(JoinStage):
-    """One task of a join by event time: its records wait for watermarks, and late ones go to `.side("late")`."""
+    """One task of a join by event time: records wait for watermarks, and late records are sent to `.side("late")`."""
 
     def __init__(self, node: Node, scope: Scope) -> None:
         super().__init__(node, scope)
         left, right = time_of_side(node, LEFT), time_of_side(node, RIGHT)
         invariant(left is not None and right is not None, "a join is checked before it is built", operator=node.name)
         self._times: tuple[Callable[[Any], Any], Callable[[Any], Any]] = (left, right)  # type: ignore[assignment]
-        """The functions of the event time of left and right records."""
+        """The functions that return the event time of left and right records."""
         self._tags = scope.tags
         self._reached = Reached(scope.config.key_groups, node.keyed)
 
@@ -95,7 +95,7 @@ class TimedJoinStage(JoinStage):
         self._reached.load(header)
 
     def merge_headers(self, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Adopt the least watermark of the tasks; records that were late for keys of the others stay late."""
+        """Adopt the least watermark of the tasks; for keys of the other tasks, records that were late remain late."""
         reached = self._reached.merged(headers)
         others = [{name: value for name, value in header.items() if name not in _REACHED} for header in headers]
         return {**super().merge_headers(others), **reached}

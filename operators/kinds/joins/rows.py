@@ -1,7 +1,7 @@
-"""`join_table`: each record of a stream with the row that a table has for its key when the record is delivered.
+"""`join_table`, which joins each stream record with the table's row for its key when the record is delivered.
 
-With `wait` a record is held until the row cannot change any more: the inputs of the table have ended, or event time has
-passed the record.
+With `wait`, a record is held back until the row can no longer change, because the inputs of the table have ended or
+event time has passed the record.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class RowJoinStage(WaitingStage, JoinStage):
                 rows[key] = new
 
     def _joined(self, keys: Sequence[Any], records: Sequence[Any], places: Sequence[int] | None) -> list[Any]:
-        """Return each record with its row; `places` are those of the records in the event, None where they waited."""
+        """Join each record with its row; `places` are the records' places in the event, or None if they waited."""
         rows, alone, pairing, out = self._rows.values, self._alone, self._pairing, list[Any]()
         for at, (key, record) in enumerate(zip(keys, records, strict=True)):
             row = rows.get(key)
@@ -58,7 +58,7 @@ class RowJoinStage(WaitingStage, JoinStage):
         return out
 
     def _unless_waiting(self, waiting: Waiting, records: list[Any], keys: list[Any]) -> list[Any]:
-        """Hold the records that must wait, and return the others, joined."""
+        """Hold back the records that must wait; join and return the others."""
         times: Sequence[int] = [END_NS] * len(records)
         places: Sequence[int] = range(len(records))
         if self._time_of is not None:

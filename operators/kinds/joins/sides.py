@@ -1,4 +1,4 @@
-"""The two inputs of a join: which sides must be present, and the function of the user that makes a record of a pair."""
+"""The two inputs of a join: which sides must be present, and the user's function that converts a pair to a record."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from operators.stage.failures import Failures
 HOW = ("inner", "left", "right", "outer")
 
 Pair = Callable[[Any, Any], Any]
-"""(left, right) -> record; None on the side that is missing."""
+"""A function (left, right) -> record, whose argument is None for a missing side."""
 
 
 def keeps_left(how: str) -> bool:
-    """Return whether a left record without a partner gives a result."""
+    """Return whether a left record without a partner produces a result."""
     return how in ("left", "outer")
 
 
 def keeps_right(how: str) -> bool:
-    """Return whether a right record without a partner gives a result."""
+    """Return whether a right record without a partner produces a result."""
     return how in ("right", "outer")
 
 
 def pair(left: Any, right: Any) -> tuple[Any, Any]:
-    """Return the result of a join without a function."""
+    """Return the pair itself, which is the result of a join without a function."""
     return left, right
 
 
 def time_of_side(node: Node, side: int) -> Callable[[Any], Any] | None:
-    """Return the function of the event time of one side; None where its inputs have none or different ones."""
+    """Return the event-time function of one side; None if its inputs have no such function, or different ones."""
     functions = [edge.time_of for edge in node.edges if edge.side == side]
     return functions[0] if functions and all(time_of is functions[0] for time_of in functions) else None
 
@@ -44,8 +44,8 @@ def inputs_of_side(node: Node, side: int, task: str, inputs: int) -> list[int]:
     """Return the ordinals of the input channels of one side.
 
     Args:
-        task: for example "named/1".
-        inputs: how many input channels the task has.
+        task: the name of the task, for example "named/1".
+        inputs: the number of input channels of the task.
     """
     index = int(task.rpartition("/")[2])
     ordinals: list[int] = []
@@ -62,16 +62,16 @@ def inputs_of_side(node: Node, side: int, task: str, inputs: int) -> list[int]:
 
 
 class KeyKinds:
-    """The kinds of the keys of each side, to count keys that never match, such as 1 and "1".
+    """The kinds of the keys on each side, used to count keys that can never match, such as 1 and "1".
 
-    State: the kinds seen so far, in snapshots by `header` and `load`.
+    State: the kinds seen so far, which `header` and `load` save and restore.
     """
 
     def __init__(self) -> None:
         self._seen: tuple[dict[str, None], dict[str, None]] = ({}, {})
 
     def unlike(self, side: int, keys: Sequence[Any]) -> int:
-        """Count the keys of a kind that the other side has never had, if it has had keys."""
+        """Count the keys of a kind that has never occurred on the other side, if that side has had keys."""
         counts = Counter(map(type, keys))
         kinds = {kind: "number" if issubclass(kind, _NUMBERS) else kind.__name__ for kind in counts}
         self._seen[side].update(dict.fromkeys(kinds.values()))
@@ -94,12 +94,12 @@ _NUMBERS = (int, float, Decimal)  # 1, 1.0, True and Decimal(1) are one key
 
 
 def apart(fn: Pair) -> Pair:
-    """Return the function of a join, of copies unless it plainly changes nothing: others get the same records."""
+    """Return a join's function; it receives copies, unless it clearly changes nothing, because records are shared."""
     return fn if only_reads(fn) else lambda left, right: fn(kept(left), kept(right))
 
 
 class Pairing:
-    """Calls the user's function; neither its arguments nor its result share anything with the state."""
+    """The caller of the user's function; neither its arguments nor its result share mutable objects with the state."""
 
     def __init__(self, operator: str, failures: Failures, fn: Pair) -> None:
         self._operator = operator
@@ -110,7 +110,7 @@ class Pairing:
         """Append the record of a pair to `out`, or write a dead letter.
 
         Args:
-            index: index in the event of the record that completes the pair; None when a watermark does.
+            index: index in the event of the record that completes the pair; None if a watermark completes it.
         """
         try:
             out.append(kept(self._fn(left, right)))

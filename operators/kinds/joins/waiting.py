@@ -1,6 +1,6 @@
-"""Holds records for the other side of their operator: until it has ended, or event time has passed them.
+"""Records that wait for the other side of their operator until it has ended, or event time has passed them.
 
-Waiting records are state, by (key, (time, number)); records without a time wait for the end.
+Waiting records are state, by (key, (time, number)); records without a time wait for the end of the other side.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from operators.state.timelines import STEP_NS
 
 
 class Waiting:
-    """The waiting records of one task, and whether records have to wait at all.
+    """The waiting records of one task, and whether records still have to wait.
 
     Attributes:
         entries: the waiting records.
@@ -28,7 +28,7 @@ class Waiting:
     def __init__(self, node: Node, scope: Scope) -> None:
         """
         Args:
-            node: an operator whose left side waits for its right one.
+            node: an operator whose left side waits for its right side.
         """
         name, key_groups = node.name, scope.config.key_groups
         self.entries = DueEntries(f"{name}:held", name, key_groups)
@@ -38,10 +38,10 @@ class Waiting:
         self._awaited = list(self._inputs)
         self._numbers = scope.numbers
         self._overdue = False
-        """Whether records may wait although the other side has ended: it had, in the state that was loaded."""
+        """Whether records may wait although the other side has ended, because it had ended in the loaded state."""
 
     def waits(self, time_ns: int) -> bool:
-        """Return whether a record of that time, END_NS without one, has to wait."""
+        """Return whether a record with this time (END_NS if it has none) has to wait."""
         return not self.over and (self.mark_ns is None or time_ns > last_over(self.mark_ns))
 
     def add(self, keys: Sequence[Any], times: Sequence[int], records: Sequence[Any]) -> None:
@@ -49,24 +49,22 @@ class Waiting:
         self.entries.add(keys, [(time_ns, self._numbers()) for time_ns in times], records)
 
     def passed(self, mark_ns: int) -> tuple[list[Any], list[Any]]:
-        """Advance event time; returns (keys, records) that it releases, by time, key order and arrival."""
+        """Advance event time; return (keys, records) that it releases, by time, key order and arrival."""
         self.mark_ns = mark_ns
         return self._taken(END_NS if self.over else mark_ns)
 
     def ended_before(self, input: int) -> None:
-        """Record that an input ended before the task began; what waits is released with the next record or
-        watermark.
-        """
+        """Record that an input ended before the task began; the next record or watermark releases waiting records."""
         self._awaited = [awaited for awaited in self._awaited if awaited != input]
         self.over = self._overdue = self.over or not self._awaited
 
     def overdue(self) -> tuple[list[Any], list[Any]]:
-        """Return (keys, records) that waited for what a change of the job's graph has shown to be over."""
+        """Return (keys, records) that waited for inputs which, after a change of the job's graph, have all ended."""
         overdue, self._overdue = self._overdue, False
         return self._taken(END_NS) if overdue else ([], [])
 
     def ended(self, input: int) -> tuple[list[Any], list[Any]]:
-        """Record the end of an input; returns (keys, records) that it releases."""
+        """Record the end of an input; return (keys, records) that it releases."""
         self._awaited = [awaited for awaited in self._awaited if awaited != input]
         if self._awaited or self.over:
             return [], []
@@ -88,10 +86,10 @@ class Waiting:
         self._awaited = list(self._inputs if header["awaited"] is None else header["awaited"])
 
     def rewired(self, headers: Sequence[dict[str, Any]], origins: Origins) -> list[dict[str, Any]]:
-        """See `Stage.rewired`: an input is waited for unless all that it continues have ended.
+        """See `Stage.rewired`: records wait for an input unless all inputs that it continues have ended.
 
-        Where none is left to wait for, as those that had not ended are gone, the next record or watermark releases
-        those that wait.
+        If no such input is left, because those that had not ended were removed, the next record or watermark releases
+        the waiting records.
         """
         ended = [
             all(
@@ -105,20 +103,20 @@ class Waiting:
 
     @staticmethod
     def merged(headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Merge the headers of several tasks, which are rewired: the least mark."""
+        """Merge the rewired headers of several tasks; adopt the least watermark."""
         marks = [header["mark"] for header in headers]
         mark = None if None in marks else min(marks, default=None)
         return {**headers[0], "over": all(header["over"] for header in headers), "mark": mark}
 
 
 class WaitingStage(Stage):
-    """Base of stages whose left side may have to wait for the right one; where it has to, they make marks."""
+    """The base class of stages whose left side may have to wait for the right one; they then generate watermarks."""
 
     _waiting: Waiting | None = None
-    """Holds records back until the right side has ended; None where nothing waits."""
+    """The waiting records; None if records need not wait."""
 
     def _wait(self, node: Node, scope: Scope) -> None:
-        """Prepare for waiting, if the operator is to; called by the constructor."""
+        """Prepare for waiting, if the operator is configured to wait; called by the constructor."""
         self._waiting = Waiting(node, scope) if node.options["wait"] else None
         self.makes_marks = self._waiting is not None
         self._ready: list[tuple[Any, int | None]] = []
@@ -153,5 +151,5 @@ class WaitingStage(Stage):
 
 
 def last_over(mark_ns: int) -> int:
-    """Return the last time that is over by a watermark; at the end of the input, all are."""
+    """Return the last time that is over at a watermark; at the end of the input, all times are over."""
     return mark_ns if mark_ns == END_NS else mark_ns - STEP_NS

@@ -1,7 +1,7 @@
-"""`window_join(name, other, assigner)`: pairs of two streams that are in one window of event time.
+"""`window_join(name, other, assigner)`, which emits pairs of two streams' records in the same window of event time.
 
-A window is emitted and removed when the watermark reaches its end: pairs in the order of arrival, left before right,
-windows by end and key order.
+A window is emitted and removed when the watermark reaches its end. Pairs are in order of arrival, left before right;
+windows are in order of end and key order.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from operators.state.slots import Slots
 
 
 class WindowJoinStage(TimedJoinStage):
-    """One task of a window join; `<name>:panes` holds [left records, right records] by (key, start)."""
+    """One task of a window join; `<name>:panes` contains [left records, right records] by (key, start)."""
 
     def __init__(self, node: Node, scope: Scope) -> None:
         super().__init__(node, scope)
@@ -63,7 +63,7 @@ class WindowJoinStage(TimedJoinStage):
         return out
 
     def passes(self, mark_ns: int) -> int:
-        """Hold the watermark back: a pair may be as old as the start of its window."""
+        """Hold the watermark back, because a pair may be as old as the start of its window."""
         return mark_ns if mark_ns in (END_NS, IDLE_NS) else mark_ns - self._assigner.size_ns
 
     # Snapshots.

@@ -1,15 +1,14 @@
 """The stage of tumbling processing-time windows, whose boundary is an event, not a clock reading per record.
 
-A window is *open* from its first element to its firing, and holds exactly what was delivered in
-between.  So a replay, which repeats deliveries and firings in the logged order, repeats the contents
-without asking any clock.  The firing is logged (`services.window`) as an interval of arrival numbers.
+A window is *open* from its first element to its firing, and contains exactly the elements delivered in between.  So a
+replay, which repeats deliveries and firings in the logged order, repeats the contents without reading a clock.  The
+firing is logged (`services.window`) as an interval of arrival numbers.
 
-The end of a window must be known in a replay too, because it decides when the window is due. It could be taken from
-`due_ns` of the firing alone, but then a firing that was meant for a timer of the same chain could not be distinguished
-from the window's, and an element that arrived after a boundary would belong to the window before it. So the clock is
-read once when a window opens, as a determinant like any other: a few bytes per window and operator, none per record or
-key. The end is the next multiple of the size, and never one that has been used before, even when the wall clock steps
-back.
+A replay must also know the end of a window, because it decides when the window is due. The end could be derived from
+`due_ns` of the firing alone, but then a firing for a timer of the same chain could not be distinguished from the
+window's firing, and an element that arrived after a boundary would belong to the previous window. So the clock is read
+once when a window opens, as an ordinary determinant: a few bytes per window and operator, none per record or key.
+The end is the next multiple of the size, and never one that has been used before, even if the wall clock steps back.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from operators.state.keyed_tables import CORRECT, FragmentJob
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The bounds of a window in seconds of wall-clock time; `end` is not part of it."""
+    """The bounds of a window in seconds; `end` is not part of the window."""
 
     start: float
     end: float
@@ -48,8 +47,8 @@ Contents = defaultdict[Any, list[Any]]
 class WindowStage(ServedStage):
     """The stage of `window(name, size_s, fn)`: all keys fire together, in the order of their first elements.
 
-    Contents are kept in generations, one per snapshot interval: an older generation never changes
-    until it fires, so a snapshot encodes only the newest and needs no copy on write.
+    Contents are kept in generations, one per snapshot interval. An older generation does not change until it fires, so
+    a snapshot encodes only the newest generation and needs no copy on write.
     """
 
     def __init__(self, node: Node, scope: Scope) -> None:
@@ -57,7 +56,7 @@ class WindowStage(ServedStage):
         self._fn: WindowFunction = node.subject
         self._size_ns: int = node.options["assigner"].size_ns
         self._offset_ns: int = node.options["assigner"].offset_ns
-        """Windows end at this time and at multiples of the size from there."""
+        """The offset of the ends of windows, which are this time plus multiples of the size."""
         self._keyed = node.keyed
         self._key_groups = scope.config.key_groups
         self._generations: dict[int, Contents] = {}
@@ -112,8 +111,8 @@ class WindowStage(ServedStage):
         return self._emptied(window)
 
     def _emptied(self, window: Window) -> Any:
-        """Return the records that the function makes of all contents, which are removed."""
-        if self._job is not None:  # the function may change the records that the job is to encode
+        """Remove all contents, and return the records that the function returns for them."""
+        if self._job is not None:  # the function may change records that the job has yet to encode
             self._job.step(len(self._job.left))
         contents = self._gathered()
         self._generation += 1
@@ -140,7 +139,7 @@ class WindowStage(ServedStage):
             self.failures.failed(self.name, key if self._keyed else NO_KEY, None, letter, problem)
 
     def _gathered(self) -> dict[Any, list[Any]]:
-        """Return the contents by key, keys in the order of their first elements."""
+        """Return the contents by key, in the order of the keys' first elements."""
         self._settle()
         if not self._generations:
             return self._current
@@ -194,7 +193,7 @@ class WindowStage(ServedStage):
         self._loaded = {g: entries for g, entries in self._loaded.items() if g >= oldest}
 
     def merge_headers(self, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Merge to the latest end, so that no end is used twice, and to the arrivals of all tasks."""
+        """Adopt the latest end, so that no end is used twice, and add up the arrivals of all tasks."""
         last_end_ns = max(header["last_end_ns"] for header in headers)
         opened = [header["end_ns"] for header in headers if header["end_ns"] is not None]
         arrivals = sum(header["arrivals"] for header in headers)
@@ -217,7 +216,7 @@ class WindowStage(ServedStage):
         )
 
     def _settle(self) -> None:
-        """Sort the restored windows into the order of arrival."""
+        """Sort the restored contents into the order of arrival."""
         for generation, entries in self._loaded.items():
             entries.sort(key=lambda entry: entry[0])
             self._generations[generation] = Contents(list, {key: records for _, key, records in entries})
@@ -225,7 +224,7 @@ class WindowStage(ServedStage):
 
 
 def later_end(opened_ns: Sequence[int], last_end_ns: int, every_ns: int) -> int | None:
-    """Return the one end of windows that are open in several tasks: the latest, and none that a window has had."""
+    """Return the common end for windows open in several tasks: the latest, and never one already used by a window."""
     if not opened_ns:
         return None
     end_ns = max(opened_ns)

@@ -1,9 +1,9 @@
-"""Windows with a trigger: emitted when the trigger fires, and at their end if records have arrived since.
+"""Windows with a trigger: they are emitted when the trigger fires, and at their end if records have arrived since then.
 
-In addition to its content a window has `[unseen, wake, begun, seen, state]` until it is removed: whether records have
-arrived since it was emitted, when the trigger is to be called (ns), the number of the first record that it holds, how
-many have arrived, and the state of the trigger. Each record is added and judged before the next, so batches do not
-matter; where no judgement can fire, a batch is added as a whole.
+In addition to its content, a window has an entry `[unseen, wake, begun, seen, state]` until it is removed: whether
+records have arrived since it was emitted, the time in ns at which to call the trigger, the number of the first record
+in the window, the number of records that have arrived, and the state of the trigger. Each record is added and passed to
+the trigger before the next, so results do not depend on batches; a batch is added as a whole if no record can fire.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _WAKE, _BEGUN, _SEEN, _STATE = range(UNSEEN + 1, 5)
 _ALWAYS_NS = -(1 << 63)
 """A wake time below every event time: the trigger is called at the first time that is known."""
 _ONLY = 0
-"""The start of the one window of a key that `Global` gives."""
+"""The start of the one window per key that `Global` assigns."""
 _Entry = list[Any]
 
 
@@ -44,23 +44,23 @@ class TriggeredStage(ServedStage, PaneStage):
         trigger: Trigger = node.options["trigger"] or AtEnd()
         ordered = node.options.get("delivery") == ORDERED and trigger.clock == "event"
         self._in_order = time_of_inputs(node) if ordered else None
-        """The function of the event time of records that are delivered in its order; None where they are not."""
+        """The function that returns a record's event time, if records are delivered in event-time order; else None."""
         if isinstance(self._assigner, Global):
             self._time_of = None
         self._trigger = trigger
         self._wakes_itself = type(trigger).wake_at_s is not Trigger.wake_at_s
         asks = type(trigger).on_record is not Trigger.on_record
         self._one_by_one = asks or (self._contents.shares and not isinstance(self._assigner, (Tumbling, Global)))
-        """Whether each record is put before the next; otherwise a batch is put into its windows together."""
+        """Whether records are put into windows one by one; otherwise a whole batch is put into its windows together."""
         self._by_clock = trigger.clock == "processing"
         self._trigger_was = described(trigger)
-        """The trigger that the entries are of: until `changed`, that of the snapshot."""
+        """The trigger to which the entries belong; until `changed` is called, that of the snapshot."""
         self._clock_wakes = Wakes()
 
     # Records.
 
     def run(self, records: Any, keys: list[Any] | None) -> Any:
-        """Return each record advances event time where records come in order, so that watermarks do not matter."""
+        """Process a batch; if records arrive in order, each one advances event time, so watermarks do not matter."""
         if isinstance(records, Counted):
             counts: Counter[Pair] = Counter()
             for key, count in zip(keys or (), records.counts, strict=True):
@@ -114,7 +114,7 @@ class TriggeredStage(ServedStage, PaneStage):
         self._came(Counter(pairs))
 
     def _came(self, counts: Mapping[Pair, int]) -> None:
-        """Add this many records to each window, none of which causes it to be emitted."""
+        """Record that these numbers of records, none of which causes an emission, were added to the windows."""
         self._table.touch(counts)
         for pair, count in counts.items():
             entry = self._entries.get(pair)
@@ -153,7 +153,7 @@ class TriggeredStage(ServedStage, PaneStage):
         return self._ended(pair[0], self._assigner.end_ns(pair[1]))
 
     def _bounds(self, pair: Pair, entry: _Entry) -> Window:
-        """Return the bounds of a window in seconds; of a global window the numbers of its records."""
+        """Return the bounds of a window in seconds; for a global window, as the numbers of its records."""
         if isinstance(self._assigner, Global):
             return Window(entry[_BEGUN], entry[_SEEN])
         return window_of(pair[1], self._assigner.end_ns(pair[1]))
@@ -170,7 +170,7 @@ class TriggeredStage(ServedStage, PaneStage):
             entry[_BEGUN] = entry[_SEEN]
 
     def _schedule(self, pair: Pair, entry: _Entry) -> None:
-        """Ask the trigger when to call it, and schedule that."""
+        """Ask the trigger for the time of its next call, and schedule that call."""
         if self._wakes_itself and not self._pane_ended(pair):
             try:
                 at_s = self._trigger.wake_at_s(entry[_STATE], self._bounds(pair, entry))
@@ -219,7 +219,7 @@ class TriggeredStage(ServedStage, PaneStage):
             del self._entries[pair]
 
     def _wake(self, pair: Pair, entry: _Entry, at_ns: int, out: list[Any]) -> None:
-        """Call the trigger, because its clock has reached the time that it asked for."""
+        """Call the trigger, because its clock has reached the time that it requested."""
         try:
             firing = self._trigger.on_time(entry[_STATE], self._bounds(pair, entry), seconds_of(at_ns))
         except CausalError:
@@ -263,7 +263,7 @@ class TriggeredStage(ServedStage, PaneStage):
         return {**super().merge_headers(headers), "trigger": headers[0].get("trigger", self._trigger_was)}
 
     def changed(self, epoch: int) -> None:
-        """Add what windows lack that had no trigger, and begin again where it is another: it counts from now on."""
+        """Add entries to windows that had no trigger, and reset the state if the trigger was replaced."""
         was, self._trigger_was = self._trigger_was, described(self._trigger)
         contents, entries = self._contents.values, self._entries
         self._table.touch([*contents, *entries])
@@ -274,7 +274,7 @@ class TriggeredStage(ServedStage, PaneStage):
             entry = entries[pair]
             entry[_STATE], entry[_WAKE] = {}, None
             if pair not in contents and not isinstance(self._assigner, Global):
-                del entries[pair]  # what was purged is over with the trigger that had purged it
+                del entries[pair]  # a purged window does not outlive the trigger that purged it
             elif isinstance(self._trigger, EverySeconds) and entry[UNSEEN]:
                 self._trigger.begin(entry[_STATE], None if self.mark_ns is None else seconds_of(self.mark_ns))
             if pair in entries:
@@ -287,7 +287,7 @@ class TriggeredStage(ServedStage, PaneStage):
 
 
 def _wake_ns(at_s: float) -> int:
-    """Return in ns when a trigger is to be called: also a period beyond the last time of a record, or below it."""
+    """Convert the time of a trigger's call to ns; it may be a period beyond the range of record times."""
     if at_s == float("-inf"):
         return _ALWAYS_NS
     is_far = isinstance(at_s, float) and LATEST_S <= abs(at_s) <= 2 * LATEST_S

@@ -1,4 +1,4 @@
-"""Triggers emit a window before its end: after this many records, periodically, or by a rule of the user."""
+"""Triggers, which emit a window before its end: after a number of records, periodically, or by a user's rule."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ class Firing(Enum):
 
     NOTHING = 0
     FIRE = 1
-    """Emit the result of the window, if records have arrived since it was emitted."""
+    """Emit the result of the window, if records have arrived since it was last emitted."""
     PURGE = 2
-    """Emit it, and empty the window."""
+    """Emit the result of the window, and empty the window."""
 
 
 class Trigger:
-    """A rule of the user; it must depend on nothing but its arguments.
+    """A user's rule for when to emit a window; its results must depend only on the arguments of its methods.
 
-    `state` is a dict of the window, checkpointed with it.  A window that has an end is emitted there whatever the rule
-    says, if records have arrived since it was last emitted; so is every window at the end of the input.
+    `state` is a dict that belongs to the window and is checkpointed with it.  A window that has an end is emitted at
+    that end, whatever the rule returns, if records have arrived since it was last emitted.  So is every window at the
+    end of the input.
 
     Attributes:
         clock: the clock of `wake_at_s`.
@@ -37,12 +38,12 @@ class Trigger:
         """Return whether to emit the window into which a record was just put.
 
         Args:
-            mark_s: the time of the clock: the watermark, None before the first; or the wall clock.
+            mark_s: the time of the trigger's clock: the watermark (None before the first), or the wall clock.
         """
         return Firing.NOTHING
 
     def wake_at_s(self, state: dict[str, Any], window: Window) -> float | None:
-        """Return when `on_time` is to be called, None for never; asked after each call of the others."""
+        """Return the time at which to call `on_time`, None for never; called after each call of the other methods."""
         return None
 
     def on_time(self, state: dict[str, Any], window: Window, at_s: float) -> Firing:
@@ -51,11 +52,11 @@ class Trigger:
 
 
 class AtEnd(Trigger):
-    """Fires at the end of the window only."""
+    """A trigger that fires only at the end of the window."""
 
 
 class Every(Trigger):
-    """Fires each time that `n` records were put into the window."""
+    """A trigger that fires each time `n` records have been put into the window."""
 
     def __init__(self, n: int, purge: bool) -> None:
         self.n = n
@@ -64,7 +65,7 @@ class Every(Trigger):
     def on_record(self, state: dict[str, Any], record: Any, window: Window, mark_s: float | None) -> Firing:
         """See `Trigger`."""
         count = state.get("count", 0) + 1
-        is_full = count >= self.n  # above, where an earlier version of the pipeline had a larger n
+        is_full = count >= self.n  # greater if an earlier version of the pipeline had a larger n
         state["count"] = 0 if is_full else count
         return self._firing if is_full else Firing.NOTHING
 
@@ -73,7 +74,7 @@ _NO_WINDOW = Window(0.0, 0.0)
 
 
 class EverySeconds(Trigger):
-    """Fires each time that the clock passes a multiple of `period_s`, for windows with new records."""
+    """A trigger that fires each time the clock passes a multiple of `period_s`, for windows with new records."""
 
     def __init__(self, period_s: float, clock: Clock, purge: bool) -> None:
         self.clock: Clock = clock
@@ -87,10 +88,10 @@ class EverySeconds(Trigger):
         return Firing.NOTHING
 
     def begin(self, state: dict[str, Any], mark_s: float | None) -> None:
-        """Begin in the midst of a window, which has new records and had another trigger.
+        """Begin with a window that already has new records and had another trigger.
 
         Args:
-            mark_s: event time; the wall clock is first known when the trigger is called.
+            mark_s: event time; with the wall clock, the time is not known before the trigger is first called.
         """
         if self.clock == "event":
             self.on_record(state, None, _NO_WINDOW, mark_s)
@@ -116,28 +117,28 @@ class EverySeconds(Trigger):
 
 
 def described(trigger: Trigger) -> list[Any]:
-    """Return of which trigger the state is that windows have; `every` counts on, whatever its number is now."""
+    """Return the identity of the trigger to which windows' state belongs; `every` keeps its count if n changes."""
     if isinstance(trigger, EverySeconds):
         return [EverySeconds.__name__, trigger.period_ns, trigger.clock]
     return [type(trigger).__qualname__]
 
 
 def at_end() -> Trigger:
-    """Emit a window at its end, as without a trigger."""
+    """Emit a window at its end only, as without a trigger."""
     return AtEnd()
 
 
 def every(n: int, purge: bool = False) -> Trigger:
-    """Emit a window each time that `n` records were put into it.
+    """Emit a window each time `n` records have been put into it.
 
     Args:
-        purge: empty the window then, so that each record is emitted once.
+        purge: whether to empty the window each time, so that each record is emitted once.
     """
     return Every(count_of(graph.caller(), "trigger every", "n", n), purge)
 
 
 def every_s(seconds: float, clock: Clock = "event", purge: bool = False) -> Trigger:
-    """Emit a window that has new records each time that the clock passes a multiple of `seconds`."""
+    """Emit a window that has new records each time the clock passes a multiple of `seconds`."""
     where = graph.caller()
     duration_ns(where, "trigger every_s", "seconds", seconds)
     return EverySeconds(seconds, clock_of(where, "trigger every_s", clock), purge)

@@ -1,4 +1,4 @@
-"""Tumbling processing-time windows over vectors: one call with all rows of the task, in order of arrival.
+"""Tumbling processing-time windows over vectors: one call per window with all rows of the task, in order of arrival.
 
 `operators.kinds.windows.task_windows` decides when a window opens, fires and is logged; only its content differs.
 """
@@ -27,7 +27,7 @@ from operators.state.keyed_tables import FragmentJob
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Rows that arrived together; `arrived` is the number of the first, `generation` that of the arrival."""
+    """Rows that arrived together; `arrived` is the number of the first row, `generation` the generation of arrival."""
 
     generation: int
     arrived: int
@@ -68,7 +68,7 @@ class VectorWindowStage(WindowStage):
         pieces, self._pieces = self._pieces, []
         self._generation += 1
         self._oldest = self._generation
-        if not pieces:  # this task has none of the rows of a window that was open when there were fewer tasks
+        if not pieces:  # after a rescale, this task may have no rows of a window that was open before
             return []
         try:
             result = self._batch_fn(join([piece.vectors for piece in pieces]).batch, window)
@@ -107,7 +107,7 @@ class VectorWindowStage(WindowStage):
         self._parts.append((generation, np.frombuffer(arrived, "<i8"), Vectors.decode(body)))
 
     def restored(self) -> None:
-        """Sort what was loaded by arrival; the parts of one snapshot get its generation."""
+        """Sort the loaded rows by arrival; the parts of one snapshot receive the generation of that snapshot."""
         if not self._parts:
             return
         parts, self._parts = self._parts, []
@@ -119,7 +119,7 @@ class VectorWindowStage(WindowStage):
 
 
 class PiecesJob:
-    """Encodes rows of an open window into fragments per key group, with the numbers of their arrival."""
+    """A job that encodes rows of an open window into fragments per key group, with their arrival numbers."""
 
     def __init__(self, name: str, pieces: list[Piece], key: str | None, key_groups: int) -> None:
         self.name = name
@@ -132,7 +132,7 @@ class PiecesJob:
         self._arrived = np.zeros(0, np.int64)
 
     def step(self, keys_max: int) -> int:
-        """Encode whole key groups until that many rows are encoded; fewer only when all are."""
+        """Encode whole key groups until `keys_max` rows are encoded; fewer only if no more are left."""
         if self._left is None:
             self._left = self._split()
         done = 0

@@ -1,7 +1,7 @@
-"""The index of which window is due when: at its end, then again when its lateness is over.
+"""The index of windows by due time: a window is due at its end, and again when its lateness is over.
 
-Each item is a (key, slot) and has one time, which may be moved: a session is moved whenever it grows. An item that is
-moved to a later time keeps its place in the index until the earlier time, and is moved then.
+Each item is a pair (key, slot) with one time, which may be moved: a session is moved whenever it grows. An item that is
+moved to a later time keeps its place in the index until the earlier time is reached, and is moved at that point.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from operators.state.due_index import DueIndex, Pair, in_order
 
 
 class Wakes:
-    """Items by the time at which they are due."""
+    """An index of items by due time."""
 
     def __init__(self) -> None:
         self._at: dict[Pair, int] = {}
@@ -20,14 +20,14 @@ class Wakes:
         """Index each item at or before its time; it may also be listed at earlier times, or after its removal."""
 
     def set(self, pair: Pair, at_ns: int) -> None:
-        """Make an item due at a time, instead of its previous time."""
+        """Make an item due at `at_ns` instead of at its previous time, if it has one."""
         known = self._at.get(pair)
         self._at[pair] = at_ns
         if known is None or at_ns < known:
             self._index.add(pair, at_ns)
 
     def add(self, pairs: Collection[Pair], at_ns: int) -> None:
-        """Make items due at a time that had none."""
+        """Make items that had no time due at `at_ns`."""
         self._at.update(dict.fromkeys(pairs, at_ns))
         self._index.add_all(pairs, at_ns)
 
@@ -37,7 +37,7 @@ class Wakes:
             self._at.pop(pair, None)
 
     def due(self, until_ns: int) -> list[Pair]:
-        """Remove and return the items that are due by then, by (time, key order, slot)."""
+        """Remove and return the items that are due by `until_ns`, in the order (time, key order, slot)."""
         at, due = self._at, list[Pair]()
         for at_ns, bucket in self._index.pop_times(until_ns):
             here = [pair for pair in bucket if at.get(pair) == at_ns]
@@ -49,14 +49,14 @@ class Wakes:
         return due
 
     def _move(self, pairs: Iterable[Pair], at_ns: int) -> None:
-        """Put those of the items that are due later where they are due."""
+        """Move those of the items that are due later to their due times."""
         for pair in pairs:
             later_ns = self._at.get(pair, at_ns)
             if later_ns > at_ns:
                 self._index.add(pair, later_ns)
 
     def next_ns(self) -> int | None:
-        """Return when the earliest item is due."""
+        """Return the time at which the earliest item is due; None if there are no items."""
         while (one := self._index.pop_one()) is not None:
             at_ns, pair = one
             now_ns = self._at.get(pair, at_ns - 1)

@@ -1,4 +1,4 @@
-"""Builds and checks the stage of a `window`."""
+"""Construction and checks of the stage of a `window`."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _kind(node: Node) -> Callable[[Node, Scope], Stage]:
 
 
 def _counts(node: Node) -> bool:
-    """Return whether a window only counts its records: its output does not depend on when they arrived."""
+    """Return whether a window only counts its records, so that its output does not depend on when they arrived."""
     assigner, subject, trigger = node.options["assigner"], node.subject, node.options["trigger"]
     at_end = trigger is None or type(trigger) is AtEnd
     plain = not node.vectors and node.options.get("delivery") is None
@@ -81,7 +81,7 @@ def _check(node: Node) -> None:
 
 
 def meaning(node: Node) -> str:
-    """Return which windows hold what."""
+    """Return a description of the windows and their contents."""
     subject, assigner, trigger = node.subject, node.options["assigner"], node.options.get("trigger")
     contents = shown_aggregate(subject) if isinstance(subject, Aggregate) else "records"
     if node.vectors:

@@ -1,4 +1,4 @@
-"""The base of the stages of windows: times of their records, late records, and what is emitted at which watermark."""
+"""The base class of window stages: times of records, late records, and the windows to emit at a watermark."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ LATE = "late"
 
 
 def window_of(start_ns: int, end_ns: int) -> Window:
-    """Return bounds in seconds, of whole microseconds, so that the conversion back gives the same numbers."""
+    """Return bounds in seconds, rounded down to whole microseconds, so that conversion back yields the same numbers."""
     return Window(seconds_of(start_ns // 1000 * 1000), seconds_of(end_ns // 1000 * 1000))
 
 
 class WindowedStage(Stage, ABC):
-    """Windows by time.
+    """The base class of stages of windows by time.
 
     Attributes:
         mark_ns: the last watermark; None before the first.
@@ -48,7 +48,7 @@ class WindowedStage(Stage, ABC):
         self._contents = contents_of(node.subject, node.name, node.keyed, scope.config.key_groups, scope.failures)
         self._keyed = node.keyed
         self._time_of = time_of_inputs(node) if node.options["assigner"].clock == "event" else None
-        """The function of the event time of a record; None where records have the time of their arrival."""
+        """The function that returns a record's event time; None if records have the time of their arrival."""
         self._lateness_ns: int = node.options["lateness_ns"]
         self._key_groups = scope.config.key_groups
         self._floors = Floors(self._key_groups, node.keyed)
@@ -57,7 +57,7 @@ class WindowedStage(Stage, ABC):
         self._stale = False
 
     def _timed(self, records: list[Any], keys: list[Any] | None) -> tuple[list[Any], list[Any], list[int]]:
-        """Return the records that have a time, their keys and times; sets `_places` to their places in the batch."""
+        """Return the records that have a time, their keys and times; set `_places` to their places in the batch."""
         named: list[Any] = list(repeat(None, len(records))) if keys is None else keys
         self._places: Sequence[int] = range(len(records))
         if self._time_of is None:
@@ -79,7 +79,7 @@ class WindowedStage(Stage, ABC):
             self._floors.of_group or (self.mark_ns is not None and min(times) < self.mark_ns)
         )
         if self._lateness_ns and may_be_late:
-            # One by one: each late record causes its windows to be emitted again, whatever else is in the batch.
+            # Process records one by one: each late record causes its windows to be emitted again, in any batch.
             places = self._places
             for at in range(len(rows)):
                 one = slice(at, at + 1)
@@ -94,8 +94,8 @@ class WindowedStage(Stage, ABC):
         """Put records, at least one, into their windows.
 
         Args:
-            named: their keys.
-            out: receives results.
+            named: the keys of the records.
+            out: the list to which results are added.
         """
 
     def _now_ns(self) -> int:
@@ -109,7 +109,7 @@ class WindowedStage(Stage, ABC):
             self.aside.setdefault(LATE, []).extend(map(copy_containers, records))
 
     def _failed_in(self, places: Sequence[int], rows: Sequence[Any]) -> Callable[[int, Pair, Exception], None]:
-        """Return the handler of a record that an aggregate refuses: it is in none of the remaining windows."""
+        """Return the handler for a record that an aggregate refuses, which is added to no further windows."""
 
         def failed(index: int, pair: Pair, problem: Exception) -> None:
             place = self._places[places[index]]
@@ -124,7 +124,7 @@ class WindowedStage(Stage, ABC):
 
     def advance(self, mark_ns: int) -> Any:
         before_ns = self.mark_ns
-        if before_ns is not None and mark_ns <= before_ns:  # event time does not fall, whatever generates the marks now
+        if before_ns is not None and mark_ns <= before_ns:  # event time never decreases, even with new watermarks
             return []
         self.mark_ns = mark_ns
         out: list[Any] = []
@@ -135,11 +135,11 @@ class WindowedStage(Stage, ABC):
         return out
 
     def _mark_of(self, key: Any, mark_ns: int | None) -> int | None:
-        """Return how far event time is for a key where the task is at `mark_ns`: windows that ended were emitted."""
+        """Return the event time of a key in a task at watermark `mark_ns`; windows that ended by then were emitted."""
         return self._floors.mark_ns(key, mark_ns) if self._floors.of_group else mark_ns
 
     def _closed_of(self, key: Any) -> int | None:
-        """Return up to when the windows of a key are closed."""
+        """Return the time up to which the windows of a key are closed."""
         if self._floors.of_group:
             return self._floors.closed_ns(key, self.mark_ns, self._lateness_ns)
         return None if self.mark_ns is None else self.mark_ns - self._lateness_ns
@@ -150,7 +150,7 @@ class WindowedStage(Stage, ABC):
         return mark_ns is not None and end_ns <= mark_ns
 
     def _closed(self, key: Any, end_ns: int) -> bool:
-        """Return whether a window of a key is closed: what arrives for it is late."""
+        """Return whether a window of a key is closed, so that records for it are late."""
         closed_ns = self._closed_of(key)
         return closed_ns is not None and end_ns <= closed_ns
 
@@ -159,8 +159,8 @@ class WindowedStage(Stage, ABC):
         """Emit the windows that have ended, and remove those whose lateness is over.
 
         Args:
-            due: windows that are due.
-            before_ns: the mark before this one: windows that ended by then were emitted.
+            due: the windows that are due.
+            before_ns: the previous watermark; windows that ended by then were already emitted.
         """
 
     # State.
@@ -206,7 +206,7 @@ class WindowedStage(Stage, ABC):
 
 
 class AssignedStage(WindowedStage):
-    """Windows that an assigner identifies by their starts."""
+    """The base class of stages whose windows an assigner identifies by their starts."""
 
     def __init__(self, node: Node, scope: Scope) -> None:
         super().__init__(node, scope)
