@@ -16,11 +16,11 @@ from operators.stage.stages import OneToOneStage, Stage, last_index, without
 from operators.state.keyed_tables import KeyedTable, TableJob
 
 _MOST = 0.5
-"""The part of a table's keys beyond which all count as changed: to remember them singly costs more."""
+"""The fraction of changed keys beyond which all keys count as changed, because recording each would cost more."""
 
 
 class AccumulatorTable(KeyedTable):
-    """A table from which no key is removed: once most keys have changed, a snapshot has all of them."""
+    """A table from which no key is removed; once most keys have changed, the next snapshot contains all keys."""
 
     __slots__ = ("_most",)
 
@@ -46,7 +46,7 @@ class AccumulatorTable(KeyedTable):
 
 
 class CountStage(Stage):
-    """`count(name)`: emits `(key, n)`, n being the number of records of the key so far."""
+    """`count(name)`, which emits `(key, n)` for each record, where n is the number of the key's records so far."""
 
     takes_rows = True
 
@@ -73,15 +73,15 @@ NO_INITIAL: Any = object()
 
 
 def _keeping(fn: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """Return `fn` on a copy of the accumulated value, so that a call that raises half-way has changed nothing."""
+    """Return `fn` applied to a copy of the accumulated value, so that a failing call changes nothing."""
     return lambda total, record: fn(total if type(total) in SCALARS else copy_containers(total), record)
 
 
 class ReduceStage(OneToOneStage):
-    """`reduce(name, fn, initial)`: emits `(key, accumulated)` for each record.
+    """`reduce(name, fn, initial)`, which emits `(key, accumulated)` for each record.
 
-    The state of a key begins as a copy of `initial`, or as `initial()` when it can be called; without `initial` the
-    first record of a key is its first state, and is emitted unchanged.
+    The state of a key begins as a copy of `initial`, or as `initial()` if it is callable; without `initial`, the first
+    record of a key is its first state, and is emitted unchanged.
     """
 
     def __init__(self, node: Node, scope: Scope) -> None:

@@ -1,7 +1,7 @@
-"""`broadcast(name, rules, operator)`: processes records by rules that every task of the operator receives.
+"""`broadcast(name, rules, operator)`, which processes records by rules that every task of the operator receives.
 
-All tasks receive all rules; those of one source task in one order, so that tasks have the same state where rules of
-several sources do not overwrite one another.  The state is written key by key, the same copy in every task.
+All tasks receive all rules, and those of one source task in the same order, so all tasks have the same state if rules
+of different source tasks do not overwrite one another.  The state is written key by key, as the same copy in each task.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from operators.state.keyed_tables import KeyedTable
 from operators.state.undo import Undo
 
 BYTES_PER_EVENT, KEYS_PER_EVENT = 4096, 64
-"""The bytes and the values of a table of rules that are compared after an event."""
+"""The average number of bytes, and the maximum number of values, of a rules table that are compared after an event."""
 _NO_KEY = NoKey("state and timers belong to a key, and process_broadcast has none; use them in process")
 _NO_STATE: Any = MappingProxyType[Any, Any]({})
 
@@ -45,7 +45,7 @@ class BroadcastContext(Context):
     """The context of a `BroadcastOperator`.
 
     Attributes:
-        broadcast: the state of the rules, in key order; it and its values are changed in `process_broadcast` only.
+        broadcast: the state of the rules, in key order; only `process_broadcast` may change it and its values.
     """
 
     __slots__ = ("broadcast",)
@@ -53,24 +53,24 @@ class BroadcastContext(Context):
 
 
 class BroadcastOperator(Operator):
-    """Base of operators that process records by rules; `process` and `process_broadcast` must be defined."""
+    """The base class of operators that process records by rules; define `process` and `process_broadcast`."""
 
     def process(self, record: Any, ctx: Any, /) -> Iterable[Any] | None:
         """See `Operator.process`; `ctx` is a `BroadcastContext`."""
         return super().process(record, ctx)
 
     def process_broadcast(self, record: Any, ctx: Any, /) -> Iterable[Any] | None:
-        """Process a rule, in every task; may change `ctx.broadcast`, a dict, and return records.
+        """Process a rule, in every task; the method may change `ctx.broadcast`, a dict, and return records.
 
-        There is no current key, so neither `ctx.state` nor timers.
+        There is no current key, so `ctx.state` and timers are not available.
         """
         raise NotImplementedError(f"{type(self).__name__} defines no process_broadcast(self, record, ctx)")
 
 
 class Rules(MutableMapping[Any, Any]):
-    """A table as the dict that `process_broadcast` changes; a value that is read may be changed in place.
+    """The rules table as the dict that `process_broadcast` changes; a value that is read may be changed in place.
 
-    Iteration is in key order, whatever the history and after any restore (D10).
+    Iteration is in key order, whatever the history of the table, even after a restore (D10).
 
     Attributes:
         grown: whether a key was added since `settle`.
@@ -79,14 +79,14 @@ class Rules(MutableMapping[Any, Any]):
     def __init__(self, table: KeyedTable, undo: Undo | None) -> None:
         """
         Args:
-            undo: undoes changes of a rule that fails; None where nothing is undone.
+            undo: reverts the changes of a rule that fails; None if nothing is reverted.
         """
         self._table = table
         self._undo = undo
         self.grown = False
 
     def settle(self) -> None:
-        """Sort the table itself by key, for readers."""
+        """Sort the table itself by key, because readers iterate over it directly."""
         self.grown = False
         values = self._table.values
         settled = {key: values[key] for key in ordered(values)}
@@ -120,7 +120,7 @@ class Rules(MutableMapping[Any, Any]):
         self._table.values[key] = copy_containers(value)
 
     def setdefault(self, key: Any, default: Any = None) -> Any:
-        """Return the value of a key, set to `default` if there is none; it may be changed in place."""
+        """Return the value of a key, set to `default` if it is missing; the value may be changed in place."""
         if key not in self._table.values:
             self[key] = default
         return self[key]
@@ -139,22 +139,22 @@ class Rules(MutableMapping[Any, Any]):
 
 
 class ChangedRule(Remedied, TypeError):
-    """A value of `ctx.broadcast` was changed where only its own task would see that."""
+    """Raised when a value of `ctx.broadcast` was changed in a way that only one task would see."""
 
 
 class Reading(Mapping[Any, Any]):
-    """The table as `process` reads it; it detects a value changed in place, in a small table during the same event.
+    """The rules table as `process` reads it; it detects values changed in place (in a small table, in the same event).
 
-    The digest of a value is taken when it is first read, and again after events that have read it, for as many values
-    as have `BYTES_PER_EVENT` on average: a large table would cost too much after each event.
+    The digest of a value is computed when the value is first read, and again after events that have read it. On
+    average, values of `BYTES_PER_EVENT` are checked per event, because a large table would cost too much.
     """
 
     def __init__(self, values: Mapping[Any, Any]) -> None:
         self._values = values
         self._digests: dict[Any, tuple[bytes, int]] = {}
-        """The digest and the encoded bytes of each value that was read since the table was changed."""
+        """The digest and encoded size of each value that was read since the last change of the table."""
         self._due: dict[Any, None] = {}
-        """The keys whose values were read and not looked at since."""
+        """The keys whose values were read and have not been checked since."""
         self._is_complete = False
         """Whether all values have a digest."""
         self._bytes = 0
@@ -194,7 +194,7 @@ class Reading(Mapping[Any, Any]):
         return repr(self.copy())
 
     def changed(self) -> list[Any]:
-        """Return the keys whose values were seen to be changed at the end of this event."""
+        """Return the keys whose values are detected as changed at the end of this event."""
         self._bytes += BYTES_PER_EVENT
         changed = []
         for key in list(islice(self._due, KEYS_PER_EVENT)):
@@ -210,16 +210,14 @@ class Reading(Mapping[Any, Any]):
         return changed
 
     def forget(self) -> None:
-        """Forget the digests: the table was changed by who may."""
+        """Discard the digests, because the table was changed legitimately."""
         self._digests.clear()
         self._due.clear()
         self._is_complete = False
 
 
 def _digest_of(value: Any) -> tuple[bytes, int]:
-    """Return the digest of a value and its encoded bytes; those of nothing for a value that can no longer be
-    carried.
-    """
+    """Return the digest and encoded size of a value; those of an empty encoding if it can no longer be carried."""
     try:
         body = encode(value)
     except NotCarried:
@@ -228,7 +226,7 @@ def _digest_of(value: Any) -> tuple[bytes, int]:
 
 
 class BroadcastStage(WaitingStage, ProcessStage):
-    """One task of `broadcast`; `<name>:broadcast` holds the rules, `<name>:held` the records that wait for them."""
+    """One task of `broadcast`; `<name>:broadcast` contains the rules, `<name>:held` the records that wait for them."""
 
     context = BroadcastContext
     sides = True
@@ -256,7 +254,7 @@ class BroadcastStage(WaitingStage, ProcessStage):
         return []
 
     def _ruled(self, records: Sequence[Any]) -> list[Any]:
-        """Process rules; returns the output."""
+        """Process rules; return the output."""
         ctx: Any = self._ctx
         operator: Any = self._operator
         out: list[Any] = []
@@ -282,12 +280,12 @@ class BroadcastStage(WaitingStage, ProcessStage):
         return out
 
     def _released(self, keys: list[Any], records: list[Any]) -> None:
-        """Process records that wait no more."""
+        """Process records that no longer have to wait."""
         if records:
             self._in_pieces(self.run(records, keys if self._keyed else None))
 
     def _in_pieces(self, output: list[Any]) -> list[Any]:
-        """Return the output, or keep it for `pieces` where the stage makes marks."""
+        """Return the output, or keep it for `pieces` if the stage generates watermarks."""
         if not self.makes_marks:
             return output
         self._ready.append((output, None))
@@ -315,7 +313,7 @@ class BroadcastStage(WaitingStage, ProcessStage):
         return self._in_pieces(super().advance(mark_ns))
 
     def passes(self, mark_ns: int) -> int | None:
-        """Pass no watermark on while records wait, which may have any time."""
+        """Pass no watermark on while records, which may have any time, are waiting."""
         if self._waiting is not None and not self._waiting.over and mark_ns != END_NS:
             return None
         return mark_ns

@@ -1,9 +1,9 @@
-"""`call`: each record makes a request to the outside world, many at a time, and is passed on with the response.
+"""`call`, which makes one request to the outside world per record, many at a time, and emits record and response.
 
-A request is state from the arrival of its record on, a response is a logged event: a replay uses the logged responses
-and sends no requests, and a request without a response when the replay ends is sent (again), with the same idempotency
-key.  The key identifies the request by its number in the order of the task, which no two requests share; a request is
-sent only once the determinants of that order are stored (`operators.sinks.journaled.request_store`).
+A request is state from the arrival of its record, and a response is a logged event.  A replay uses the logged responses
+and sends no requests; a request without a response at the end of the replay is sent (again), with the same idempotency
+key.  The key identifies the request by its unique number in the order of the task; a request is sent only after the
+determinants of that order are stored (`operators.sinks.journaled.request_store`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LATE = "TimeoutError"
 
 
 class RequestTable(KeyedTable):
-    """(number, task) -> [request, key, answer or None]; a request is in the key group of its key."""
+    """A table (number, task) -> [request, key, answer or None]; a request is in the key group of its key."""
 
     __slots__ = ("task", "numbers")
 
@@ -43,7 +43,7 @@ class RequestTable(KeyedTable):
         self.numbers = numbers
 
     def renumber(self, next: Callable[[], int]) -> None:
-        """Renumber requests of several tasks; those of one task keep their numbers, which watermarks refer to."""
+        """Renumber requests of several tasks; requests of one task keep the numbers to which watermarks refer."""
         requests = sorted(self.values.items())
         mixed = len({task for (_, task), _ in requests}) > 1
         self.values.clear()
@@ -51,7 +51,7 @@ class RequestTable(KeyedTable):
             self.values[self.numbers() if mixed else number, self.task] = value
 
     def inspect(self, key: Any) -> Any:
-        """Return [record, whether it is answered] of each call of the key, in the order of asking."""
+        """Return [record, whether there is a response] for each call of the key, in the order of the requests."""
         calls = [(pair, body, answer) for pair, (body, own, answer) in self.values.items() if own == key]
         return [[decode(body)[0], answer is not None] for _, body, answer in sorted(calls, key=itemgetter(0))] or None
 
@@ -75,19 +75,19 @@ class AskStage(Stage):
         self._keyed = node.keyed
         self._scope = scope
         self._numbers = Numbers()
-        """The numbers of this stage only, so that the number of a request does not depend on batches."""
+        """The counter of this stage alone, so that the number of a request does not depend on batches."""
         self._generation = 0
         """The epoch of the last change of the job's graph."""
         self._table = RequestTable(node.name, scope.config.key_groups, scope.task, self._numbers)
         self._waiting: dict[int, Request] = {}
         self._new: list[Request] = []
         self._new_keys: list[str] = []
-        """Keys of the requests of this event."""
+        """The idempotency keys of the requests of this event."""
         self._marks: list[list[int]] = []
-        """[watermark, the last request before it]: passed on when all requests up to that one have been passed on."""
+        """[watermark, last request before it]: a watermark is passed on after all requests up to that one."""
         self._mark_ns: int | None = None
         self._idle = False
-        """Whether the input is idle; that is passed on when no request is outstanding any more."""
+        """Whether the input is idle, which is passed on once no request is outstanding."""
         self._origins_ns: dict[int, int] = {}
         """The time at which the record of each request entered the job; unknown after a restore."""
         self._full_from: int = options["concurrency"] + scope.config.batch_elements_max
@@ -226,7 +226,7 @@ class AskStage(Stage):
         self._generation = header.get("generation", 0)
 
     def merge_headers(self, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Continue after the highest number; watermarks that wait are replaced by the next one."""
+        """Continue after the highest number; waiting watermarks are dropped, as the next watermark replaces them."""
         return {"next": max((header.get("next", 0) for header in headers), default=0)}
 
     def changed(self, epoch: int) -> None:
@@ -250,7 +250,9 @@ def _ask(fn: Callable[[Any, str], Any], body: bytes) -> tuple[bool, bytes]:
     record, key = decode(body)
     try:
         return outcome(lambda: fn(record, key), "call")
-    except BaseException as problem:  # as any failure: the thread must survive, and the request needs a response
+    except (
+        BaseException
+    ) as problem:  # record it as a failure: the thread must survive, and the request needs a response
         return False, raised(problem)
 
 

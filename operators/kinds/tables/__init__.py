@@ -1,1 +1,1 @@
-"""Tables: rows by key whose changes are a stream of revisions (key, old, new); what reads one takes old back."""
+"""Tables: rows by key whose changes are a stream of revisions (key, old, new); a reader retracts the old value."""

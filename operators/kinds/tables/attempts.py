@@ -1,4 +1,4 @@
-"""Calls of a user's function that may raise: what it raised is a result like any other."""
+"""Calls of a user's function that may raise; an exception is returned as a result."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Raised:
 
 
 def attempted(fn: Callable[..., Any], *arguments: Any) -> Any:
-    """Return the result of a call, `Raised` where there is none."""
+    """Return the result of a call, or `Raised` if the function raises."""
     try:
         return fn(*arguments)
     except Exception as problem:
@@ -23,6 +23,6 @@ def attempted(fn: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def value_or_none(fn: Callable[..., Any], *arguments: Any) -> Any:
-    """Return the result of a call; None where it raises: that was, or will be, a dead letter."""
+    """Return the result of a call; None if it raises, because that failure was or will be reported elsewhere."""
     result = attempted(fn, *arguments)
     return None if type(result) is Raised else result

@@ -1,4 +1,4 @@
-"""The readers of the rows of a table, and what a reader receives of a row by the functions between them."""
+"""The readers of a table's rows, and the value that a reader receives for a row through the functions between them."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from operators.records.keys import canonical_key
 from operators.records.ownership import copy_containers
 
 _ROWS = frozenset(("table", "aggregate_table", "window_table", "aggregate", "table_join"))
-"""Kinds whose stage keeps the rows of a table."""
+"""Kinds of operators whose stages keep the rows of a table."""
 SUPPRESS, GROUP, REVISIONS = "suppress", "group_by", "revisions"
 _BETWEEN = frozenset(("table_filter", "map_values", GROUP, SUPPRESS))
-"""Kinds through which the rows of a table reach a reader."""
+"""Kinds of operators through which the rows of a table reach a reader."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """An operator that receives the rows of a table: each of its keys once, as a value or in a group.
+    """An operator that receives the rows of a table, each key once, as a value or in a group.
 
     Attributes:
-        name: its name; of a join of two tables with the side.
-        path: the operators between the table and it, in the order of the rows.
-        node: the operator.
+        name: the name of the operator; for a join of two tables, with the side.
+        path: the operators between the table and the reader, in the order in which rows pass them.
+        node: the operator itself.
     """
 
     name: str
@@ -35,7 +35,7 @@ class Reader:
 
     @property
     def accumulates(self) -> bool:
-        """Whether it keeps something of what it receives, so that it must be the rows of one table."""
+        """Whether the reader keeps state derived from the rows, which must therefore be those of one table."""
         return self.node.kind in ("aggregate", "table_join", "join_table")
 
 
@@ -45,7 +45,7 @@ def keeps_rows(node: Node) -> bool:
 
 
 def readers(nodes: Sequence[Node], table: Node) -> list[Reader]:
-    """Return all readers of the rows of `table`, which may be a `suppress` as well."""
+    """Return all readers of the rows of `table`, which may also be a `suppress`."""
     known: list[Reader] = []
     waiting: list[tuple[Node, tuple[Node, ...]]] = [(table, ())]
     while waiting:
@@ -62,10 +62,10 @@ def readers(nodes: Sequence[Node], table: Node) -> list[Reader]:
 
 
 def received(path: Sequence[Node], key: Any, row: Any, sent: Mapping[str, Any]) -> Any:
-    """Return the result of a row after a path: a value, in a group `[group, value]`; None for nothing.
+    """Return the result of passing a row along a path: a value, `[group, value]` in a group, or None for no row.
 
     Args:
-        sent: what each `suppress` of the path has received, where that does not follow from the row.
+        sent: the value that each `suppress` of the path has received, if it does not follow from the row.
     """
     value = copy_containers(row) if path else row
     for node in path:

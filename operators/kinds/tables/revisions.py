@@ -1,7 +1,7 @@
-"""Revisions `(key, old, new)`: plain tuples, None for no row, `old` the value last sent for the key.
+"""Revisions `(key, old, new)`: plain tuples, in which None means no row and `old` is the value last sent for the key.
 
-A value is sent once: where it is the same as the one before it (`sameness.same`), there is no revision.  The revision
-of an unsettled row has a fourth item, see `operators.kinds.tables.unsettled`.
+A value is sent once: if it is the same as the previous one (`sameness.same`), there is no revision.  The revision of an
+unsettled row has a fourth item, see `operators.kinds.tables.unsettled`.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from operators.stage.stages import SelectingStage, Stage
 Revision = tuple[Any, ...]
 """(key, old, new), or (key, old, new, sent) of an unsettled row"""
 PLAIN = 3
-"""The items of a revision of a settled row."""
+"""The number of items in a revision of a settled row."""
 
 KEY_OF: Callable[[Any], Any] = itemgetter(0)
-"""The key of a revision: one object, so that all edges of a table have the same key function."""
+"""The function that returns the key of a revision; a single object, so that all edges of a table share it."""
 
 Derive = Callable[[Any, Any], Any]
-"""(key, value) -> another value, or None for no row."""
+"""A function (key, value) -> new value, or None for no row."""
 
 
 def end_of_window(revision: Revision) -> float:
-    """Return the event time of a revision of a table by (key, start, end): the end of its window less 1 µs, in s."""
+    """Return the event time of a revision with a key (key, start, end): the end of its window minus 1 µs, in s."""
     return float(revision[0][2]) - 1e-6
 
 
@@ -42,9 +42,9 @@ def end_ns(key: tuple[Any, Any, Any]) -> int:
 
 
 class _ValueStage(Stage):
-    """Base of stages that call a function on the values of revisions.
+    """The base class of stages that call a function on the values of revisions.
 
-    A value on which it raises has no result; it is one dead letter when it is added, none when it is retracted.
+    A value on which the function raises has no result; it causes one dead letter when added, and none when retracted.
     """
 
     traces = False
@@ -54,10 +54,10 @@ class _ValueStage(Stage):
         self._fn: Derive = derivation(node)
 
     def _result(self, key: Any, value: Any, index: int | None, convert: Derive) -> Any:
-        """Return what `convert` makes of the result of the function; None for no value, and where one of them raises.
+        """Return `convert` of the function's result; None if there is no value, or if either function raises.
 
         Args:
-            index: of the revision that adds the value; None where it is retracted.
+            index: the index of the revision that adds the value; None if the value is retracted.
         """
         if value is None:
             return None
@@ -72,7 +72,7 @@ class _ValueStage(Stage):
 
 
 class DeriveStage(_ValueStage):
-    """`filter` and `map_values` of a table: another value, or no row, for each value."""
+    """`filter` and `map_values` of a table, which convert each value to a new value or to no row."""
 
     def run(self, records: list[Revision], keys: list[Any] | None) -> list[Revision]:
         out: list[Revision] = []
@@ -86,10 +86,10 @@ class DeriveStage(_ValueStage):
 
 
 class GroupStage(_ValueStage):
-    """`group_by(name, fn)`: each revision under the key that `fn(key, value)` returns.
+    """`group_by(name, fn)`, which sends each revision under the key that `fn(key, value)` returns.
 
-    Where old and new are of two groups, one group loses the old value and the other gets the new one.  A revision
-    `(group, old, None, names)` is for the aggregates of these names only.
+    If the old and new values are in different groups, one group loses the old value and the other receives the new one.
+    A revision `(group, old, None, names)` applies only to the aggregates with these names.
     """
 
     def __init__(self, node: Node, scope: Scope) -> None:
@@ -110,7 +110,7 @@ class GroupStage(_ValueStage):
     def _settle(
         self, derived: Any, after: tuple[Any] | None, new: Any, sent: dict[str, Any], out: list[Revision]
     ) -> None:
-        """Retract from each aggregate its part of an unsettled row: [group, value] or None."""
+        """Retract from each aggregate the value that it received of an unsettled row: [group, value] or None."""
         known = [sent.get(name, derived) for name in self._readers]
         if known and all(same(known[0], each) for each in known):
             group, old = known[0] or (None, None)
@@ -125,7 +125,7 @@ class GroupStage(_ValueStage):
 
 
 class RevisionsStage(SelectingStage):
-    """`revisions(name)`: the revisions as records."""
+    """`revisions(name)`, which emits the revisions as records."""
 
     def __init__(self, node: Node, scope: Scope) -> None:
         super().__init__(node.name, scope)
@@ -145,7 +145,7 @@ class RevisionsStage(SelectingStage):
 
 
 class ToStreamStage(_ValueStage):
-    """`to_stream(name, fn)`: `fn(key, value)` of each new value, which is None where the row was deleted."""
+    """`to_stream(name, fn)`, which emits `fn(key, value)` for each new value; the value is None for a deleted row."""
 
     def run(self, records: list[Revision], keys: list[Any] | None) -> list[Any]:
         fn, out = self._fn, list[Any]()
@@ -162,7 +162,7 @@ class ToStreamStage(_ValueStage):
 
 
 def _regroup(before: tuple[Any] | None, old: Any, after: tuple[Any] | None, new: Any, out: list[Revision]) -> None:
-    """Append the revisions of a value that was in one group and is in another, or in none."""
+    """Append the revisions of a value whose group may have changed, or that is no longer in a group."""
     if before and after and before == after:
         out.append((before[0], old, new))
         return
@@ -178,10 +178,10 @@ def _group(_: Any, group: Any) -> tuple[Any]:
 
 
 def kept(fn: Callable[[Any, Any], Any]) -> Derive:
-    """Return the derivation of a filter: the value where `fn(key, value)` is true."""
+    """Return the derivation of a filter, which returns the value if `fn(key, value)` is true, otherwise None."""
     return lambda key, value: value if fn(key, value) else None
 
 
 def derivation(node: Node) -> Derive:
-    """Return the derivation of a `filter` or `map_values`; of another operator its function."""
+    """Return the derivation of a `filter` or `map_values`; for any other operator, its function."""
     return kept(node.subject) if node.kind == "table_filter" else node.subject

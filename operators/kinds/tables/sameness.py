@@ -1,7 +1,7 @@
-"""Compares two values of a row: they are the same if they are equal, and of the same types throughout.
+"""Comparison of two values of a row: they are the same if they are equal and have the same types at every level.
 
-Python's `==` calls 0, 0.0 and False equal, and NaN different from itself.  A row that changes from 0 to False has
-changed for its readers, and one that stays NaN has not.
+Python's `==` treats 0, 0.0 and False as equal, and NaN as different from itself.  A row that changes from 0 to False
+has changed for its readers, and a row that remains NaN has not.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from math import copysign
 from typing import Any
 
 _EXACT = frozenset((int, str, bool, bytes, type(None)))
-"""Types whose values are the same if they are equal."""
+"""Types whose equal values are the same."""
 
 
 def same(first: Any, second: Any) -> bool:
-    """Return whether two values are indistinguishable once they are written; the order of a dict does not matter."""
+    """Return whether two values are indistinguishable once written; the order of a dict does not matter."""
     kind = type(first)
     if kind is not type(second):
         return False
@@ -40,7 +40,7 @@ def same(first: Any, second: Any) -> bool:
 
 
 def _same_keys(first: dict[Any, Any], second: dict[Any, Any]) -> bool:
-    """Return whether the keys of two dicts with equal keys are of the same types."""
+    """Return whether the keys of two dicts with equal keys have the same types."""
     if all(type(key) is str for key in first) and all(type(key) is str for key in second):
         return True
     kept = {key: key for key in second}

@@ -1,7 +1,7 @@
-"""`suppress`: revisions of a key are merged into one, which is sent when its window closes or after some time.
+"""`suppress`, which merges a key's revisions into one that is sent when its window closes or after some time.
 
-The state of a key is its first old value and its last new one; if these are the same, nothing is sent.  That of an
-unsettled row has a third item, what was sent of it.
+The state of a key is its first old value and its last new value; if these are the same, nothing is sent.  The state of
+an unsettled row has a third item, the values that were sent for the row.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from operators.state.slots import Slots
 
 
 class SuppressStage(Stage):
-    """One task of `suppress`: slots by (key, when it is sent), value [old, new] or [old, new, sent]."""
+    """One task of `suppress`, whose state is [old, new] or [old, new, sent] by (key, time at which it is sent)."""
 
     traces = False
 
     def __init__(self, node: Node, scope: Scope) -> None:
         super().__init__(node.name, scope)
         self._after_ns: int | None = node.options["after_ns"]
-        """A key is sent so long after the watermark at which it was first held, or after the first watermark if it was
-        held before; None: when its window ends."""
+        """How long after the watermark at which a key was first held back it is sent (after the first watermark if it
+        was held back before that); None if it is sent when its window ends."""
         self._keys_max: int | None = node.options["keys_max"]
-        """The number of keys beyond which those that are due first are sent immediately."""
+        """The number of keys beyond which the keys that are due first are sent immediately."""
         self._slots = Slots(f"{node.name}:held", node.name, scope.config.key_groups, int, by_key=True)
         self._mark_ns: int | None = None
         self._after_was_ns = self._after_ns
-        """The option that the times of the slots follow: until `changed`, that of the snapshot."""
+        """The value of the option on which the slots' times are based; until `changed`, that of the snapshot."""
 
     def run(self, records: list[Revision], keys: list[Any] | None) -> list[Revision]:
         slots, values, out, folded = self._slots, self._slots.values, list[Revision](), 0
@@ -81,17 +81,17 @@ class SuppressStage(Stage):
         return out
 
     def _count_from(self, mark_ns: int) -> None:
-        """Start the time of keys that were held before the first watermark."""
+        """Start the delay of keys that were held back before the first watermark."""
         waiting = self._slots.take(END_NS)
         self._slots.add({(key, self._later_ns(mark_ns)): value for (key, _), value in waiting})
 
     def passes(self, mark_ns: int) -> int:
-        """Hold the watermark back: a held revision has the time at which it arrived."""
+        """Hold the watermark back, because a held revision keeps the event time at which it arrived."""
         return mark_ns if self._after_ns is None or mark_ns in (END_NS, IDLE_NS) else mark_ns - self._after_ns
 
     @property
     def waiting(self) -> dict[Pair, list[Any]]:
-        """The revisions that wait, by (key, when it is sent)."""
+        """The waiting revisions by (key, time at which it is sent)."""
         return self._slots.values
 
     # Snapshots.
@@ -108,20 +108,20 @@ class SuppressStage(Stage):
         self._after_was_ns = header.get("after_ns", self._after_ns)
 
     def merge_headers(self, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Adopt the furthest watermark of the tasks."""
+        """Adopt the highest watermark of the tasks."""
         marks_ns = [header["mark"] for header in headers if header["mark"] is not None]
         return {**headers[0], "mark": max(marks_ns, default=None)}
 
     def changed(self, epoch: int) -> None:
-        """Make held revisions due when the current options require it; their time counts from when they were held."""
+        """Make held revisions due as the current options require; delays count from when the revisions were held."""
         was_ns, self._after_was_ns = self._after_was_ns, self._after_ns
         waiting = self._slots.take(over_until(END_NS))
         self._slots.add({(key, self._due_again_ns(key, due_ns, was_ns)): value for (key, due_ns), value in waiting})
 
     def _due_again_ns(self, key: Any, due_ns: int, was_ns: int | None) -> int:
-        """Return when a key is due that was due at another time with another `after_s`, None with until="closed"."""
+        """Return the new due time of a key, from its due time with the former delay (None with until="closed")."""
         if was_ns is None and self._after_ns is None:
             return due_ns
-        if was_ns is None or self._after_ns is None or due_ns == END_NS:  # which is before the first watermark
+        if was_ns is None or self._after_ns is None or due_ns == END_NS:  # END_NS: held before the first watermark
             return self._due_ns(key)
         return min(due_ns - was_ns + self._after_ns, END_NS)

@@ -1,8 +1,8 @@
-"""`aggregate_table` of a stream, and `group_by(…).aggregate` of a table: rows that records change.
+"""`aggregate_table` of a stream, and `group_by(…).aggregate` of a table, whose rows are changed by records.
 
-In a table old values are retracted before new ones are added; an empty group has no row.  Where failing records become
-dead letters, a record on which `add` or `result` raises has no effect: the accumulator is the one before it.  A value
-that a group refuses is remembered, so that it is not retracted later.
+In a table, old values are retracted before new ones are added; an empty group has no row.  If failing records become
+dead letters, a record on which `add` or `result` raises has no effect: the previous accumulator is kept.  A value that
+a group refuses is remembered, so that it is not retracted later.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ ABSENT: Any = object()
 
 
 class AggregateRow:
-    """Calls the functions of an aggregate; returned rows share nothing with accumulators."""
+    """The caller of an aggregate's functions; the rows that it returns share no mutable objects with accumulators."""
 
     __slots__ = ("_aggregate", "_result", "_keeps", "_own")
 
     def __init__(self, aggregate: Aggregate[Any, Any], keeps: bool, own: Callable[[Any, Any], Any]) -> None:
         """
         Args:
-            keeps: pass copies to `add` and `subtract`, so that an accumulator is unchanged where they raise, or return
-                what cannot be kept.
+            keeps: whether to pass copies to `add` and `subtract`, so that an accumulator is unchanged if they raise, or
+                return a value that cannot be kept as state.
             own: `Stage.own_row`, which refuses a row that cannot be carried as if `result` had raised.
         """
         self._aggregate = aggregate
@@ -46,13 +46,13 @@ class AggregateRow:
         self._own = own
 
     def __call__(self, key: Any, accumulator: Any) -> Any:
-        """Return the row of an accumulator; raises where `result` does, or where the row cannot be carried."""
+        """Return the row of an accumulator; raise if `result` raises, or if the row cannot be carried."""
         value = accumulator if self._result is None else self._result(accumulator)
         free = always_fits(value) if self._keeps else type(value) in SCALARS
         return value if free else self._own(key, value)
 
     def sent(self, accumulator: Any) -> Any:
-        """Return the row that was sent for an accumulator, without a look at whether it could be."""
+        """Return the row that was sent for an accumulator, without checking whether it can be carried."""
         if accumulator is ABSENT:
             return None
         try:
@@ -66,7 +66,7 @@ class AggregateRow:
         return value if type(value) in SCALARS else copy_containers(value)
 
     def sent_of_group(self, key: Any, accumulator: Any) -> Any:
-        """Return the row that was sent for a group: None where it was refused then as it is now."""
+        """Return the row that was sent for a group; None if the row is refused now, as it was when it was computed."""
         try:
             return None if accumulator is ABSENT else self(key, accumulator)
         except CausalError:
@@ -77,7 +77,7 @@ class AggregateRow:
             raise
 
     def added(self, accumulator: Any, record: Any) -> Any:
-        """Return the accumulator with one record more; `accumulator` may be ABSENT."""
+        """Return the accumulator with one record added; `accumulator` may be ABSENT."""
         return self._fitting(
             self._aggregate.add(
                 self._aggregate.initial() if accumulator is ABSENT else self._copied(accumulator), record
@@ -85,7 +85,7 @@ class AggregateRow:
         )
 
     def less(self, accumulator: Any, record: Any) -> Any:
-        """Return the accumulator with one record less."""
+        """Return the accumulator with one record removed."""
         subtract = self._aggregate.subtract
         invariant(subtract is not None, "an aggregate of a table can subtract")
         return self._fitting(subtract(self._copied(accumulator), record))  # type: ignore[misc]
@@ -98,7 +98,7 @@ class AggregateRow:
 
 
 class _Folding(SelectingStage, RowStage, ABC):
-    """A stage with one row per key, the result of an aggregate."""
+    """A stage with one row per key, which is the result of an aggregate."""
 
     def __init__(self, node: Node, scope: Scope) -> None:
         super().__init__(node.name, scope)
@@ -132,14 +132,14 @@ class _Folding(SelectingStage, RowStage, ABC):
 
     @abstractmethod
     def _change(self, index: int, key: Any, record: Any) -> tuple[Any, Any] | None:
-        """Change the row of a key and return (old, new), None for nothing; where it raises, nothing has changed."""
+        """Change the row of a key; return (old, new), or None for no revision. If it raises, nothing has changed."""
 
     def tables(self) -> list[KeyedTable]:
         return [self._table, self.unsettled]
 
 
 class AggregateTableStage(_Folding):
-    """`aggregate_table(name, aggregate)`: a revision for each record that changes the value of its key."""
+    """`aggregate_table(name, aggregate)`, which emits a revision for each record that changes its key's value."""
 
     def _change(self, index: int, key: Any, record: Any) -> tuple[Any, Any]:
         accumulator = self._table.values.get(key, ABSENT)
@@ -154,9 +154,9 @@ class AggregateTableStage(_Folding):
 
 
 class AggregateGroupsStage(_Folding):
-    """`group_by(…).aggregate(name, aggregate)`: the row of a group is the result of its current values.
+    """`group_by(…).aggregate(name, aggregate)`, in which the row of a group is the result of its current values.
 
-    State per group: [number of values, accumulator], then the values that it has refused, if there are any.
+    State per group: [number of values, accumulator], followed by a list of the values that it has refused, if any.
     """
 
     def rows(self) -> Iterable[tuple[Any, Any]]:
@@ -194,7 +194,7 @@ class AggregateGroupsStage(_Folding):
                 new = self._row(key, accumulator) if count else None
             except CausalError:
                 raise
-            except Exception as raised:  # the old value is removed all the same, and the group has no row
+            except Exception as raised:  # the old value is still removed, and the group has no row
                 problem, new = problem or raised, None
         self._put(key, count, accumulator, refused)
         if problem is not None:
@@ -202,7 +202,7 @@ class AggregateGroupsStage(_Folding):
         return old, new
 
     def _less(self, key: Any, accumulator: Any, gone: Any) -> Any:
-        """Return the accumulator without a value; the job fails if that raises, or every later row would be wrong."""
+        """Return the accumulator without a value; if that raises, stop the job, as every later row would be wrong."""
         try:
             return self._row.less(accumulator, gone)
         except CausalError:
@@ -219,7 +219,7 @@ class AggregateGroupsStage(_Folding):
 
 
 def _taken_from(values: list[Any], value: Any) -> bool:
-    """Remove one occurrence of the value; returns whether there was one."""
+    """Remove one occurrence of the value; return whether there was one."""
     for place, each in enumerate(values):
         if same(each, value):
             del values[place]

@@ -1,6 +1,7 @@
-"""`table.join(name, other)`: pairs of rows of two tables with equal keys as rows of a third.
+"""`table.join(name, other)`, in which pairs of two tables' rows with equal keys are the rows of a third table.
 
-A revision on either side gives at most one revision; (a, None) and then (a, b) is right for a table, so nothing waits.
+A revision on either side causes at most one revision. The row (a, None), later revised to (a, b), is correct for a
+table, so no revision waits.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from operators.state.keyed_tables import KeyedTable
 
 
 class TableJoinStage(RowStage):
-    """One task of a join of two tables; `<name>:left` and `<name>:right` hold their rows."""
+    """One task of a join of two tables; `<name>:left` and `<name>:right` contain their rows."""
 
     sides = True
     traces = False
@@ -59,7 +60,7 @@ class TableJoinStage(RowStage):
         return out
 
     def _row(self, side: int, key: Any, mine: Any, other: Any, index: int | None) -> Any:
-        """Return the joined row; None where there is none, or the function raises (reported with `index` only)."""
+        """Return the joined row; None if there is none or if the function raises (reported if `index` is given)."""
         left, right = (mine, other) if side == LEFT else (other, mine)
         if (left is None and right is None) or (right is None and not self._alone[LEFT]):
             return None

@@ -1,4 +1,4 @@
-"""Builds and checks the stages of tables."""
+"""Construction and checks of the stages of tables."""
 
 from __future__ import annotations
 

@@ -1,10 +1,11 @@
-"""Unsettled rows: an earlier version of the job sent them differently from what the current code would send.
+"""Unsettled rows, which an earlier version of the job sent with other values than the current code derives.
 
-A row is derived again with the code of the run when it is retracted, so that nothing is stored twice. At an upgrade the
-value sent by the earlier version is stored wherever the new code derives another (`operators.runtime.sent_rows`), by
-row: {name of a reader: what it received last, None for nothing}, and under `OWN` the row itself. The first revision of
-such a row carries that with it to all its readers, `(key, old, new, sent)`, and then the row is settled: no operator
-between them leaves the revision out, and each reader takes back what it received.
+A row is derived again with the code of the run when it is retracted, so that nothing is stored twice. At an upgrade,
+the values that the earlier version sent are stored for each row for which the new code derives different ones
+(`operators.runtime.sent_rows`): {name of a reader: the value that it last received, None for no row}, with the row
+itself under `OWN`. The first revision of such a row carries these values to all its readers as `(key, old, new, sent)`;
+then the row is settled. No operator between them drops the revision, and each reader retracts the value that it
+received.
 """
 
 from __future__ import annotations
@@ -20,40 +21,38 @@ from operators.stage.stages import Stage
 from operators.state.keyed_tables import KeyedTable
 
 OWN = ""
-"""The place of the row itself among what was sent of it; no operator has that name."""
+"""The key of the row itself among the values sent for it; no operator has this name."""
 
 
 class RowStage(Stage, ABC):
-    """Base of stages that keep the rows of a table and send revisions of them."""
+    """The base class of stages that keep the rows of a table and send revisions of them."""
 
     unsettled: KeyedTable
-    """Key of a row -> what was sent of it."""
+    """Key of a row -> the values that were sent for it."""
 
     def _begin_settled(self, node: Node, scope: Scope, group_of: Callable[[Any], Any] | None = None) -> None:
         """Prepare for unsettled rows; called by the constructor.
 
         Args:
-            group_of: the part of the key of a row that decides its key group.
+            group_of: returns the part of a row's key that determines its key group.
         """
         self.unsettled = KeyedTable(f"{node.name}:sent", node.name, scope.config.key_groups, group_of=group_of)
 
     @abstractmethod
     def rows(self) -> Iterable[tuple[Any, Any]]:
-        """Return (key, row) of each row, as this version sends it."""
+        """Return (key, row) of each row, as this version of the job sends it."""
 
     def sent(self) -> dict[Any, dict[str, Any]]:
-        """Return what was sent of unsettled rows, by the keys of their revisions."""
+        """Return the values sent for unsettled rows, by the keys of their revisions."""
         return self.unsettled.values
 
     def settle(self, sent: dict[Any, dict[str, Any]]) -> None:
-        """Store the values sent of unsettled rows, by the keys of their revisions; all other rows are settled from then
-        on.
-        """
+        """Store the values sent for unsettled rows, by the keys of their revisions; all other rows become settled."""
         self.unsettled.clear()
         self.unsettled.values.update(sent)
 
     def _sent(self, key: Any, row: Any) -> Any:
-        """Return the row as it was sent, which this version would have sent as `row`."""
+        """Return the row that was sent in place of `row`, which this version would have sent."""
         entries = self.unsettled.values
         return entries[key].get(OWN, row) if entries and key in entries else row
 
@@ -66,7 +65,7 @@ class RowStage(Stage, ABC):
         return key, old, new, entries.pop(key)
 
     def _forget_sent(self, keys: Iterable[Any]) -> None:
-        """Forget unsettled rows that have no revision any more."""
+        """Remove unsettled rows that will have no further revision."""
         entries = self.unsettled.values
         if entries:
             gone = [key for key in keys if key in entries]

@@ -1,9 +1,10 @@
-"""`window_table`: rows by (key, start, end), revised by every record that is not too late.
+"""`window_table`, whose rows by (key, start, end) are revised by every record that is not too late.
 
-Stream time is the watermark where the stream has watermarks, otherwise the largest time of the records of this task so
-far, record by record, so that batches do not matter.  A record is too late for a window that has ended by stream time
-when it is more than the grace before it; a window is removed when that is true of all records that could be in it.
-The watermark that is passed on is stream time less grace: no later record revises anything older.
+Stream time is the watermark if the stream has watermarks, otherwise the largest time of this task's records so far,
+determined record by record, so that it does not depend on batches.  A record is too late for a window that has ended by
+stream time if the record is more than the grace before stream time; a window is removed when this is true for all
+records that could be in it.  The watermark that is passed on is stream time minus grace: no later record revises
+anything older.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ class WindowTableStage(SelectingStage, RowStage):
         self._tags = scope.tags
         self._stream_ns: int | None = None
         self._forgotten_ns: int | None = None
-        """The windows that ended by then are removed, whatever the grace is now."""
+        """The time up to which ended windows have been removed, whatever the current grace."""
         self._begin_settled(node, scope, itemgetter(0))
         self._slots = Slots(f"{node.name}:panes", node.name, scope.config.key_groups, self._assigner.end_ns)
         self._ready: list[tuple[Any, int | None]] = []
@@ -93,7 +94,7 @@ class WindowTableStage(SelectingStage, RowStage):
         except CausalError:
             raise
         except Exception as problem:
-            self.failed(index, record, problem, key)  # it is in none of its windows
+            self.failed(index, record, problem, key)  # the record was added to none of its windows
             return
         for start, (accumulator, old, new) in zip(starts, changes, strict=True):
             fresh = (key, start) not in self._slots.values
@@ -112,7 +113,7 @@ class WindowTableStage(SelectingStage, RowStage):
         return canonical_key((key, seconds_of(start), seconds_of(self._assigner.end_ns(start))))
 
     def _over_ns(self, time_ns: int, stream_ns: int) -> int | None:
-        """Return the time by which windows have ended for a record of that time; None where all are open for it."""
+        """Return the time up to which windows are closed for a record of this time; None if all are open for it."""
         open_ns = stream_ns - self._grace_ns
         if time_ns < open_ns:
             return stream_ns
@@ -120,7 +121,7 @@ class WindowTableStage(SelectingStage, RowStage):
         return forgotten_ns if forgotten_ns is not None and forgotten_ns > open_ns else None
 
     def _changed(self, pair: tuple[Any, int], record: Any) -> tuple[Any, Any, Any]:
-        """Return (accumulator, old, new) of the row of a window with one record more, without changing state."""
+        """Return (accumulator, old, new) of a window's row with one record added, without changing state."""
         accumulator = self._slots.values.get(pair, ABSENT)
         old = self._row.sent(accumulator)
         accumulator = self._row.added(accumulator, record)
@@ -171,7 +172,7 @@ class WindowTableStage(SelectingStage, RowStage):
         self._forgotten_ns = header.get("forgotten_ns")
 
     def merge_headers(self, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Adopt the latest stream time: a window that one task has removed must not be opened again in another."""
+        """Adopt the latest stream time: no task may open a window again that another task has removed."""
         return {name: _latest(headers, name) for name in ("stream_ns", "forgotten_ns")}
 
 
