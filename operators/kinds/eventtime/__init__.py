@@ -1,1 +1,1 @@
-"""Event time: watermarks of each input, what generates them, and idle inputs."""
+"""Event time: watermarks of each input, their generators, and idle inputs."""

@@ -29,7 +29,7 @@ from operators.stage.watermark_merge import END_NS, IDLE_NS, Merge, Origins, lea
 
 
 class WatermarkGenerator:
-    """Base of the user's generators, for `.watermarks(name, time, generator=MyGenerator)`; one per input channel.
+    """The base class of users' generators, for `.watermarks(name, time, generator=MyGenerator)`; one per input channel.
 
     It is deterministic: equal calls return equal results.  Its memory is `state`, which is checkpointed and can hold
     whatever a record can; other attributes are not checkpointed.
@@ -59,7 +59,7 @@ Piece = tuple[Any, int | None]
 
 
 class WatermarkStage(OneToOneStage):
-    """Passes every record on, with watermarks between them."""
+    """The stage that passes every record on, and inserts watermarks between them."""
 
     makes_marks = True
 
@@ -68,18 +68,18 @@ class WatermarkStage(OneToOneStage):
         options, inputs = node.options, scope.inputs
         self._time_of: Callable[[Any], Any] = node.subject
         self._bound_ns: int = options["bound_ns"]
-        """The distance below the largest time at which a record is not late yet."""
+        """The maximum distance below the largest time at which a record is not yet late."""
         self._idle_ns: int | None = options["idle_ns"]
-        """An input without records for this long, and up to twice as long, is not waited for."""
+        """The time without records, up to twice as long in practice, after which an input is idle."""
         self._checks = max(_CHECKS_MIN, min(_CHECKS_MAX, (self._idle_ns or 0) // _CHECK_NS_MIN))
-        """The checks in that time."""
+        """The number of checks in that time."""
         self._generator: Callable[[], WatermarkGenerator] | None = options["generator"]
         self._generators = [self._fresh_generator() for _ in range(inputs)] if self._generator else []
         self._arrival = scope.arrival
         self._merge = Merge(inputs)
         self._largest: list[int | None] = [None] * inputs
         self._quiet = [0] * inputs
-        """The checks since the last record of each input."""
+        """The number of checks since the last record of each input."""
         self._idle = [False] * inputs
         self._next_ns = 0
         """The time of the next check for idleness; 0 before the first firing, which only reads the time."""
@@ -189,7 +189,7 @@ class WatermarkStage(OneToOneStage):
 
     def fire(self, entries: Sequence[Due]) -> list[Any]:
         reading_ns, check_ns = entries[-1][3], (self._idle_ns or 0) // self._checks
-        # After a resume or a long event, records may wait that this task could not take.
+        # After a resume or a long event, records may be waiting that this task has not yet been able to receive.
         self._was_late = 0 < self._next_ns <= reading_ns - check_ns and not self._was_late
         if self._next_ns and not self._was_late:
             for input, quiet in enumerate(self._quiet):
@@ -274,7 +274,7 @@ def _one_per_stream(node: Node) -> None:
 
 
 def _generated(node: Node) -> str:
-    """Return what the state of generators is of; without one the largest times are kept."""
+    """Return a description of the generator to which the state belongs; without one, the largest times are kept."""
     generator = node.options["generator"]
     return "one without a generator" if generator is None else f"one by {type(generator()).__qualname__}"
 

@@ -1,8 +1,8 @@
 """`delivery="ordered"` in a chain: records are held until the watermark has passed them, then released in order.
 
-The order is total: event time, then input channel, then position there; records from before a change of the job's graph
-precede later ones of the same time. A record below the watermark of its own channel is late, whatever the other
-channels did; after idleness a record below the released ones is late, too.
+The order is total: by event time, then input channel, then position in that channel; records from before a change of
+the job's graph precede later ones with the same time. A record below the watermark of its own channel is late, whatever
+the other channels; after idleness, a record below records already released is late, too.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ HOLD = "hold"
 
 
 class HoldStage(Stage):
-    """Precedes an ordered operator in the same task; its name is `<operator>.hold`.
+    """The stage that precedes an ordered operator in the same task; its name is `<operator>.hold`.
 
     State: `<operator>:held` has [side, record] by (key, (event time in ns, `Arrival.channel`, position there)).
 
@@ -100,7 +100,7 @@ class HoldStage(Stage):
         )
 
     def advance(self, mark_ns: int) -> list[Any]:
-        """Make all older records ready, in order."""
+        """Make all records older than the watermark ready, in order."""
         self._reached.advance(mark_ns)
         taken = sorted(self._waiting.take(mark_ns - 1), key=slot_of)
         released = [(*value, key) for _, _, key, _, value in taken]

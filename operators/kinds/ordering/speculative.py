@@ -1,4 +1,4 @@
-"""`delivery="speculative"`: records are processed as they arrive, and revisions correct what an older one changes.
+"""`delivery="speculative"`: records are processed as they arrive; revisions correct the output if an older one arrives.
 
 Per key the records above the watermark are kept, each with the state before it.  A record that belongs before others is
 processed on the state at its place, and the later ones are processed again; the difference is sent as revisions
@@ -47,7 +47,7 @@ Entry = list[Any]
 
 
 def time_of_revision(revision: Revision) -> float:
-    """Return the event time of a revision: that of the record."""
+    """Return the event time of a revision, which is that of its record."""
     return float(revision[0][0])
 
 
@@ -153,7 +153,7 @@ class SpeculativeStage(RowStage):
             self.aside.setdefault(LATE, []).append(record)
 
     def _place(self, key: Any, slot: Slot, record: Any, out: list[Revision]) -> None:
-        """Process a record at its place, and again the later ones of its key."""
+        """Process a record at its place, and then process the later records of its key again."""
         values = self._since.values
         slots = self._since.of(key)
         behind = slots[bisect_right(slots, slot) :]
@@ -229,7 +229,7 @@ class SpeculativeStage(RowStage):
         return outputs, None
 
     def advance(self, mark_ns: int) -> list[Any]:
-        """Drop what is older than the watermark: nothing can change it."""
+        """Drop records older than the watermark, whose outputs can no longer change."""
         self._reached.advance(mark_ns)
         taken = self._since.take(mark_ns)
         if self.unsettled.values:

@@ -33,14 +33,14 @@ from operators.state.undo import Undo, UndoneTimers
 
 _IN_OPEN = NoKey("declared state belongs to a key, and open() has none; use it in process, on_timer or finish")
 _KEYS_AT_ONCE = 1000
-"""The number of keys for which `finish` is called before state that is on disk goes back there."""
+"""The number of keys for which `finish` is called before loaded state is moved back to disk."""
 _TICK = -1
-"""The number of a tick where a timer has its own; it comes before timers of the same time."""
+"""The number of a tick in place of a timer's number; it precedes timers with the same time."""
 _CHAIN_MAX = 10_000
 """The number of event-time timers that may set one another at one event time before the job stops."""
 _UNREAD = "unread aside"
 _TAGS_COUNTED_MAX = 20
-"""The number of tags that nothing reads whose records are counted one by one; those of further tags are together."""
+"""The maximum number of unread tags whose records are counted per tag; records of further tags are counted together."""
 _REPLACED = "ctx.state was assigned to; change it in place: ctx.state.clear(), ctx.state.update(...)"
 
 
@@ -61,9 +61,9 @@ class ProcessStage(Stage):
     ) -> None:
         """
         Args:
-            time_of: where the event time is in the records; None where it is not known.
-            disk: where state that is not in memory is; None to have all in memory.
-            in_order: records come in the order of their event times, so that each shows how far event time is.
+            time_of: returns the event time of a record; None if it is not known.
+            disk: the store for state that is not in memory; None to keep all state in memory.
+            in_order: whether records arrive in the order of their event times, so that each one advances event time.
         """
         name, key_groups = node.name, scope.config.key_groups
         operator: Operator = copy.copy(node.subject)  # as if each task were alone in its process
@@ -93,7 +93,7 @@ class ProcessStage(Stage):
         self._records: Sequence[Any] = ()
         self._rows: Iterator[Any] = iter(())
         self._timer_ns: int | None = None
-        """The time of the event-time timer that fires."""
+        """The time of the event-time timer that is firing."""
         self._mark_ns: int | None = None
         self._age_mark_ns: int | None = None
         """The last watermark before the end of the input: ages are counted by it where there is no event time."""
@@ -163,9 +163,7 @@ class ProcessStage(Stage):
     def _with_time(
         self, pairs: Iterable[tuple[Any, Any]], time_of: Callable[[Any], Any], out: list[Any]
     ) -> Iterator[tuple[Any, Any]]:
-        """Fire due timers before each record by its time, so that the result does not depend on where watermarks
-        stand.
-        """
+        """Fire timers due by each record's time before the record, so that results do not depend on watermarks."""
         for key, record in pairs:
             time_ns = ns_of(time_of(record))
             self._fire_event_timers(time_ns, out)
@@ -173,7 +171,7 @@ class ProcessStage(Stage):
             yield key, record
 
     def _warm(self, keys: Sequence[Any] | None) -> None:
-        """Look once into each store for all keys that a batch may need."""
+        """Load the state of all keys of a batch with one lookup per store."""
         for table in self._cold:
             if table.cold is not None:
                 table.cold.touch([None] if keys is None else keys)
@@ -220,7 +218,7 @@ class ProcessStage(Stage):
     def _undoing_loop(
         self, undo: Undo, pairs: Iterable[tuple[Any, Any]], out: list[Any], marks: list[int] | None
     ) -> None:
-        """Process as `_loop`, but undo all changes for a record on which the operator raises."""
+        """Process records like `_loop`, but undo all changes for a record on which the operator raises."""
         ctx, states, process = self._ctx, self._states, self._operator.process
         for key, record in pairs:
             ctx.key = key
@@ -252,7 +250,7 @@ class ProcessStage(Stage):
             raise
         except Exception as problem:
             self.failures.stop(self.name, records, problem)
-        # Of several records it is not known which one an output came from.
+        # With several records, it is not known which of them led to an output.
         self.traces, self._marks = len(records) == 1, [len(out)]
         return out
 
@@ -262,7 +260,7 @@ class ProcessStage(Stage):
     def _shown_key(self) -> Any:
         return self._ctx.key if self._keyed else NO_KEY
 
-    # What the context asks.
+    # Called by the context.
 
     def event_time_ns(self) -> int | None:
         if self._timer_ns is not None:
@@ -275,12 +273,12 @@ class ProcessStage(Stage):
         return self._record_ns
 
     def _age_ns(self) -> int | None:
-        """Return the time that ages are counted by: event time, where there is none the watermark."""
+        """Return the time by which ages are counted: event time, or the watermark if there is no event time."""
         time_ns = self.event_time_ns()
         return self._age_mark_ns if time_ns is None else time_ns
 
     def watermark_ns(self) -> int | None:
-        """Return the event time of the record where records come in order, otherwise the watermark."""
+        """Return the event time of the record if records arrive in order, otherwise the watermark."""
         time_ns = self.event_time_ns() if self._ordered else None
         return self._mark_ns if time_ns is None else time_ns
 
@@ -376,7 +374,7 @@ class ProcessStage(Stage):
         self._one(key, record, partial(self._operator.on_timer, name, self._ctx), out)
 
     def advance(self, mark_ns: int) -> list[Any]:
-        """Fire the event-time timers that are due, then remove what no record that may still come can see."""
+        """Fire the event-time timers that are due, then remove state that no future record can read."""
         self._mark_ns = mark_ns if self._mark_ns is None else max(self._mark_ns, mark_ns)
         out: list[Any] = []
         self._fire_event_timers(mark_ns, out)
@@ -388,7 +386,7 @@ class ProcessStage(Stage):
         return out
 
     def _fire_event_timers(self, until_ns: int, out: list[Any]) -> None:
-        """Fire the earliest timers one by one, also those that they set: event time never goes back in `on_timer`."""
+        """Fire due timers one by one, including those that they set: event time never decreases in `on_timer`."""
         timers, at_end = self._event_timers, until_ns == END_NS
         while (due := timers.pop(until_ns)) is not None:
             at_ns, _, key, name = due

@@ -1,4 +1,4 @@
 """Operators on vectors: whole record batches in, whole record batches out.
 
-Every module in here imports pyarrow and NumPy; the plan imports them where a pipeline has vectors.
+Every module of this package imports pyarrow and NumPy; the plan imports these modules only if a pipeline has vectors.
 """

@@ -80,7 +80,7 @@ class NumberTable:
         self._loaded = []
 
     def inspect(self, key: Any) -> Any:
-        """Return the number of the key; None when it has none."""
+        """Return the number of the key; None if it has none."""
         keys = self.index.keys_at(np.arange(len(self.index)))
         return self.values[keys.index(key)].item() if key in keys else None
 
@@ -89,7 +89,7 @@ class NumberTable:
         return self.index.keys_at(np.arange(len(self.index)))
 
     def load(self, fragment: bytes) -> None:
-        """Load what a job encoded; `settle` must follow before any other use."""
+        """Load a fragment that a job encoded; call `settle` before any other use."""
         keys, values, gone = decode(fragment)
         if gone or not all(type(v) is float or (type(v) is int and -(1 << 63) <= v < 1 << 63) for v in values):
             raise CorruptData(f"state {self.name!r} is not one number per key; resume with the pipeline that wrote it")
@@ -111,7 +111,7 @@ class NumberTable:
 
 
 class NumberJob:
-    """Encodes frozen values into fragments per key group."""
+    """A job that encodes frozen values into fragments per key group."""
 
     def __init__(self, table: NumberTable, slots: Slots, values: Values) -> None:
         self.name = table.name

@@ -23,7 +23,7 @@ VectorBuckets = list[tuple[int, Vectors]]
 
 
 def _joined(pieces: Sequence[Vectors], target: str) -> Vectors:
-    """Return what one event sends to one channel, as one batch."""
+    """Return the vectors that one event sends to one channel as one batch."""
     try:
         return join(pieces)
     except NotCarried as problem:
@@ -44,7 +44,7 @@ def _taken(records: Vectors, places: Slots) -> Vectors:
 
 
 class VectorDirectRoute(DirectRoute):
-    """Routes all batches to one channel."""
+    """A route that sends all batches to one channel."""
 
     def drain(self) -> VectorBuckets:  # type: ignore[override]
         batches, self._batches = self._batches, []
@@ -52,7 +52,7 @@ class VectorDirectRoute(DirectRoute):
 
 
 class VectorTurnRoute(TurnRoute):
-    """Routes batches to channels in turn."""
+    """A route that sends batches to channels in turn."""
 
     def add(self, records: Vectors, failed: Failed) -> None:  # type: ignore[override]
         self._buckets[self.turn].append(records)
@@ -65,7 +65,7 @@ class VectorTurnRoute(TurnRoute):
 
 
 class VectorKeyedRoute:
-    """Routes each row to the task that owns its key, with the columns that are used there."""
+    """A route that sends each row to the task that owns its key, with the columns that the target uses."""
 
     def __init__(
         self, target: str, ordinals: Sequence[int], column: str, key_groups: int, wanted: Sequence[str] | None = None

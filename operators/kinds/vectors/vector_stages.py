@@ -86,7 +86,7 @@ class VectorFilterStage(VectorStage):
 
 
 class KeyedStage(VectorStage):
-    """Keeps one number per key, and emits for each row the key and the number so far."""
+    """A stage that keeps one number per key, and emits for each row the key and the number so far."""
 
     def __init__(self, node: Node, scope: Scope) -> None:
         super().__init__(node, scope)
@@ -174,7 +174,7 @@ class FoldStage(KeyedStage):
 
 
 class NoRow(Remedied, ValueError):
-    """A value that no row holds."""
+    """Raised for a value that no row can hold."""
 
 
 class ToRowsStage(VectorStage):
