@@ -1,7 +1,6 @@
-"""The operator API, as users of the runtime import it: the builder, the operator, and the types that operators work
-with.
+"""The operator API that pipeline files import: the builder, the `Operator` class, and the types operators work with.
 
-Names are imported lazily: a command that inspects a job imports only a module or two of this package.
+Names are imported lazily, so that a command that only inspects a job imports few modules of this package.
 """
 
 from typing import TYPE_CHECKING

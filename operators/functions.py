@@ -1,4 +1,4 @@
-"""Checks that a call of a user's function runs it: it is not a coroutine function, and accepts the arguments."""
+"""Checks that calling a user's function runs it: it is no coroutine function, and it accepts the arguments."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ PLAIN = "give a plain function"
 
 
 def check_plain(what: str, fn: Callable[..., Any], generates: bool = False, fix: str = PLAIN) -> None:
-    """Refuse a coroutine function, and a generator function where one value is wanted.
+    """Refuse a coroutine function, and refuse a generator function unless `generates` is set.
 
     Args:
         what: the beginning of the message, for example "p.py:3: map 'm' is given".
         generates: whether `fn` returns an iterable of records, so that it may be a generator function.
 
     Raises:
-        PipelineError: the message names the kind of the function.
+            PipelineError: `fn` is refused; the message names the kind of function that it is.
     """
     code = _code_of(fn)
     if iscoroutinefunction(code):
@@ -42,11 +42,11 @@ def check_plain(what: str, fn: Callable[..., Any], generates: bool = False, fix:
 
 
 def check_methods(what: str, instance: object, methods: Mapping[str, Sequence[str]], generates: bool = False) -> None:
-    """Refuse an object of the user's with a method that `check_plain` refuses, or that takes other arguments.
+    """Refuse a user's object if `check_plain` refuses one of its methods or a method has the wrong parameters.
 
     Args:
         what: the beginning of the message, for example "p.py:3: process 'p'".
-        methods: the parameters of the methods that are called; one that is missing is not looked at.
+            methods: the names and parameters of the methods that the runtime calls; missing methods are not checked.
     """
     for name, parameters in methods.items():
         method = getattr(instance, name, None)
@@ -65,20 +65,20 @@ def check_function(
     """Refuse a function that `check_plain` or `check_parameters` refuses.
 
     Raises:
-        PipelineError: the message names what the function is, or where it is and what it is called with.
+            PipelineError: the message describes the function, or names its location and the expected parameters.
     """
     check_plain(what, fn, generates, fix)
     check_parameters(what, fn, parameters)
 
 
 def check_parameters(what: str, fn: Callable[..., Any], parameters: Sequence[str]) -> None:
-    """Refuse a function with other parameters.
+    """Refuse a function that cannot be called with `parameters`.
 
     Args:
         what: the beginning of the message, for example "p.py:3: window 'w' is given".
 
     Raises:
-        PipelineError: the message names the parameters, and where the function is.
+            PipelineError: the message names the parameters and the location of the function.
     """
     other = _other_parameters(fn, parameters)
     if other:
@@ -89,15 +89,15 @@ def check_parameters(what: str, fn: Callable[..., Any], parameters: Sequence[str
 
 
 def place_of(fn: object) -> str:
-    """Return file:line of the definition of the function that a call of `fn` runs; "" where it is not in Python."""
+    """Return file:line of the definition of the function that `fn(...)` runs, or "" if it is not Python code."""
     code = getattr(_code_of(fn), "__code__", None)
     return f"{code.co_filename}:{code.co_firstlineno}" if code is not None else ""
 
 
 def _other_parameters(fn: Callable[..., Any], parameters: Sequence[str]) -> str:
-    """Return the parameters of `fn` if it cannot be called with as many arguments as `parameters`, otherwise "".
+    """Return the parameters of `fn` if it cannot be called with `len(parameters)` arguments, otherwise "".
 
-    Some built-in functions do not declare their parameters.
+    Built-in functions that do not declare their parameters are accepted.
     """
     try:
         of_fn = signature(fn, follow_wrapped=False)

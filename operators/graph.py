@@ -1,6 +1,6 @@
-"""The pipeline as a graph of named operators, and the checks of the graph.
+"""The pipeline as a graph of named operators, and the checks of that graph.
 
-Nodes are the operators that the user named; `key_by` and `union` are not nodes but properties of edges.
+The nodes are the operators that the user named. `key_by` and `union` are not nodes but properties of edges.
 """
 
 from __future__ import annotations
@@ -37,24 +37,24 @@ _ordinal = attrgetter("ordinal")
 
 @dataclass(frozen=True, slots=True)
 class ByColumn:
-    """The key function of `key_by("column")` of vectors."""
+    """The key function of `key_by("column")` on a stream of vectors."""
 
     column: str
 
     def __call__(self, record: Any) -> Any:
-        """Return the key of one row that is a dict."""
+        """Return the key of one row, which is a dict."""
         return record[self.column]
 
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """An input of an operator: records of `source`, by key where there is `key_of`.
+    """An input of an operator: the records of `source`, routed by key if `key_of` is set.
 
     Attributes:
-        time_of: returns the event time of these records; None where it is not known.
-        side: index of the operator's input, where it distinguishes them.
-        broadcast: whether each task of the reader gets all records.
-        tag: the side output that is read; "" is the main one.
+            time_of: returns the event time of these records; None if it is unknown.
+            side: the index of the operator's input, for operators that distinguish their inputs.
+            broadcast: whether every task of the reading operator receives all records.
+            tag: the side output that is read; "" is the main output.
     """
 
     source: Node
@@ -70,14 +70,14 @@ class Node:
     """One named operator.
 
     Attributes:
-        kind: the method of the builder: source, map, filter, process, count, sink …
-        subject: the Source, Sink, Operator or function.
-        options: the other arguments of the method.
-        where: file:line of the call that built it.
-        ordinal: its place in the order of declaration.
-        vectors: whether it emits vectors.
-        table: whether it emits revisions of a table.
-        time_of: returns the event time of its output; None where it is not known.
+            kind: the builder method that created the operator: source, map, filter, process, count, sink …
+            subject: the Source, Sink, Operator or function.
+            options: the other arguments of the method.
+            where: file:line of the call that created the operator.
+            ordinal: the index of the operator in the order of declaration.
+            vectors: whether the operator emits vectors.
+            table: whether the operator emits revisions of a table.
+            time_of: returns the event time of the operator's output; None if it is unknown.
     """
 
     name: str
@@ -94,18 +94,18 @@ class Node:
 
     @property
     def reads_vectors(self) -> bool:
-        """Whether its input is vectors."""
+        """Whether the operator reads vectors."""
         return any(edge.source.vectors for edge in self.edges)
 
     @property
     def column(self) -> str | None:
-        """The column by which it reads vectors; None without key_by."""
+        """The key column of the vectors that the operator reads; None without key_by."""
         key_of = self.edges[0].key_of if self.edges else None
         return key_of.column if isinstance(key_of, ByColumn) else None
 
     @property
     def columns_wanted(self) -> tuple[str, ...] | None:
-        """The columns that it uses of vectors that it reads by key; None where it may use any."""
+        """The columns that the operator uses of the keyed vectors that it reads; None if it may use any column."""
         if self.column is None or self.kind not in ("count", "sum", "min", "max"):
             return None
         return tuple(dict.fromkeys((self.column, self.column if self.kind == "count" else self.subject)))
@@ -116,13 +116,13 @@ class Node:
 
 
 def time_of_inputs(node: Node) -> Callable[[Any], Any] | None:
-    """Return the function of the event time of all inputs; None where there are several."""
+    """Return the event-time function that all inputs share; None if the inputs have different functions."""
     functions = {edge.time_of for edge in node.edges}
     return node.edges[0].time_of if len(functions) == 1 else None
 
 
 def ancestors(node: Node) -> list[Node]:
-    """Return the node and all that it reads from, directly or not, each once, the node first."""
+    """Return `node` followed by every node that it reads from, directly or indirectly, each once."""
     nodes = {node.ordinal: node}
     waiting = [node]
     while waiting:
@@ -134,9 +134,9 @@ def ancestors(node: Node) -> list[Node]:
 
 
 def before_by_side(node: Node) -> list[dict[str, list[str]]]:
-    """Return what precedes each of two inputs and not the other, see `Stage.before`; [] with one input.
+    """Return what precedes only one of the two inputs, per side (see `Stage.before`); [] for operators with one input.
 
-    These are operators, and outputs ("name:tag") of operators that precede both.
+    These are operators, and the outputs ("name:tag") of operators that precede both inputs.
     """
     if not any(edge.side == RIGHT for edge in node.edges):
         return []
@@ -165,7 +165,7 @@ _PASSING = frozenset(("filter", "watermarks", "timed"))
 
 
 def givers(nodes: Sequence[Node]) -> dict[str, str]:
-    """Map operators, and `key_by before <operator>`, to kind, name and file:line of the origin of their records."""
+    """Map each operator, and each `key_by before <operator>`, to kind, name and file:line of its records' origin."""
     origins: dict[str, str] = {}
     for node in nodes:
         sources = {edge.source.ordinal: edge.source for edge in node.edges}
@@ -180,9 +180,9 @@ def givers(nodes: Sequence[Node]) -> dict[str, str]:
 
 
 def places(nodes: Sequence[Node]) -> dict[str, str]:
-    """Map operators, and `key_by before <operator>`, to file:line of the user's code that they run.
+    """Map each operator, and each `key_by before <operator>`, to the file:line of the user code that it runs.
 
-    It is that of the builder's call where the code itself is not the user's.
+    If the code is not the user's, map it to the location of the builder call.
     """
     places: dict[str, str] = {}
     for node in nodes:
@@ -194,12 +194,12 @@ def places(nodes: Sequence[Node]) -> dict[str, str]:
 
 
 def watermarks_before(node: Node) -> Node | None:
-    """Return an operator whose watermarks reach `node`, which may be `node` itself."""
+    """Return an operator whose watermarks reach `node`, possibly `node` itself; None if there is none."""
     return next((other for other in ancestors(node) if other.kind == "watermarks"), None)
 
 
 def watermarked(node: Node) -> bool:
-    """Return whether all paths to the output of `node` have watermarks."""
+    """Return whether every path to the output of `node` passes through a `watermarks` operator."""
     waiting, seen = [node], {node.ordinal: None}
     while waiting:
         other = waiting.pop()
@@ -215,15 +215,15 @@ def watermarked(node: Node) -> bool:
 
 
 def check_event_time(node: Node, what: str, otherwise: str = "", side: int | None = None) -> None:
-    """Refuse an operator that counts event time on inputs that have none.
+    """Refuse an operator that uses event time if one of its inputs has no event time.
 
     Args:
         what: the beginning of the message, for example "window 'w' counts event time".
-        otherwise: another fix, for the message.
-        side: only the inputs of that side; None for all.
+            otherwise: an alternative fix to add to the message.
+            side: check only the inputs of this side; None checks all inputs.
 
     Raises:
-        PipelineError: an input has no time in its records, or no watermarks.
+            PipelineError: the records of an input have no event time, or the input has no watermarks.
     """
     otherwise = otherwise and f", {otherwise}"
     for edge in node.edges:
@@ -239,7 +239,7 @@ def check_event_time(node: Node, what: str, otherwise: str = "", side: int | Non
 
 
 def caller() -> str:
-    """Return file:line of the nearest frame outside of this package, and of `typing`, which calls `Sum[int](…)`."""
+    """Return file:line of the nearest caller outside this package and `typing`, which calls `Sum[int](…)`."""
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith((_HERE, typing.__file__)):
         frame = frame.f_back
@@ -247,10 +247,10 @@ def caller() -> str:
 
 
 def check_name(name: object, what: str, where: str) -> str:
-    """Return `name`, which can be part of the name of a task and of a path.
+    """Return `name` if it can be part of a task name and of a path.
 
     Raises:
-        PipelineError: it cannot be such a part.
+            PipelineError: the name cannot be used.
     """
     if not isinstance(name, str) or not _NAME.fullmatch(name) or not name.strip("."):
         raise PipelineError(f"{where}: {name!r} cannot name {what}; use letters, digits, and . _ -")
@@ -262,10 +262,10 @@ def check_name(name: object, what: str, where: str) -> str:
 
 
 def ordered(nodes: Sequence[Node]) -> list[Node]:
-    """Return the nodes, each after all that it reads from; otherwise in the order of declaration.
+    """Return the nodes so that each follows all nodes that it reads from, and otherwise in the order of declaration.
 
     Raises:
-        PipelineError: there is a cycle; the message names it.
+            PipelineError: the graph has a cycle; the message names it.
     """
     readers: dict[int, list[Node]] = {node.ordinal: [] for node in nodes}
     waits = {node.ordinal: len(node.edges) for node in nodes}
@@ -288,7 +288,7 @@ def ordered(nodes: Sequence[Node]) -> list[Node]:
 
 
 def _cycle(stuck: Sequence[Node]) -> str:
-    """Return the message for a cycle among nodes that wait for one another."""
+    """Return the error message for a cycle among nodes that wait for one another."""
     waiting = {node.ordinal for node in stuck}
     path = [stuck[0]]
     while True:
@@ -330,7 +330,7 @@ def check(name: str, where: str, nodes: Sequence[Node]) -> None:
 
 
 def _check_form(node: Node) -> None:
-    """Refuse an operator that reads rows and vectors, or vectors by several columns."""
+    """Refuse an operator that reads both rows and vectors, or vectors keyed by different columns."""
     if len({edge.source.vectors for edge in node.edges}) > 1:
         raise PipelineError(
             f"{node.where}: operator {node.name!r} reads a stream of rows and one of vectors; "

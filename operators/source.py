@@ -1,7 +1,7 @@
 """The contract of a source: partitions whose elements can be read again from any position.
 
-A partition is an ordinary input channel of a source task whose far end is outside the job, so a source
-needs no log of what it read, only positions (D2).
+A partition is an ordinary input channel of a source task whose sender is outside the job, so a source logs only
+positions, not the data that it read (D2).
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ else:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A run of records from the position asked for, without gaps; `ended` when the partition ends after them."""
+    """Consecutive records from the requested position, without gaps; `ended` if the partition ends after them."""
 
     records: Records
     origin_ns: int
-    """The `time.monotonic_ns()` when the first of them entered the job; for latency figures, which leave out 0."""
+    """The `time.monotonic_ns()` at which the first of them entered the job; latency metrics ignore 0."""
     ended: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class SourceContext:
-    """The name, directory and start of the job, for a source.
+    """The job's name, directory and start time, for a source.
 
-    `began_ns` is the `time.monotonic_ns()` at which the job began to read, the same for every incarnation of the task
-    while the machine is up: a rate is counted from there.  After a restart of the machine it means nothing.
+    `began_ns` is the `time.monotonic_ns()` at which the job began to read. It is the same for every incarnation of the
+    task while the machine is up, so that rates are measured from it. After a reboot of the machine it is meaningless.
     """
 
     name: str
     job_directory: Path
     began_ns: int
     checkpoints: bool = True
-    """Whether the job has any, so that `completed` will be called."""
+    """Whether the job takes checkpoints, so that `completed` will be called."""
     store: str = ""
     """The URL of the storage that all hosts share; empty for a job without one."""
     place_in_store: str = ""
@@ -54,12 +54,13 @@ class SourceContext:
 
 @dataclass(frozen=True, slots=True)
 class Companion:
-    """A process outside the dataflow that a source needs (a Spark driver): the agent runs it, again when it dies.
+    """A process outside the dataflow that a source needs, such as a Spark driver. The agent restarts it when it dies.
 
-    The arguments "{python}" and "{job}" stand for the Python and the job's directory of the host that runs it.
+    The arguments "{python}" and "{job}" stand for the Python interpreter and the job directory on the host that runs
+    it.
 
-    Exit status 0 means that it is done; 2 that its configuration is wrong, which ends the job with the last line
-    of its standard error.
+    Exit status 0 means that the process has finished. Exit status 2 means that its configuration is wrong: the job then
+    ends with the last line of the process's standard error.
     """
 
     name: str
@@ -68,34 +69,34 @@ class Companion:
 
 
 class PartitionReader(Protocol):
-    """A reader of one partition.  It never blocks for longer than a disk read."""
+    """A reader of one partition. Its methods never block for longer than a disk read."""
 
     def read(self, position: int, count_max: int) -> Read | None:
-        """Return 1 to `count_max` records from `position` (0 only with `ended`); None while there are none.
+        """Return 1 to `count_max` records from `position` (0 only with `ended`), or None while there are none.
 
         Raises:
-            Unavailable: retry later.
+                Unavailable: the read can be retried later.
             CorruptData: the stored data does not match its digest.
         """
         ...
 
     def ready_in_s(self, position: int) -> float:
-        """Return the seconds to wait before `read(position)` is worth another call."""
+        """Return the number of seconds before another call of `read(position)` is worthwhile."""
         ...
 
     def completed(self, position: int) -> None:
-        """Release everything below `position`, which a complete checkpoint covers: it will not be asked for again."""
+        """Release everything before `position`: a complete checkpoint covers it, so it will not be read again."""
         ...
 
     def close(self) -> None: ...
 
 
 class Source(ABC, Generic[R_co]):
-    """A source, as `.source(name, …)` takes it."""
+    """A source, as accepted by `.source(name, …)`."""
 
     partitions: int
     vectors = False
-    """Whether its readers give `Vectors` instead of lists."""
+    """Whether its readers return `Vectors` instead of lists."""
 
     may_be_unreadable = False
     """Whether its readers return `operators.stage.unreadable.Unreadable` for input that is not a record."""
@@ -114,18 +115,18 @@ class Source(ABC, Generic[R_co]):
 
     @abstractmethod
     def open(self, partition: int, context: SourceContext) -> PartitionReader:
-        """Return a reader of one partition; called in the source task's process, once per incarnation."""
+        """Return a reader of one partition. This is called in the source task's process, once per incarnation."""
 
     def check(self) -> None:
-        """Raise `PipelineError` for what can be known to be wrong before the job starts."""
+        """Raise `PipelineError` for mistakes that can be detected before the job starts."""
 
     def check_resumed(self, name: str, job_directory: Path, rolled_back: bool) -> None:
-        """Raise `PipelineError` where this source cannot continue with what the job's directory keeps of it.
+        """Raise `PipelineError` if this source cannot continue from the data it keeps in the job's directory.
 
         Args:
-            rolled_back: the job returns to the savepoint that a later version began with.
+                rolled_back: whether the job returns to the savepoint from which a later version started.
         """
 
     def companions(self, name: str, job_directory: Path) -> list[Companion]:
-        """Return the processes to keep running next to the job; none for most sources."""
+        """Return the processes that must run alongside the job; most sources need none."""
         return []

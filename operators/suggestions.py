@@ -1,7 +1,7 @@
 """Suggestions for a misspelled keyword argument, attribute or import of this package.
 
-Python's own suggestions are made where it prints a traceback, which users of this runtime do not see.  These are
-functions of the exception alone, as dead letters need it.
+Python adds its own suggestions only when it prints a traceback, which users of this runtime do not see. The functions
+here depend on the exception alone, because dead letters must be reproducible.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _KEYWORD = re.compile(r"([\w.<>]+)\(\) got an unexpected keyword argument '(\w+)
 
 
 def suggestion(problem: BaseException) -> str:
-    """Return `; did you mean 'name'?`, or what the names are if none is alike; "" for any other exception."""
+    """Return `; did you mean 'name'?`, or the valid names if none is similar; "" for any other exception."""
     if isinstance(problem, AttributeError) and problem.obj is not None and isinstance(problem.name, str):
         kind = problem.obj if isinstance(problem.obj, type) else type(problem.obj)
         if kind.__module__.partition(".")[0] not in _PACKAGES:
@@ -37,7 +37,7 @@ def suggestion(problem: BaseException) -> str:
 
 
 def _attributes(kind: type) -> Iterator[str]:
-    """Yield the public attributes that a class has or declares, whatever one of its instances has."""
+    """Yield the public attributes that a class has or declares, ignoring what a particular instance has."""
     for name in {*dir(kind), *(name for base in kind.__mro__ for name in base.__dict__.get("__annotations__", ()))}:
         if not name.startswith("_"):
             yield name
@@ -49,7 +49,7 @@ def _nearest(name: str, known: Iterable[str]) -> str:
 
 
 def _functions(qualified: str) -> Iterator[Any]:
-    """Yield the functions of this package with that qualified name."""
+    """Yield the functions of this package with the given qualified name."""
     for module in [*sys.modules.values()]:
         if getattr(module, "__name__", "").partition(".")[0] in _PACKAGES:
             value: Any = vars(module).get(qualified.partition(".")[0])

@@ -1,8 +1,8 @@
-"""The exception that user code raised, where, and its traceback without the frames of this runtime.
+"""User-code exceptions: their location, and their traceback without the frames of this runtime.
 
-All are functions of the exception alone: they stand in dead letters, which a replay must write again to the byte
-(D10).  How deep the runtime called the user's function, and at what address an object lay, differ from run to run, so
-neither appears.
+All functions depend on the exception alone: their results are part of dead letters, which a replay must reproduce byte
+for byte (D10). The stack depth at which the runtime called the user's function and the addresses of objects differ
+between runs, so neither appears.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _ADDRESS = re.compile(r"\bat 0x[0-9a-fA-F]+")
 
 
 class Recorded(Exception):
-    """A failure that was recorded when it happened, in this execution or in the one that is replayed.
+    """A failure that was recorded when it happened, either in this execution or in the one being replayed.
 
     Attributes:
-        where: `file:line in function` of the user's code that raised; "" where none of it took part.
-        trace: its traceback as `user_traceback` writes it, or "".
+            where: `file:line in function` of the user code that raised; "" if no user code was involved.
+            trace: the traceback as `user_traceback` formats it, or "".
     """
 
     where = ""
@@ -44,12 +44,12 @@ class Recorded(Exception):
 
 
 def without_addresses(text: str) -> str:
-    """Return `text` without addresses of objects, which no two processes share."""
+    """Return `text` without the addresses of objects, which differ between processes."""
     return _ADDRESS.sub("at 0x…", text)
 
 
 def shown(value: object) -> str:
-    """Return `repr(value)` in one line without addresses, cut to 200 characters; or a note where `__repr__` raises."""
+    """Return `repr(value)` on one line, without addresses, cut to 200 characters; a note if `__repr__` raises."""
     try:
         text = repr(value)
     except Exception as problem:
@@ -58,9 +58,9 @@ def shown(value: object) -> str:
 
 
 def message(problem: BaseException) -> str:
-    """Return the text of an exception, or that its `__str__` raises."""
+    """Return the text of an exception, or a note if its `__str__` raises."""
     if isinstance(problem, RecursionError):
-        return "maximum recursion depth exceeded"  # the line depends on where the stack happened to end
+        return "maximum recursion depth exceeded"  # the text depends on where the stack happened to overflow
     try:
         return str(problem)
     except Exception as raised:
@@ -68,17 +68,17 @@ def message(problem: BaseException) -> str:
 
 
 def described(problem: BaseException) -> str:
-    """Return the type and message of an exception in one line without addresses, cut to 1,000 characters."""
+    """Return the type and message of an exception on one line, without addresses, cut to 1,000 characters."""
     line = " ".join(f"{type(problem).__name__}: {message(problem)}{suggestion(problem)}".split())
     return without_addresses(line)[: 5 * SHOWN_MAX].removesuffix(":")
 
 
 def location(problem: BaseException) -> str:
-    """Return `file:line in function` of the innermost frame of user code; "" where there is none.
+    """Return `file:line in function` of the innermost frame of user code; "" if there is none.
 
-    Code of a library that the pipeline called counts only where there is no frame of the user's own, and not where this
-    runtime called it and raised in a callback. Where the stack was exhausted the outermost frame is named: which of the
-    others was the last depends on how deep it began.
+    Code of a library that the pipeline called counts only if no frame of the user's own code is involved, and does not
+    count if the library called back into this runtime and the callback raised. If the stack was exhausted, the
+    outermost frame is named, because the innermost one depends on the depth at which the stack began.
     """
     if own := own_location(problem):
         return own
@@ -87,7 +87,7 @@ def location(problem: BaseException) -> str:
 
 
 def own_location(problem: BaseException) -> str:
-    """Return the same where a frame of the user's own is there; otherwise ""."""
+    """Return the location in the user's own code, ignoring libraries; "" if none of its frames is involved."""
     if isinstance(problem, Recorded) and problem.where:
         return problem.where
     own = [step for step in _frames(problem.__traceback__) if not _of_a_library(step[0].co_filename)]
@@ -100,13 +100,13 @@ def _named(problem: BaseException, frames: Sequence[tuple[CodeType, int]]) -> st
 
 
 def of_a_user(file: str) -> bool:
-    """Return whether a file belongs neither to this runtime nor to a library."""
+    """Return whether a file belongs to neither this runtime nor a library."""
     return not file.startswith(OURS) and not _of_a_library(file)
 
 
 def _of_a_library(file: str) -> bool:
     installed = any(f"/{directory}/" in file for directory in ("site-packages", "dist-packages"))
-    return installed or file.startswith((*LIBRARIES, "<")) or file.endswith(".pyx")  # compiled: there is no such file
+    return installed or file.startswith((*LIBRARIES, "<")) or file.endswith(".pyx")  # compiled code has no source file
 
 
 def _raised_by_us(step: TracebackType | None) -> bool:
@@ -123,9 +123,9 @@ def _frames(step: TracebackType | None) -> Iterator[tuple[CodeType, int]]:
 
 
 def user_traceback(problem: BaseException) -> str:
-    """Return the traceback of the exception and of its causes, as Python prints it, without frames of this runtime.
+    """Return the traceback of the exception and its causes as Python prints it, without frames of this runtime.
 
-    At most `TRACEBACK_CHARACTERS_MAX` characters: the end, which names what was raised, is always there.
+    It has at most `TRACEBACK_CHARACTERS_MAX` characters; the end, which names the exception, is always kept.
     """
     if isinstance(problem, RecursionError):
         return f"{type(problem).__name__}: the stack was exhausted, first called at {location(problem)}\n"

@@ -1,1 +1,1 @@
-"""The operator API: `Pipeline` and its streams, and how a pipeline file is loaded."""
+"""The operator API: `Pipeline` and its streams, and the loading of pipeline files."""

@@ -1,7 +1,8 @@
-"""Warnings about pipelines that run but probably do not do what was intended, as with state that is not kept or not
-keyed.
+"""Warnings about pipelines that run but probably do not do what was intended.
 
-Each warning is one line that names the operator, its file and line, what will happen, and the fix.
+An example is state that is not kept, or not kept per key.
+
+Each warning is one line that names the operator, its file and line, the consequence, and the fix.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def advice(nodes: Sequence[Node]) -> list[str]:
 
 def _undivided(node: Node) -> Iterator[str]:
     """Warn about state without a key in several tasks: each task has its own state, and a record may reach any of
-    them.
+    these tasks.
     """
     if node.keyed or node.parallelism == 1:
         return
@@ -52,9 +53,9 @@ def _undivided(node: Node) -> Iterator[str]:
 
 
 def _by_the_wall_clock(node: Node) -> Iterator[str]:
-    """Warn about windows given as a bare number of seconds, which use the wall clock, where records have event time.
+    """Warn about windows specified as a plain number of seconds, which use the wall clock, if records have event time.
 
-    Vectors have no other windows.
+    Streams of vectors have no other windows, so they are skipped.
     """
     if node.options.get("clock_stated", True) or node.reads_vectors:
         return
@@ -90,7 +91,7 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 
 
 def _captured(node: Node) -> Iterator[str]:
-    """Warn about files and iterators that an operator uses, though each process has its own, at its own position."""
+    """Warn about files and iterators that an operator uses, because each process has its own copy and position."""
     if node.kind in ("source", "sink"):
         return
     seen: set[int] = set()
@@ -111,9 +112,9 @@ def _captured(node: Node) -> Iterator[str]:
 
 
 def _written(node: Node) -> Iterator[str]:
-    """Warn about what an operator writes outside of its state, which a recovery loses or repeats.
+    """Warn about writes outside the operator's state, which a recovery loses or repeats.
 
-    Sources, sinks and calls work on the outside world, and are not performed again.
+    Sources, sinks and calls work on the outside world and are not replayed, so they are skipped.
     """
     if node.kind in ("source", "sink", "call"):
         return
@@ -129,8 +130,9 @@ def _written(node: Node) -> Iterator[str]:
 
 
 def _functions_of(node: Node) -> Iterator[tuple[FunctionType, object]]:
-    """Yield the functions that work on records, the operator whose methods they are, and the functions that they
-    call.
+    """Yield (function, operator) for the functions that process records and the functions that they call.
+
+    The operator is the object whose method the function is, if any.
     """
     subject = node.subject
     waiting: list[tuple[Any, object]] = [(each, None) for each in (subject, *node.options.values())]
@@ -152,7 +154,7 @@ def _functions_of(node: Node) -> Iterator[tuple[FunctionType, object]]:
 
 
 def _used_by(node: Node) -> Iterator[tuple[str, Any]]:
-    """Yield (name, value) of the iterators, files among them, that the functions of the operator can access."""
+    """Yield (name, value) of the iterators, including files, that the functions of the operator can access."""
     subject = node.subject
     waiting: list[Any] = [subject, *node.options.values()]
     waiting += [edge.key_of for edge in node.edges] + [edge.time_of for edge in node.edges]
@@ -181,11 +183,11 @@ def _function_of(value: Any) -> FunctionType | None:
 
 
 def _names_of(fn: FunctionType) -> Iterator[tuple[str, Any]]:
-    """Yield what the code of a function can access: its closure, its defaults, and globals of its module."""
+    """Yield what a function's code can access: its closure, its defaults, and the globals of its module."""
     for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True):
         try:
             yield name, cell.cell_contents
-        except ValueError:  # it is assigned later
+        except ValueError:  # the variable is assigned later
             continue
     yield from (("a default", value) for value in (fn.__defaults__ or ()))
     for code in _codes(fn.__code__):
@@ -193,7 +195,7 @@ def _names_of(fn: FunctionType) -> Iterator[tuple[str, Any]]:
 
 
 def _has_position(value: Any) -> bool:
-    """Return whether a value is an iterator, such as an open file, other than the standard streams."""
+    """Return whether a value is an iterator, such as an open file, but not one of the standard streams."""
     kind = type(value)
     moves: Callable[..., Any] | None = getattr(kind, "__next__", None)
     return moves is not None and not any(value is each for each in _STANDARD)

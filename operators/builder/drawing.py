@@ -1,6 +1,6 @@
-"""Drawing of a pipeline and of the output of a trial, for notebooks: a graph as SVG, rows as an HTML table. Pure.
+"""Drawings for notebooks: a pipeline graph as SVG, and the output of a trial as HTML tables. Pure functions.
 
-The colours are those of the surrounding text, so that a dark notebook shows the same.
+The colours are inherited from the surrounding text, so that the drawings also suit a dark notebook.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CELL_CHARACTERS_MAX = 80
 
 
 def graph_svg(nodes: Sequence[Node]) -> str:
-    """Return the graph of these operators as SVG, from left to right; edges by key are dashed."""
+    """Return the graph of these operators as SVG, from left to right; keyed edges are dashed."""
     sorted_nodes = ordered(nodes)
     names = [node.name for node in sorted_nodes]
     keyed = {
@@ -66,7 +66,7 @@ def _corner(place: tuple[int, int]) -> tuple[int, int]:
 
 
 def rows_html(rows: Mapping[str, Sequence[Any]]) -> str:
-    """Return the rows of each sink as a table, cut after the first rows."""
+    """Return the rows of each sink as a table that contains only the first rows."""
     return "".join(f"<p><b>{escape(sink)}</b>, {len(each):,} rows</p>{_table(each)}" for sink, each in rows.items())
 
 

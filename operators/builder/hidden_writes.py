@@ -1,7 +1,7 @@
-"""The search for writes of an operator outside of its state: to globals, its own attributes, or variables of a closure.
+"""The search for writes outside an operator's state: to globals, to its own attributes, or to closure variables.
 
-No checkpoint contains them: after a failure they have the values of another process. The source of the operator's
-functions is read, before the job starts; writes by other means are found when an epoch is performed twice.
+No checkpoint contains these values, so after a failure they differ. The source code of the operator's functions is
+searched before the job starts; writes by other means are detected when an epoch is performed twice.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _trees: dict[str, ast.Module | None] = {}
 
 
 def hidden_writes(fn: FunctionType, operator: object = None) -> Iterator[tuple[str, str]]:
-    """Yield (target, `file:line`) for each write of a function to anything but state.
+    """Yield (target, `file:line`) for each write of a function to anything other than state.
 
     Args:
-        operator: the object whose method it is; None for a function.
+            operator: the object whose method `fn` is; None for a plain function.
     """
     file = fn.__code__.co_filename
     if not of_a_user(file):
@@ -44,7 +44,7 @@ def hidden_writes(fn: FunctionType, operator: object = None) -> Iterator[tuple[s
 
 
 def called_by(fn: FunctionType) -> set[str]:
-    """Return the names of the functions that a function calls itself, except those that it passes to `ctx.call`."""
+    """Return the names of the functions that `fn` calls directly, except those that it passes to `ctx.call`."""
     nodes = list(_nodes_of(fn.__code__.co_filename, fn)) if of_a_user(fn.__code__.co_filename) else []
     inside = [each for node in nodes for each in ast.walk(node)]
     return {each.func.id for each in inside if isinstance(each, ast.Call) and isinstance(each.func, ast.Name)}
@@ -55,7 +55,7 @@ def _nodes_of(file: str, fn: FunctionType) -> Iterator[_Function]:
         try:
             _trees[file] = ast.parse("".join(linecache.getlines(file)))
         except (SyntaxError, ValueError, RecursionError):
-            _trees[file] = None  # the source is not available, so nothing is known
+            _trees[file] = None  # the source is not available, so the function cannot be checked
     tree = _trees[file]
     for node in () if tree is None else ast.walk(tree):
         if isinstance(node, _Function):
@@ -65,7 +65,7 @@ def _nodes_of(file: str, fn: FunctionType) -> Iterator[_Function]:
 
 
 class _Writes:
-    """The writes in one function."""
+    """The writes within one function."""
 
     def __init__(self, node: _Function, fn: FunctionType, me: str, operator: object) -> None:
         self._node, self._fn, self._me, self._operator = node, fn, me, operator
@@ -80,7 +80,7 @@ class _Writes:
         self._local = local - self._globals - self._outer
 
     def all(self) -> Iterator[tuple[str, int]]:
-        """Yield (name, line), each name once."""
+        """Yield (name, line) of each write, each name once."""
         seen = set[str]()
         for each in sorted(self._inside, key=lambda node: getattr(node, "lineno", 0)):
             for target in self._targets(each):
@@ -99,7 +99,7 @@ class _Writes:
             yield node.func.value
 
     def _name(self, target: ast.expr, bare: bool) -> str:
-        """Return the name of the target of a write if it outlives the call; "" otherwise."""
+        """Return the name of the target of a write if the target outlives the call; "" otherwise."""
         path, inner = [], target
         while isinstance(inner, ast.Attribute | ast.Subscript):
             path.append(inner)
@@ -120,7 +120,7 @@ class _Writes:
         return ""
 
     def _attribute(self, step: ast.expr, sure: bool) -> str:
-        """Return the name of an attribute of the operator, unless it is declared as state or a property."""
+        """Return the name of an operator attribute, or "" if the attribute is declared as state or a property."""
         if not isinstance(step, ast.Attribute):
             return ""
         declared = getattr(type(self._operator), step.attr, None)
@@ -136,7 +136,7 @@ class _Writes:
             if free == name:
                 try:
                     yield "closure variable", cell.cell_contents
-                except ValueError:  # it is assigned later
+                except ValueError:  # the variable is assigned later
                     return
                 return
         if name in fn.__globals__:

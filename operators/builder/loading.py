@@ -1,7 +1,7 @@
-"""Loading of a pipeline file; every mistake in it is a `PipelineError` of one line.
+"""Loading of pipeline files; every mistake in one is reported as a `PipelineError` of one line.
 
-Every process of a job loads the code itself: functions never travel. `causal run` loads the files and archives the
-sources that it has read (`freeze`); every other process of that run loads the archive (`load_of_job`) and never the
+Every process of a job loads the code itself: functions are never sent. `causal run` loads the files and archives the
+sources that it has read (`freeze`); every other process of that run loads the archive (`load_of_job`), never the
 files (D12).
 """
 
@@ -44,15 +44,15 @@ _BESIDE: WeakKeyDictionary[Pipeline, Beside] = WeakKeyDictionary()
 
 
 def load(path: str | Path, settings: Mapping[str, str] = MappingProxyType({})) -> Pipeline:
-    """Return the pipeline that the file at `path` defines as `pipeline`, checked.
+    """Return the checked pipeline that the file at `path` defines as `pipeline`.
 
-    Modules in the directory of the file can be imported, also later.
+    Modules in the directory of the file can be imported, even after loading.
 
     Args:
-        settings: available to the file as `pipeline.settings`.
+            settings: the values that the file can read as `pipeline.settings`.
 
     Raises:
-        PipelineError: the file is missing, cannot run, or defines no pipeline that can run.
+            PipelineError: the file is missing, cannot be run, or does not define a pipeline that can run.
     """
     main = _read(path)
     root = Path(main.path).parent
@@ -66,18 +66,18 @@ def load(path: str | Path, settings: Mapping[str, str] = MappingProxyType({})) -
 
 
 def modules_first(pipeline: Pipeline) -> AbstractContextManager[None]:
-    """Make imports find modules in the directory of this pipeline, if `load` read one, until the context ends."""
+    """Let imports find modules in the directory of this pipeline, if `load` read it from a file, until the context ends."""
     beside = _BESIDE.get(pipeline)
     return nullcontext() if beside is None else beside.first()
 
 
 def freeze(path: str | Path, settings: Mapping[str, str] = MappingProxyType({})) -> tuple[Pipeline, Archive]:
-    """Load as `load`, and archive all code that was loaded, or that an import statement in it names.
+    """Load the pipeline as `load` does, and archive all code that was loaded or that its import statements name.
 
-    The bytes that run are those that are archived: each file is read once.
+    Each file is read once, so the archived bytes are those that run.
 
     Raises:
-        PipelineError: as `load`; or there is too much to archive.
+            PipelineError: as for `load`, or the code is too large to archive.
     """
     main = _read(path)
     finder = LiveFinder(Path(main.path).parent, recording=True)
@@ -87,13 +87,13 @@ def freeze(path: str | Path, settings: Mapping[str, str] = MappingProxyType({}))
 
 
 def load_archived(archive: Archive, settings: Mapping[str, str], *, lasting: bool = False) -> Pipeline:
-    """Return the pipeline of an archive: no file of the user's is read.
+    """Return the pipeline of an archive without reading any of the user's files.
 
     Args:
-        lasting: this process only runs this pipeline.
+            lasting: whether this process runs only this pipeline.
 
     Raises:
-        PipelineError: as `load`.
+            PipelineError: as for `load`.
     """
     install(ArchiveFinder(archive))
     show_lines(archive.pipeline)
@@ -101,16 +101,17 @@ def load_archived(archive: Archive, settings: Mapping[str, str], *, lasting: boo
 
 
 def load_of_job(directory: Path, config: JobConfig, *, lasting: bool = False) -> Pipeline:
-    """Return the pipeline of the job in `directory`, as the run has it: what every process of a job loads.
+    """Return the pipeline of the job in `directory` as it was archived for the run; every process of a job calls this.
 
     Args:
-        lasting: this process only runs this pipeline; children that `multiprocessing` spawns load it as well.
+            lasting: whether this process runs only this pipeline; children that `multiprocessing` spawns then load it
+                too.
 
     Raises:
-        PipelineError: as `load`.
+            PipelineError: as for `load`.
         CorruptData: the archive is damaged or missing.
     """
-    if not config.code:  # a job that no `causal run` started: its starter provides the file
+    if not config.code:  # a job that was not started by `causal run`: its starter provides the file
         return load(config.pipeline, config.settings)
     if lasting:
         lend_code(directory, config.code)
@@ -121,10 +122,10 @@ def load_of_job(directory: Path, config: JobConfig, *, lasting: bool = False) ->
 def version_of_job(directory: Path, config: JobConfig) -> Iterator[Pipeline]:
     """Yield the pipeline of the job in `directory`, whose code can be called until the context ends.
 
-    Another version of the pipeline, loaded before, is then the one that imports modules.
+    Afterwards, imports are resolved again by the version of the pipeline that was loaded before, if any.
 
     Raises:
-        PipelineError, CorruptData: as `load_of_job`.
+            PipelineError, CorruptData: as for `load_of_job`.
     """
     version = sys.modules.get(MODULE)
     with modules_kept():
@@ -161,7 +162,7 @@ def _run(main: Module, settings: Mapping[str, str], room: AbstractContextManager
     except KeyboardInterrupt:
         raise
     except BaseException as problem:
-        if getattr(problem, "signal", None) is not None:  # of the command, which ends by a signal
+        if getattr(problem, "signal", None) is not None:  # raised by the command itself, which a signal ends
             problem.during = f"while it loaded {file}"  # type: ignore[attr-defined]
             raise
         raise PipelineError(_raised(file, problem)) from problem
@@ -191,14 +192,14 @@ def _syntax(file: Path, problem: SyntaxError | ValueError) -> str:
 
 
 def _raised(file: Path, problem: BaseException) -> str:
-    """Return the file:line of the innermost frame in user code, and the exception."""
+    """Return the exception, preceded by the file:line of the innermost frame of user code."""
     where = location(problem).rpartition(" in ")[0] or str(file)
     said = " ".join(f"{type(problem).__name__}: {problem}".split())
     return f"{where}: {said}{suggestion(problem)}{_packaged(file, problem)}{_namesake(file, problem)}"
 
 
 def _packaged(file: Path, problem: BaseException) -> str:
-    """Return the remedy for a file that imports from its own package, of which it is not a module when it is run."""
+    """Return the remedy for a file that uses relative imports but was not run as a module of its package."""
     if not isinstance(problem, ImportError) or "no known parent package" not in str(problem):
         return ""
     top = file.parent
@@ -209,7 +210,7 @@ def _packaged(file: Path, problem: BaseException) -> str:
 
 
 def _namesake(file: Path, problem: BaseException) -> str:
-    """Return the remedy for a file in the pipeline's directory with the name of a module that is used in its place."""
+    """Return the remedy for a file in the pipeline's directory that shadows a module of the same name."""
     named = problem.name if isinstance(problem, ImportError) else None
     if isinstance(problem, AttributeError) and isinstance(problem.obj, ModuleType):
         named = problem.obj.__name__

@@ -1,4 +1,4 @@
-"""The builder of a pipeline file.  Each mistake is one line that names the place and the remedy."""
+"""The builder of a pipeline. Each mistake is reported in one line that names the location and the remedy."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Pipeline:
         settings = SETTINGS.get(None)
         self.settings = Settings({}) if settings is None else settings
         self._nodes: dict[str, Node] = {}
-        self._loose: list[StreamBase[Any]] = []  # streams of key_by and union that nothing has read yet
+        self._loose: list[StreamBase[Any]] = []  # streams from key_by and union that no operator reads yet
         unrun.built()
 
     if not TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Pipeline:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
 
     def source(self, name: str, source: Source[T], parallelism: int = 1) -> Stream[T]:
-        """Add a source, where records enter; its partitions are spread over `parallelism` tasks.
+        """Add a source, where records enter; its partitions are distributed over `parallelism` tasks.
 
         Logs: `barrier`: 2 bytes per checkpoint.
         State: the position in each partition.
@@ -67,12 +67,12 @@ class Pipeline:
         return self._add(where, name, "source", source, parallelism, [])
 
     def stream(self, name: str) -> Stream[Any]:
-        """Return the output of the operator `name`, to read it once more."""
+        """Return the output of the operator `name`, so that another operator can read it."""
         node = self._named(name)
         return Stream(self, [Edge(node, time_of=node.time_of)])
 
     def connect(self, source: str, target: str) -> None:
-        """Make `target` read from `source` as well; by key where it reads its other inputs by key."""
+        """Make `target` also read from `source`, by key if `target` reads its other inputs by key."""
         origin, reader = self._named(source), self._named(target)
         if reader.kind == "source" or origin.kind == "sink":
             raise PipelineError(
@@ -86,11 +86,11 @@ class Pipeline:
         reader.edges.append(Edge(origin, key_of, origin.time_of))
 
     def place(self, operator: str, host: str | None = None, **labels: str) -> Pipeline:
-        """Keep the tasks of an operator on one host, or on hosts with these labels, in a job of several hosts.
+        """Keep the tasks of an operator on one host, or on hosts with these labels, in a multi-host job.
 
         Args:
-            host: the only host; its standby is there as well, so the task does not survive the host.
-            labels: what a host must have (`causal agent --label gpu=yes`, or `hosts.toml`).
+                host: the only host; its standby runs there as well, so the task does not survive the loss of the host.
+                labels: labels that a host must have (`causal agent --label gpu=yes`, or `hosts.toml`).
         """
         node = self._named(operator)
         if not host and not labels:
@@ -103,7 +103,7 @@ class Pipeline:
 
     @property
     def nodes(self) -> list[Node]:
-        """The operators in the order of building, without tables of which only row versions are read."""
+        """The operators in the order of declaration, without tables of which only the row versions are read."""
         nodes = list(self._nodes.values())
         while True:
             read = {edge.source.ordinal for node in nodes for edge in node.edges}
@@ -118,7 +118,7 @@ class Pipeline:
         return {node.name: node.subject for node in self._nodes.values() if node.kind == "source"}
 
     def _repr_svg_(self) -> str:
-        """Return the graph, as a notebook shows it."""
+        """Return the graph as SVG, for display in a notebook."""
         return drawing.graph_svg(self.nodes)
 
     def check(self) -> None:
@@ -174,7 +174,7 @@ class Pipeline:
 
 
 def _side(where: str, edges: Sequence[Edge], tag: str) -> list[Edge]:
-    """Return the edges of a side output of the only operator that `edges` come from."""
+    """Return the edges of the side output `tag` of the single operator that `edges` read."""
     if len(edges) != 1 or edges[0].key_of is not None or edges[0].tag:
         raise PipelineError(f"{where}: side {tag!r} reads no operator; put .side({tag!r}) directly after the operator")
     source = edges[0].source

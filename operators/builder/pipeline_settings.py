@@ -1,4 +1,4 @@
-"""The values of `--set` as a pipeline file reads them, and the names that it requested."""
+"""The values of `--set` as a pipeline file reads them, and the names that the file requested."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class Settings(Mapping[str, str]):
         return self._values[name]
 
     def get(self, name: str, default: Any = None) -> Any:
-        """Return the value, or the default, which `default` then returns as well."""
+        """Return the value of `name` or, if it is not set, `default`, which the method `default` then reports."""
         if default is not None:
             self._defaults.setdefault(name, str(default))
         return super().get(name, default)
 
     def default(self, name: str) -> str | None:
-        """Return the default, as text, with which the pipeline has read this setting; None if it has none."""
+        """Return the default, as text, with which the pipeline read this setting; None if it used no default."""
         return self._defaults.get(name)
 
     def __contains__(self, name: object) -> bool:
@@ -45,7 +45,7 @@ class Settings(Mapping[str, str]):
         return repr(self._values)
 
     def unread(self, name: str) -> str:
-        """Return the reason why a value for `name` is a mistake: nothing has requested it; "" where something has."""
+        """Return why a value for `name` is a mistake if the pipeline never requested that name; "" otherwise."""
         if name in self._asked:
             return ""
         close = get_close_matches(name, self._asked, n=1)

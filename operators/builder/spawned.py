@@ -1,4 +1,4 @@
-"""Loading of a job's code in a child that `multiprocessing` spawned in one of its processes (`spawning`)."""
+"""Loading of a job's code in a child that `multiprocessing` spawned from one of its processes (see `spawning`)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from operators.builder.spawning import JOB
 
 
 def load_lent() -> None:
-    """Load the code; a child that cannot load it ends with one line."""
+    """Load the job's code; exit with a one-line message if the code cannot be loaded."""
     job = Path(os.environ[JOB])
     try:
         load_of_job(job, JobConfig.load(job), lasting=True)

@@ -1,9 +1,8 @@
-"""Children that `multiprocessing` starts as new interpreters ("spawn", "forkserver"): they import the archived code,
-too.
+"""Import of the archived code in children that `multiprocessing` starts as new interpreters ("spawn", "forkserver").
 
-They unpickle functions of the pipeline by name, and Python would not find the modules of these names. What
-`multiprocessing` sends to such a child before anything else names a module that it runs as its main module; here that
-is `operators.builder.spawned`, which loads the archive.
+Such children unpickle functions of the pipeline by name, but Python would not find the modules with these names. The
+first message that `multiprocessing` sends to a child names the module to run as its main module. This module sets that
+name to `operators.builder.spawned`, which loads the archive.
 """
 
 from __future__ import annotations
@@ -28,10 +27,10 @@ _original = spawn.get_preparation_data
 
 
 def lend_code(directory: Path, digest: str) -> None:
-    """Make every child that this process spawns from now on load the code of the job in that directory.
+    """Make every child that this process spawns from now on load the code of the job in `directory`.
 
-    To start one raises `CorruptData` where the archive cannot be read: a child that cannot begin is started again and
-    again by some pools, which wait for it.
+    Spawning a child raises `CorruptData` if the archive cannot be read: some pools wait for their children and
+    endlessly restart a child that cannot start.
     """
 
     def get_preparation_data(name: str) -> dict[str, Any]:
@@ -46,7 +45,7 @@ def lend_code(directory: Path, digest: str) -> None:
 
 @contextmanager
 def refusing_children() -> Iterator[None]:
-    """Refuse to spawn children while a pipeline file is loaded: they would load it as well."""
+    """Refuse to spawn children while a pipeline file is being loaded, because the children would load it as well."""
     before = spawn.get_preparation_data
     spawn.get_preparation_data = _refused
     try:

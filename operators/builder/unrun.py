@@ -1,7 +1,7 @@
-"""A line for a user who types `python counts.py`: a pipeline file only defines, and `causal run counts.py` runs it.
+"""A hint for a user who types `python counts.py`: the file only defines a pipeline; `causal run counts.py` runs it.
 
-It is printed when the interpreter ends, by a program whose own file builds a pipeline, if nothing has loaded or checked
-one, no exception ends it, and the file has no main part of its own.
+The hint is printed when the interpreter exits, if the program's own file built a pipeline, nothing loaded or checked a
+pipeline, no exception ended the program, and the file has no main section of its own.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _noted: list[str] = []
 
 
 def built() -> None:
-    """Record that a pipeline is built, perhaps by the program's own file."""
+    """Record that a pipeline has been built, and whether the program's own file built it."""
     main = sys.modules.get("__main__")
     file = getattr(main, "__file__", None)
     if _noted or not file or hasattr(sys, "ps1") or sys.flags.interactive:
@@ -28,7 +28,7 @@ def built() -> None:
 
 
 def used() -> None:
-    """Record that a pipeline is put to use."""
+    """Record that a pipeline has been used, so that no hint is needed."""
     _noted[:] = [""]
 
 

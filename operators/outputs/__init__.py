@@ -1,10 +1,10 @@
-"""Readers of what sinks wrote: the rows that there are, by task and position, none of which will disappear.
+"""Readers of sink output: the rows that exist, by task and position, none of which will disappear.
 
     output = open_output("counts.db")        # or the directory of a JsonLinesSink or a ParquetSink
     output.look()
     for task, end in output.ends(uncovered=False).items(): ...
 
-`operators.spark.format` is the same for Spark: `spark.readStream.format("causal")`.
+`operators.spark.format` is the equivalent for Spark: `spark.readStream.format("causal")`.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _OF_PARQUET = "_causal"
 
 
 def open_output(path: str | os.PathLike[str]) -> Output:
-    """Return the reader for what lies at `path`, or at the URL of a shared store; nothing is read of it yet.
+    """Return a reader for the output at `path`, or at the URL of a shared store; the output itself is not read yet.
 
     Raises:
         Unavailable: the shared store does not answer.
-        PipelineError: there is nothing that a sink wrote whose output can be read back.
+            PipelineError: the path contains no sink output that can be read back.
     """
     if isinstance(path, str) and (url := shared_url("open_output", path, None)):
         return _in_store(url)

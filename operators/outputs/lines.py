@@ -1,7 +1,7 @@
-"""A reader of what a `JsonLinesSink` wrote.
+"""A reader of the output of a `JsonLinesSink`.
 
-The journal of a task has the position up to which rows can be read, and the position of a row is the number of its
-line: no row of JSON lines is ever refused. Where lines begin is remembered, once per megabyte.
+A task's journal contains the position up to which rows can be read. The position of a row is its line number, because
+no row of JSON lines is ever refused. The byte offset of a line is remembered about once per megabyte.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SCANNED_BYTES = 1 << 20
 
 
 class LinesOutput:
-    """A reader of one directory."""
+    """A reader of one output directory."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -43,13 +43,13 @@ class LinesOutput:
             try:
                 account = ledger_in(journal).account
             except FileNotFoundError:
-                continue  # the directory is being emptied for a new run
+                continue  # the directory is being cleared for a new run
             path = journal.with_name(f"{journal.stem[1:]}.jsonl")
             known = self._files.get(account.task)
             if known is None or known.run != account.run:
                 known = _Lines(path, account.run)
             files[account.task], runs[account.task] = known, account.run
-            # After a kill a bundle may be in the journal only, until the next process puts its lines in place.
+            # After a kill, a bundle may exist only in the journal, until the next process writes its lines to the file.
             there = known.count(account.next, covered(account))
             tasks[account.task] = (min(there, covered(account)), there)
         if not tasks:
@@ -63,7 +63,7 @@ class LinesOutput:
         return {task: next_ if uncovered else safe for task, (safe, next_) in self._tasks.items()}
 
     def hint(self, task: str, position: int) -> Any:
-        """Return (line, byte) of a line at or before that position."""
+        """Return (line, byte offset) of a line at or before `position`."""
         return self._files[task].before(position)
 
     def rows(self, task: str, start: int, stop: int, hint: Any = None) -> Iterator[Piece]:
@@ -81,7 +81,7 @@ class LinesOutput:
 
 
 class _Lines:
-    """An index of where lines begin in a file that grows."""
+    """An index of the byte offsets of lines in a growing file."""
 
     def __init__(self, path: Path, run: str) -> None:
         self._path = path
@@ -90,7 +90,7 @@ class _Lines:
         self._bytes = [0]
 
     def count(self, wanted: int, lasting: int) -> int:
-        """Return the number of complete lines, up to `wanted`; anything after line `lasting` may change."""
+        """Return the number of complete lines, up to `wanted`; lines after line `lasting` may still change."""
         line, byte = self._lines[-1], self._bytes[-1]
         try:
             with open(self._path, "rb") as file:

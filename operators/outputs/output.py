@@ -10,11 +10,11 @@ Piece = tuple[Any, Any]
 
 
 class Output(Protocol):
-    """A reader of the rows of all tasks of one sink.  Reading locks no writer out and changes nothing."""
+    """A reader of the rows of all tasks of one sink. Reading blocks no writer and changes nothing."""
 
     @property
     def run(self) -> str:
-        """The identity of the job's run that wrote them; positions of another run mean nothing."""
+        """The identity of the run that wrote the rows; positions of another run are meaningless."""
         ...
 
     def look(self) -> None:
@@ -22,28 +22,29 @@ class Output(Protocol):
 
         Raises:
             PipelineError: no sink has written there.
-            Unavailable: it cannot be read at the moment.
+                Unavailable: the output cannot be read at the moment.
             CorruptData: the output is damaged.
         """
         ...
 
     def ends(self, uncovered: bool) -> dict[str, int]:
-        """Return the end of the rows that can be read, by task, as of the last look.
+        """Return the end of the readable rows, by task, as of the last call of `look`.
 
         Args:
-            uncovered: also rows that may still be taken back: below full sharing depth, until a checkpoint that covers
-                them is complete, or the job has ended.
+                uncovered: whether to include rows that may still be withdrawn: below full sharing depth, rows can be
+                    withdrawn until a checkpoint that covers them is complete or the job has ended.
         """
         ...
 
     def hint(self, task: str, position: int) -> Any:
-        """Return a value that makes a later `rows` from that position on faster, also in another process."""
+        """Return a value that makes a later `rows` call from `position` faster, even in another process."""
         ...
 
     def rows(self, task: str, start: int, stop: int, hint: Any = None) -> Iterator[Piece]:
-        """Return the rows from position `start` up to `stop`, both at or below what `ends` returned; always the same
-        ones.
+        """Return the rows from position `start` up to `stop`; the result is always the same.
 
-        A position whose row was refused is left out.
+        Neither position may be above the end that `ends` returned.
+
+        Positions whose rows were refused are left out.
         """
         ...

@@ -1,4 +1,4 @@
-"""Calls to the outside world, one per record and many at a time."""
+"""Calls to the outside world: one per record, with several outstanding at a time."""
 
 from __future__ import annotations
 
@@ -65,21 +65,24 @@ class Asking(StreamBase[T]):
         backoff_s: float = 0.1,
         parallelism: int | None = None,
     ) -> Stream[Any]:
-        """Call the outside world with each record; the result is `combine(record, response)`, by default the pair.
+        """Call the outside world for each record; the result is `combine(record, response)`, by default the pair.
 
         Logs: `answer`: 4 bytes and the response, per record.
         State: requests without a response.
 
-        `fn(record, idempotency_key)` runs in a thread of the worker, which continues meanwhile. A replay uses the same
-        responses without calling. If the task died before anything depended on the response, the call is repeated, with
-        the same key: 32 hexadecimal digits that identify this record in this run.
+        `fn(record, idempotency_key)` runs in a thread of the worker, which continues in the meantime. A replay uses the
+        same responses without calling `fn`. If the task dies before anything depends on the response, the call is
+        repeated with the same key: 32 hexadecimal digits that identify this record in this run.
 
         Args:
-            fn: a plain function; its result is anything that can be a record.  It may block.
-            concurrency: calls of one task that run at the same time.
-            order: "input": records are passed on in the order of their arrival; "completion": in that of responses.
-            timeout_s: time limit of one attempt; one that takes longer keeps running, and its response is ignored.
-            retries: number of retries after an exception or a timeout, the first after `backoff_s`, then twice that …
+                fn: a plain function, which may block; it returns anything that can be a record.
+                concurrency: the number of calls that one task runs at the same time.
+                order: "input": emit records in the order of their arrival; "completion": in the order of their
+                    responses.
+                timeout_s: the time limit of one attempt; an attempt that exceeds it keeps running, but its response is
+                    ignored.
+                retries: the number of retries after an exception or a timeout; the first waits `backoff_s`, each later
+                    one twice as long as the one before.
         """
         where, what = graph.caller(), f"call {name!r}"
         self._callable(where, what, fn, ("record", "key"), fix="give a plain function, it runs in a thread")

@@ -54,12 +54,12 @@ class Folding(StreamBase[T], Generic[K, T]):
         parallelism: int | None = None,
         delivery: str = "arrival",
     ) -> Stream[Any]:
-        """Emit `(key, accumulated)` for each record after key_by, accumulated being `fn(accumulated, record)`.
+        """Emit `(key, accumulated)` for each record after key_by, where accumulated is `fn(accumulated, record)`.
 
         State: the accumulated value per key.
 
-        A key begins with a copy of `initial`, or with `initial()` if it can be called (`initial=list`).  Without
-        `initial`, the first record of a key is its first accumulated value.  `delivery` as for `process`.
+        The accumulated value of a key starts as a copy of `initial`, or as `initial()` if `initial` is callable
+        (`initial=list`). Without `initial`, it starts as the first record of the key. `delivery` is as for `process`.
         """
         where = graph.caller()
         self._callable(where, f"reduce {name!r}", fn, ("accumulated", "record"))
@@ -74,25 +74,25 @@ class Folding(StreamBase[T], Generic[K, T]):
         return self._node(where, name, "reduce", fn, parallelism, initial=initial, **options)
 
     def count(self, name: str, parallelism: int | None = None, delivery: str = "arrival") -> Stream[tuple[K, int]]:
-        """Emit `(key, n)` for each record after key_by, n being the number of records of its key so far.
+        """Emit `(key, n)` for each record after key_by, where n is the number of records of its key so far.
 
         State: n per key.
 
-        `delivery` as for `process`.
+        `delivery` is as for `process`.
         """
         where = graph.caller()
         return self._node(where, name, "count", None, parallelism, **self._delivery(where, f"count {name!r}", delivery))
 
     def sum(self, name: str, column: str, parallelism: int | None = None) -> Stream[Any]:
-        """Emit for each row of vectors after key_by its key and the `sum` of a column over that key so far."""
+        """Emit, for each row of vectors after key_by, its key and the `sum` of a column over that key so far."""
         return self._fold("sum", name, column, parallelism)
 
     def min(self, name: str, column: str, parallelism: int | None = None) -> Stream[Any]:
-        """Emit the smallest value so far, as `sum` emits the sum."""
+        """Emit the smallest value so far, in the same way as `sum`."""
         return self._fold("min", name, column, parallelism)
 
     def max(self, name: str, column: str, parallelism: int | None = None) -> Stream[Any]:
-        """Emit the largest value so far, as `sum` emits the sum."""
+        """Emit the largest value so far, in the same way as `sum`."""
         return self._fold("max", name, column, parallelism)
 
     def _fold(self, kind: str, name: str, column: str, parallelism: int | None) -> Stream[Any]:

@@ -104,19 +104,19 @@ class Joining(StreamBase[T], Generic[K, T]):
         fn: Callable[[Any, Any], Any] | None = None,
         parallelism: int | None = None,
     ) -> Stream[Any]:
-        """Join pairs of this stream (left) and another (right) with equal keys that are near in event time.
+        """Join pairs of records of this stream (left) and another (right) that have equal keys and nearby event times.
 
         State: records that may still be joined.
 
-        Each pair is emitted once, when the later of its records is delivered.  Late records go to `.side("late")`.
+        Each pair is emitted once, when the later of its records is delivered. Late records go to `.side("late")`.
 
         Args:
-            within: (before_s, after_s): the time of the right record is from `before_s` to `after_s` seconds after that
-                of the left one; (-5, 60): from 5 s before it to 60 s after it.
-            how: "left": a left record without partner results in `fn(left, None)` once the watermark shows that none
-                will arrive; "right" and "outer" likewise; "inner": no result.
-            fn: `fn(left, right)` returns a record; without it `(left, right)`, whose event
-                time is the later of the two.
+                within: (before_s, after_s): the right record's time must be between `before_s` and `after_s` seconds
+                    after the left record's time; (-5, 60) means from 5 s before it to 60 s after it.
+                how: "left": a left record without a partner results in `fn(left, None)` once the watermark shows that
+                    no partner will arrive; "right" and "outer" likewise; "inner": no result.
+                fn: `fn(left, right)` returns a record; without `fn` the result is `(left, right)`, whose event time is
+                    the later of the two.
         """
         where = graph.caller()
         what = f"join {name!r}"
@@ -194,15 +194,16 @@ class Joining(StreamBase[T], Generic[K, T]):
         fn: Callable[[Any, Any], Any] | None = None,
         parallelism: int | None = None,
     ) -> Stream[Any]:
-        """Join pairs of this stream (left) and another (right) with equal keys in one window of event time.
+        """Join pairs of records of this stream (left) and another (right) with equal keys in one window of event time.
 
         State: both sides of open windows.
 
-        They are emitted when the watermark reaches the end of the window.  Records whose windows have all ended go to
-        `.side("late")`.
+        The pairs are emitted when the watermark reaches the end of the window. Records whose windows have all ended go
+        to `.side("late")`.
 
         Args:
-            how: "left": records of a window without any right one give `fn(left, None)`; "right" and "outer" likewise.
+                how: "left": left records of a window without any right record result in `fn(left, None)`; "right" and
+                    "outer" likewise.
             fn: as in `join`.
         """
         where = graph.caller()
@@ -274,22 +275,22 @@ class Joining(StreamBase[T], Generic[K, T]):
         parallelism: int | None = None,
         as_of: bool = False,
     ) -> Stream[Any]:
-        """Join each record with the row that the table has for its key when the record is delivered.
+        """Join each record with the row that the table contains for its key when the record is delivered.
 
         State: rows; records that wait; versions with `as_of`.
 
-        With `as_of` it is the row that was valid at the event time of the record: that of the latest record of the
-        table's stream which is not later.  Late records go to `.side("late")` then; a late row is valid from the
-        watermark on.
+        With `as_of`, each record is joined with the row that was valid at its event time: the row of the latest record
+        of the table's stream that is not later. Late records then go to `.side("late")`; a late row is valid from the
+        current watermark on.
 
         Args:
-            fn: `fn(record, row)` returns a record; without it `(record, row)`, with the
-                event time of the record.
-            how: "inner": a record without a row has no result; "left": its result is `fn(record, None)`.
-            wait: hold each record until the inputs of the table have ended.  Where the event times of records and of
-                rows are known, and both have watermarks, the same as `as_of`.
-            as_of: join by event time; the table is `stream.key_by(fn).table(name)`, perhaps followed by `filter` and
-                `map_values`, and both streams have watermarks.
+                fn: `fn(record, row)` returns a record; without `fn` the result is `(record, row)`, with the event time
+                    of the record.
+                how: "inner": a record without a row has no result; "left": its result is `fn(record, None)`.
+                wait: hold each record until the inputs of the table have ended. If the event times of records and rows
+                    are known and both streams have watermarks, this is the same as `as_of`.
+                as_of: join by event time; the table must be `stream.key_by(fn).table(name)`, optionally followed by
+                    `filter` and `map_values`, and both streams must have watermarks.
         """
         where = graph.caller()
         what = f"join_table {name!r}"
@@ -360,7 +361,7 @@ class Joining(StreamBase[T], Generic[K, T]):
 
 
 def _within(where: str, what: str, within: object) -> tuple[int, int]:
-    """Return the interval in ns, to the microsecond."""
+    """Return the interval in ns, rounded to the microsecond."""
     bounds = within if isinstance(within, (tuple, list)) else ()
     if len(bounds) != 2 or not all(_is_seconds(bound) for bound in bounds):
         raise PipelineError(f"{where}: {what} has within {within!r}; give (before_s, after_s) in seconds")
@@ -376,7 +377,7 @@ def _is_seconds(value: object) -> bool:
 
 
 def _dated(edges: list[Edge]) -> bool:
-    """Return whether all these edges have one function of event time, and watermarks."""
+    """Return whether all these edges share one event-time function and have watermarks."""
     time_of = edges[0].time_of
     return time_of is not None and all(edge.time_of is time_of and graph.watermarked(edge.source) for edge in edges)
 
@@ -389,7 +390,7 @@ def _one_time(edges: list[Edge], side: int) -> Callable[[Any], Any] | None:
 def _later(
     left: Callable[[Any], Any] | None, right: Callable[[Any], Any] | None
 ) -> Callable[[tuple[Any, Any]], float] | None:
-    """Return the function of the event time of pairs: the later of the two, in seconds."""
+    """Return the event-time function of pairs: the later time of the two records, in seconds."""
     if left is None or right is None:
         return None
 
@@ -401,5 +402,5 @@ def _later(
 
 
 def _first(time_of: Callable[[Any], Any] | None) -> Callable[[tuple[Any, Any]], Any] | None:
-    """Return the function of the event time of pairs that have the time of their first item."""
+    """Return the event-time function of pairs whose event time is that of their first item."""
     return None if time_of is None else lambda joined: time_of(joined[0])

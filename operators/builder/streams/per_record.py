@@ -20,7 +20,7 @@ class PerRecord(StreamBase[T]):
     """The methods `map`, `filter`, `flat_map`, `map_batches`, `to_rows`, `to_vectors`, `union` and `sink`."""
 
     def map(self, name: str, fn: Callable[[T], U]) -> Stream[U]:
-        """Replace each record by `fn(record)`."""
+        """Replace each record with `fn(record)`."""
         return self._apply("map", name, fn)
 
     def filter(self, name: str, fn: Callable[[T], Any]) -> Stream[T]:
@@ -28,13 +28,13 @@ class PerRecord(StreamBase[T]):
         return self._apply("filter", name, fn)
 
     def flat_map(self, name: str, fn: Callable[[T], Iterable[U] | None]) -> Stream[U]:
-        """Replace each record by the records of the iterable `fn(record)`; None is an empty one."""
+        """Replace each record with the records of the iterable `fn(record)`; None counts as empty."""
         return self._apply("flat_map", name, fn)
 
     def map_batches(self, name: str, fn: Callable[[Any], Any]) -> Stream[Any]:
-        """Replace each batch of vectors by `fn(batch)`: a pyarrow RecordBatch, Table or dict of columns, or None.
+        """Replace each batch of vectors with `fn(batch)`: a pyarrow RecordBatch, Table or dict of columns, or None.
 
-        How many rows a batch has varies between runs (never between a run and its replay).
+        The number of rows per batch varies between runs, but never between a run and its replay.
         """
         return self._apply("map_batches", name, fn)
 
@@ -43,10 +43,10 @@ class PerRecord(StreamBase[T]):
         return self._node(graph.caller(), name, "to_rows", None, None)
 
     def to_vectors(self, name: str, schema: Any) -> Stream[Any]:
-        """Convert rows, dicts with these columns or tuples of their values, to vectors.
+        """Convert rows to vectors; a row is a dict with the columns of the schema, or a tuple of their values.
 
         Args:
-            schema: `{"key": "int64", "text": "string", …}` in order, or a `pyarrow.Schema`.
+                schema: `{"key": "int64", "text": "string", …}` in column order, or a `pyarrow.Schema`.
         """
         where = graph.caller()
         require_arrow(f"{where}: to_vectors {name!r}")
@@ -76,7 +76,8 @@ class PerRecord(StreamBase[T]):
         State: the position, in the store of the sink.
 
         Args:
-            host: in a job of several hosts, the only one for its tasks: where a sink keeps its rows on one machine.
+                host: in a multi-host job, the only host for the sink's tasks, for a sink that keeps its rows on one
+                    machine.
         """
         where = graph.caller()
         if not isinstance(sink, Sink):

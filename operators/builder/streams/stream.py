@@ -1,7 +1,7 @@
 """`Stream` and `KeyedStream`, whose methods are the operators of a pipeline file.
 
-Operators that work without a key are methods of both, those that keep or match records by key are methods of
-`KeyedStream` alone.  Each method is defined once, in the class of its subject.
+Operators that work without a key are methods of both classes. Operators that keep or match records by key are methods
+of `KeyedStream` alone. Each method is defined once, in the module of its topic.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from operators.graph import ByColumn
 
 
 class Stream(PerRecord[T], Processing[T], Windowing[T], Timing[T], Asking[T]):
-    """The records that flow from one or more operators; may be used more than once."""
+    """The records that flow from one or more operators; several operators may read them."""
 
     @overload
     def key_by(self, fn: str) -> KeyedStream[Any, T]: ...
@@ -38,8 +38,9 @@ class Stream(PerRecord[T], Processing[T], Windowing[T], Timing[T], Asking[T]):
     def key_by(self, fn: Callable[[T], Any] | str) -> KeyedStream[Any, T]:
         """Route records with equal `fn(record)` to the same task of the next operator, which keeps state per key.
 
-        `fn` is called on both sides of the channel, so it must depend on the record alone.  A key is a str, bytes,
-        int, float, bool, None, datetime, Decimal or a tuple of these.  On vectors, the name of a column instead.
+        `fn` is called on both sides of the channel, so its result must depend on the record alone. A key is a str,
+        bytes, int, float, bool, None, datetime, Decimal or a tuple of these. For vectors, `fn` is the name of a column
+        instead.
         """
         where = graph.caller()
         if self._vectors and not isinstance(fn, str):
@@ -48,26 +49,25 @@ class Stream(PerRecord[T], Processing[T], Windowing[T], Timing[T], Asking[T]):
         self._callable(where, "key_by", by, ("record",))
         return KeyedStream(self.pipeline, [replace(edge, key_of=by) for edge in self._use()], where, "key_by")
 
-    if not TYPE_CHECKING:  # type checkers know that these operators are missing here
+    if not TYPE_CHECKING:  # type checkers report that a plain stream lacks these operators
 
         def __getattr__(self, name: str) -> Any:
-            """Return an operator of `KeyedStream`, whose own checks refuse this stream and name the fix."""
+            """Return the method of `KeyedStream`, whose own checks refuse this stream and name the fix."""
             method = getattr(KeyedStream, name, None)
             return MethodType(method, self) if isfunction(method) else super().__getattribute__(name)
 
 
 class KeyedStream(Stream[T], Folding[K, T], Joining[K, T], Tables[K, T], Generic[K, T]):
-    """A stream after `key_by`: its operators keep state per key, and a record meets only records of its own key.
+    """A stream after `key_by`: its operators keep state per key, and records meet only records with the same key.
 
-    It has the operators of `Stream` as well.  Of those, the ones that keep no state, such as `map`, come before
-    `key_by`.
+    It also has the operators of `Stream`. Those that keep no state, such as `map`, belong before `key_by`.
     """
 
     _key: K
 
 
 def _name_methods(kind: type) -> None:
-    """Rename the methods of the bases of `kind` after it: Python writes that name in errors about arguments."""
+    """Qualify the methods of the bases of `kind` with its name, which Python prints in errors about arguments."""
     for part in kind.__bases__:
         for name, method in vars(part).items() if part not in (Stream, Generic) else ():
             if isfunction(method):

@@ -1,4 +1,4 @@
-"""The base of the methods of a stream: its edges, its pipeline, and checks of arguments."""
+"""The base class of streams: their edges and pipeline, and the checks of arguments."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ K_co = TypeVar("K_co", covariant=True)
 
 
 class HasKey(Protocol[K_co]):
-    """A stream, by the type of its keys: for operators whose results contain the key, if there is one."""
+    """A stream typed by its keys, for operators whose results contain the key if there is one."""
 
     @property
     def _key(self) -> K_co: ...
 
 
 class StreamBase(Generic[T]):
-    """Records that flow from one or more operators; may be used more than once."""
+    """Records that flow from one or more operators; several operators may read them."""
 
     _key: Any
-    """Declares the type of the keys, as `HasKey`; it has no value."""
+    """Declares the type of the keys, as in `HasKey`; it has no value."""
 
     def __init__(self, pipeline: Pipeline, edges: list[Edge], where: str = "", made_by: str = "") -> None:
         self.pipeline = pipeline
@@ -45,20 +45,20 @@ class StreamBase(Generic[T]):
             pipeline._loose.append(self)
 
     def _stream(self, edges: list[Edge], where: str, made_by: str) -> Self:
-        """Return a stream that is not an operator but a property of its edges; something must read it."""
+        """Return a stream that is only a property of its edges, not an operator; some operator must read it."""
         return type(self)(self.pipeline, edges, where, made_by)
 
     def _node(
         self, where: str, name: str, kind: str, subject: Any, parallelism: int | None, **options: Any
     ) -> Stream[Any]:
-        """Return the output of a new operator that reads this stream; `parallelism` None: that of its inputs."""
+        """Return the output of a new operator that reads this stream; by default with the parallelism of its inputs."""
         edges = self._use()
         if parallelism is None:
             parallelism = max(edge.source.parallelism for edge in edges)
         return self.pipeline._add(where, name, kind, subject, parallelism, edges, **options)
 
     def _use(self) -> list[Edge]:
-        """Return the edges of this stream and record that it is read."""
+        """Return the edges of this stream, and record that the stream is read."""
         if self in self.pipeline._loose:
             self.pipeline._loose.remove(self)
         return list(self._edges)
@@ -70,7 +70,7 @@ class StreamBase(Generic[T]):
     def _callable(
         self, where: str, what: str, fn: object, parameters: Sequence[str], generates: bool = False, fix: str = PLAIN
     ) -> None:
-        """Refuse anything but a plain function of these parameters; see `check_function`."""
+        """Refuse anything but a plain function with these parameters; see `check_function`."""
         if not callable(fn):
             raise PipelineError(f"{where}: {what} is given {kind_of(fn)}; give a function")
         check_function(f"{where}: {what} is given", fn, parameters, generates, fix)
@@ -88,7 +88,7 @@ class StreamBase(Generic[T]):
     def _delivery(
         self, where: str, what: str, delivery: str, known: Sequence[str] = (ARRIVAL, ORDERED)
     ) -> dict[str, str]:
-        """Return the option of an operator with another order than that of arrival; none for `ARRIVAL`.
+        """Return the `delivery` option of an operator, or no option if its records are delivered as they arrive.
 
         Args:
             what: for example "process 'p'".
@@ -100,5 +100,5 @@ class StreamBase(Generic[T]):
 
 
 def kind_of(value: object) -> str:
-    """Describe an argument, for an error."""
+    """Describe an argument for an error message."""
     return f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"

@@ -30,13 +30,14 @@ _ROW = ("key", "value")
 
 
 class Table(Generic[K, V]):
-    """Rows by key that records change; may be used more than once.
+    """Rows by key that records change; several operators may read them.
 
-    The result of functions of `(key, value)` must depend on these alone: an old value is derived again when it is
-    retracted. An upgrade may replace the functions; results of the earlier ones are retracted unchanged.
+    The results of functions of `(key, value)` must depend on these arguments alone, because an old value is derived
+    again when it is retracted. An upgrade may replace the functions: results of the old functions are retracted
+    unchanged.
 
     Attributes:
-        windowed: whether its keys are (key, start, end) of windows.
+            windowed: whether the keys are (key, start, end) of windows.
     """
 
     def __init__(self, stream: Stream[Any], windowed: bool = False) -> None:
@@ -59,7 +60,7 @@ class Table(Generic[K, V]):
         return self._derived(graph.caller(), name, "table_filter", "filter", fn)
 
     def map_values(self, name: str, fn: Callable[[K, V], W]) -> Table[K, W]:
-        """Replace each value by `fn(key, value)`; None is no row."""
+        """Replace each value with `fn(key, value)`; None removes the row."""
         return self._derived(graph.caller(), name, "map_values", "map_values", fn)
 
     def group_by(self, name: str, fn: Callable[[K, V], W]) -> Grouped[W, V]:
@@ -76,13 +77,14 @@ class Table(Generic[K, V]):
         how: str = "inner",
         parallelism: int | None = None,
     ) -> Table[K, Any]:
-        """Join two tables: the value of a key of both is `fn(left, right)`; a missing side is None.
+        """Join two tables: the value of a key is `fn(left, right)`, where a missing side is None.
 
         State: the rows of both sides.
 
         Args:
-            how: "left", "right", "outer": also for keys that only that side, or either, has.
-            fn: returns the value; without it `(left, right)`.
+                how: "inner": only keys that both tables have; "left", "right": all keys of that table; "outer": all
+                    keys of either table.
+                fn: returns the value; without `fn` the value is `(left, right)`.
         """
         where = graph.caller()
         if not isinstance(other, Table):
@@ -115,13 +117,15 @@ class Table(Generic[K, V]):
 
         State: revisions that wait.
 
-        Which revisions are merged depends on when watermarks arrive; their sum does not.
+        Which revisions are merged depends on when watermarks arrive; their combined effect does not.
 
         Args:
-            until: "closed": sent when the window of the key is closed, so that it is final: the watermark that the
-                windowed table passes on, which is less its grace, has passed its end.
-            after_s: instead: sent when event time has advanced by this much since the key was first held.
-            keys_max: with more keys than this, those that are due first are sent immediately.
+                until: "closed": emit a revision when the window of its key is closed, so that it is final. A window is
+                    closed when the watermark that the windowed table passes on, which is reduced by its grace, has
+                    passed its end.
+                after_s: alternatively, emit a revision when event time has advanced by this much since the key was
+                    first held.
+                keys_max: if more keys than this are held, emit those that are due first immediately.
         """
         where = graph.caller()
         what = f"suppress {name!r}"
@@ -141,25 +145,25 @@ class Table(Generic[K, V]):
         return Table(stream._node(where, name, "suppress", None, parallelism, **options), self.windowed)
 
     def revisions(self, name: str) -> Stream[tuple[K, V | None, V | None]]:
-        """Return the revisions `(key, old, new)` as a stream; None is no row."""
+        """Return the revisions `(key, old, new)` as a stream; None means that there is no row."""
         return self._stream._node(graph.caller(), name, "revisions", None, None)
 
     def to_stream(self, name: str, fn: Callable[[K, V | None], W] | None = None) -> Stream[W]:
-        """Return `fn(key, value)`, or `(key, value)`, of each new value as a stream; None where a row was deleted."""
+        """Return `fn(key, value)`, or `(key, value)`, for each new value as a stream; a deleted row has the value None."""
         where = graph.caller()
         if fn is not None:
             self._stream._callable(where, f"to_stream {name!r}", fn, _ROW)
         return self._stream._node(where, name, "to_stream", fn or pair, None)
 
     def side(self, tag: str) -> Stream[Any]:
-        """Return the side output of the operator of the table: "late" of a windowed table."""
+        """Return a side output of the table's operator, such as "late" of a windowed table."""
         return self._stream.side(tag)
 
     def sink(self, name: str, *_: Any, **__: Any) -> NoReturn:
-        """Refuse a sink: it accepts records, not revisions.
+        """Refuse a sink, because sinks accept records, not revisions.
 
         Raises:
-            PipelineError: always; the message says the fix.
+                PipelineError: always; the message names the fix.
         """
         raise PipelineError(
             f"{graph.caller()}: sink {name!r} reads table {self._name!r}; put .revisions(name) or .to_stream(name, fn) "
@@ -172,11 +176,11 @@ class Table(Generic[K, V]):
 
     @property
     def name(self) -> str:
-        """The name of the operator of the table."""
+        """The name of the operator that produces the table."""
         return self._name
 
     def versions(self, side: int) -> Versions | None:
-        """Return its rows as records of its stream; None where a row depends on several records."""
+        """Return the table's rows as records of its stream; None if a row depends on several records."""
         node = self._stream._edges[0].source
         chain: list[Node] = []
         while node.kind in ("table_filter", "map_values"):
@@ -187,23 +191,23 @@ class Table(Generic[K, V]):
         return Versions([replace(edge, side=side) for edge in node.edges], [*chain, node])
 
     def by_key(self, side: int) -> list[Edge]:
-        """Return edges that route its revisions to the task that owns the key, for an operator that reads it."""
+        """Return edges that route the table's revisions to the task that owns the key."""
         return [replace(edge, key_of=KEY_OF, side=side) for edge in self._stream._use()]
 
 
 @dataclass(frozen=True)
 class Versions:
-    """The rows of a table as the records of a keyed stream and the operators of the table.
+    """The rows of a table, as the records of a keyed stream and the table's operators.
 
     Attributes:
-        nodes: from the last `filter` or `map_values` to the `table` itself.
+            nodes: the operators from the last `filter` or `map_values` back to the `table` itself.
     """
 
     edges: list[Edge]
     nodes: list[Node]
 
     def taken(self) -> list[tuple[str, Callable[[Any, Any], Any]]]:
-        """Record that the records are read instead of the table, and return (name, derivation of a row), in order."""
+        """Record that the records are read instead of the table; return (name, row derivation) per operator, in order."""
         for node in self.nodes:
             node.options["versions_read"] = True
         return [
@@ -213,13 +217,13 @@ class Versions:
 
 
 class Grouped(Generic[K, V]):
-    """Rows of a table under other keys; `.aggregate` returns a table of them."""
+    """Rows of a table grouped under other keys; `.aggregate` returns a table of the groups."""
 
     def __init__(self, stream: Stream[Any]) -> None:
         self._stream = stream
 
     def aggregate(self, name: str, aggregate: Aggregate[V, Any], parallelism: int | None = None) -> Table[K, Any]:
-        """Aggregate each group to a row: new values are added, old ones subtracted; an empty group has no row.
+        """Aggregate each group into a row: new values are added and old ones subtracted; an empty group has no row.
 
         State: the aggregate and the size of each group.
         """
@@ -237,7 +241,7 @@ class Grouped(Generic[K, V]):
 
 
 def checked(where: str, what: str, aggregate: object) -> Aggregate[Any, Any]:
-    """Return `aggregate`.
+    """Return `aggregate` if it is an aggregate.
 
     Raises:
         PipelineError: it is not an aggregate.

@@ -1,4 +1,4 @@
-"""Tables from streams: the latest record of each key, or the aggregate of its records, in total or per window."""
+"""Tables from streams: the latest record of each key, or an aggregate of its records, in total or per window."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ class Tables(StreamBase[T], Generic[K, T]):
     """The methods `table`, `aggregate_table` and `window_table`."""
 
     def table(self, name: str, parallelism: int | None = None) -> Table[K, T]:
-        """Return the table of the latest record of each key; a record None deletes its row.
+        """Return a table of the latest record of each key; a record that is None deletes its row.
 
         State: the value per key.
         """
         return Table(self._node(graph.caller(), name, "table", None, parallelism))
 
     def aggregate_table(self, name: str, aggregate: Aggregate[T, Any], parallelism: int | None = None) -> Table[K, Any]:
-        """Return the table of the aggregate of all records of each key so far.
+        """Return a table of an aggregate of all records of each key so far.
 
         State: the aggregate per key.
         """
@@ -40,17 +40,17 @@ class Tables(StreamBase[T], Generic[K, T]):
         grace_s: float = 0.0,
         parallelism: int | None = None,
     ) -> Table[tuple[K, float, float], Any]:
-        """Return the aggregates per key and window of event time as rows by `(key, start, end)`, in seconds.
+        """Return the aggregates per key and window of event time as rows keyed by `(key, start, end)`, in seconds.
 
         State: open windows.
 
-        Each record that changes a row causes a revision immediately. This needs event time, but no watermarks.
+        Each record that changes a row immediately emits a revision. This needs event time, but no watermarks.
 
         Args:
-            assigner: `Tumbling` or `Sliding` of event time.
-            grace_s: how far a record of an ended window may be behind stream time; one further behind is
-                counted and goes to `.side("late")`.  Stream time is the watermark, or without watermarks the largest
-                time of the records of the task so far.
+                assigner: `Tumbling` or `Sliding` windows of event time.
+                grace_s: how far a record of an ended window may lag stream time. A record that lags further is counted
+                    as late and goes to `.side("late")`. Stream time is the watermark or, without watermarks, the
+                    largest event time that the task has seen so far.
         """
         where = graph.caller()
         what = f"window_table {name!r}"

@@ -31,16 +31,16 @@ class Timing(StreamBase[T]):
         Logs with `idle_after_s`: `timer`: 8 times 2 to 5 bytes per period.
         State: the largest time per input.
 
-        The watermark of an input is its largest time so far less `out_of_order_s`; that of the stream is the least over
-        the inputs. A watermark m says that no record with a time below m will arrive. Call it once per stream, before
-        `key_by`, and not on vectors.
+        The watermark of an input is its largest event time so far minus `out_of_order_s`; the watermark of the stream
+        is the minimum over its inputs. A watermark m states that no record with a time below m will arrive. Call this
+        method once per stream, before `key_by`, and not on vectors.
 
         Args:
-            time: `time(record)` returns seconds since 1970 (int, float) or a datetime (naive: UTC).
-            out_of_order_s: how far behind the largest time a record may be without being late.
-            idle_after_s: an input without records for this long (at most twice as long) no longer holds the watermark
-                back.
-            generator: returns a generator per input channel, instead of `out_of_order_s`.
+                time: `time(record)` returns seconds since 1970 (int, float) or a datetime (a naive one is UTC).
+                out_of_order_s: how far a record may lag the largest event time without being late.
+                idle_after_s: an input that has had no records for this long (at most twice as long) no longer holds the
+                    watermark back.
+                generator: returns a generator for each input channel, as an alternative to `out_of_order_s`.
         """
         where = graph.caller()
         what = f"watermarks {name!r}"
@@ -61,18 +61,18 @@ class Timing(StreamBase[T]):
         return self._node(where, name, "watermarks", time, None, time_of=time, **options)
 
     def timed(self, time: Callable[[T], Any]) -> Self:
-        """Define the event time of these records; the watermarks of the stream stay.
+        """Define the event time of these records; the stream keeps its watermarks.
 
-        It is lost after `map`, `flat_map`, `process` and `reduce`.
+        The event time is lost after `map`, `flat_map`, `process` and `reduce`.
         """
         where = graph.caller()
         self._callable(where, "timed", time, ("record",))
         return self._stream([replace(edge, time_of=time) for edge in self._use()], where, "timed")
 
     def side(self, tag: str) -> Stream[Any]:
-        """Return a side output of the operator: "late" of windows and joins, any tag of `ctx.aside(tag, record)`.
+        """Return a side output of the operator: "late" of windows and joins, or any tag of `ctx.aside(tag, record)`.
 
-        The main output of the operator can be read as well; `pipeline.stream(name)` returns it again.
+        The main output of the operator remains readable; `pipeline.stream(name)` returns it again.
         """
         where = graph.caller()
         return self.pipeline._aside(where, self._use(), tag)

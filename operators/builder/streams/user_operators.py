@@ -1,4 +1,4 @@
-"""Operators with state that the user writes: `process`, and `broadcast`, whose rules all tasks receive."""
+"""User-defined operators with state: `process`, and `broadcast`, whose rules reach all tasks."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _GIVING = {
 
 
 class Processes(Protocol[T_contra, U_co]):
-    """An `Operator`, by the types of its input and output records."""
+    """An `Operator`, typed by its input and output records."""
 
     def process(self, record: T_contra, ctx: Context, /) -> Iterable[U_co] | None:
         """See `Operator.process`."""
@@ -82,16 +82,17 @@ class Processing(StreamBase[T]):
         delivery: str = "arrival",
         state: Literal["memory", "disk"] | None = None,
     ) -> Any:
-        """Run an operator with state: per key after key_by, otherwise one state per task.
+        """Run an operator with state, which it keeps per key after key_by and otherwise per task.
 
         Logs: every answer of `ctx`.
         State: `ctx.state` per key, or per task without `key_by`; declared states; timers.
 
         Args:
-            delivery: "arrival": in the order of arrival; "ordered": in the order of event times, the same in every
-                run; records too late for that go to `.side("late")`.  "speculative": in the order of arrival,
-                and again after an older record; returns a `Table`, whose final rows are those of "ordered".
-            state: where its state is kept; by default the setting `state` of the job.
+                delivery: "arrival": in the order of arrival; "ordered": in the order of event times, which is the same
+                    in every run; records that arrive too late for that order go to `.side("late")`. "speculative": in
+                    the order of arrival, and again after an older record arrives; this returns a `Table` whose final
+                    rows equal those of "ordered".
+                state: where the operator's state is kept; by default as the setting `state` of the job specifies.
         """
         where = graph.caller()
         if state not in (None, "memory", "disk"):
@@ -114,15 +115,15 @@ class Processing(StreamBase[T]):
     def broadcast(
         self, name: str, rules: Stream[Any], operator: Operator, wait: bool = False, parallelism: int | None = None
     ) -> Stream[Any]:
-        """Run an operator with state, as `process`; each of its tasks receives all records of `rules`.
+        """Run an operator with state, as `process` does; each of its tasks also receives all records of `rules`.
 
         Logs: every answer of `ctx`.
         State: as `process`; the rules, in every task.
 
         Args:
-            operator: a `BroadcastOperator`: `process(record, ctx)` reads `ctx.broadcast`, a dict that
-                `process_broadcast(record, ctx)` changes.
-            wait: hold all records until the rules, which must be bounded then, have ended.
+                operator: a `BroadcastOperator`: its `process(record, ctx)` reads the dict `ctx.broadcast`, which its
+                    `process_broadcast(record, ctx)` changes.
+                wait: hold all records until the rules have ended; the rules must then be bounded.
         """
         where = graph.caller()
         what = f"broadcast {name!r}"
@@ -138,7 +139,7 @@ class Processing(StreamBase[T]):
         left, right = self._use(), rules._use()
         if any(edge.key_of is not None for edge in right):
             raise PipelineError(f"{where}: the rules of {what} are keyed, but every task gets all; leave key_by out")
-        # An operator reads all its inputs by key or none; it does not matter which task has a rule's key.
+        # An operator reads either all its inputs by key or none; it does not matter which task owns the key of a rule.
         of_no_key = _no_key if any(edge.key_of is not None for edge in left) else None
         edges = [replace(edge, side=LEFT) for edge in left]
         edges += [replace(edge, side=RIGHT, broadcast=True, key_of=of_no_key) for edge in right]
@@ -148,7 +149,7 @@ class Processing(StreamBase[T]):
 
 
 def _check_methods(what: str, operator: object) -> None:
-    """Refuse an operator with a method that is not a plain one."""
+    """Refuse an operator if one of its methods is not a plain method."""
     commutes = getattr(operator, "commutes", False)
     if type(commutes) is not bool:
         raise PipelineError(f"{what}: {type(operator).__name__} has commutes = {commutes!r:.60}; give True or False")

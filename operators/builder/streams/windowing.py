@@ -1,4 +1,4 @@
-"""`window`: results of finite parts of a stream, by time or by number of records."""
+"""`window`: results over finite parts of a stream, by time or by number of records."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _TRIGGERING = {
 
 
 def end_of(result: Any) -> Any:
-    """Return the event time of `(key, value, start, end)`: a microsecond before the end of the window."""
+    """Return the event time of `(key, value, start, end)`: one microsecond before the end of the window."""
     return result[3] - 1e-6
 
 
@@ -90,8 +90,8 @@ class Windowing(StreamBase[T]):
         lateness_s: float = 0.0,
         delivery: str = "arrival",
     ) -> Stream[Any]:
-        """Emit the result of each window, per key after key_by, otherwise per task: `(key, value, start, end)` of an
-        aggregate, the records that a function of `(key, records, window)` returns.
+        """Emit the result of each window, per key after key_by, otherwise per task: `(key, value, start, end)` for an
+        aggregate, or the records that a function of `(key, records, window)` returns.
 
         Logs with `Tumbling` or `Sliding` and `clock="processing"`, or a number: `clock`, `timer`, `window`: 14 bytes
         per window or firing, and task.
@@ -99,19 +99,19 @@ class Windowing(StreamBase[T]):
         bytes per event, and per closing or firing.
         State: open windows.
 
-        `start` and `end` are seconds, the end is not part of the window; of count and global windows they are numbers
-        of records of the key.
+        `start` and `end` are in seconds; the end is not part of the window. For count and global windows they are
+        record numbers within the key.
 
         Args:
-            assigner: Tumbling, Sliding, Session, CountWindow or Global; an object with the methods of
-                `operators.kinds.windows.assigners.Assigner`; or a number of seconds: tumbling windows of wall-clock
-                time.  On vectors such a number only; `contents(batch, window)` returns a batch, once for all keys of a
-                task.
-            trigger: when a window is emitted in addition to its end; not for Session, CountWindow and those of
-                wall-clock time.
-            lateness_s: how long a window is kept after its end; a record that arrives by then causes it to be emitted
-                again, a later one goes to `.side("late")`.
-            delivery: as for `process`.
+                assigner: Tumbling, Sliding, Session, CountWindow or Global; an object with the methods of
+                    `operators.kinds.windows.assigners.Assigner`; or a number of seconds for tumbling windows of
+                    wall-clock time. For vectors it must be such a number, and `contents(batch, window)` returns a
+                    batch, once for all keys of a task.
+                trigger: when to emit a window in addition to its end; not for Session, CountWindow and wall-clock
+                    windows.
+                lateness_s: how long to keep a window after its end. A record that arrives within this time causes the
+                    window to be emitted again; a later record goes to `.side("late")`.
+                delivery: as for `process`.
         """
         where = graph.caller()
         assigned = self._assigner(where, name, assigner)
