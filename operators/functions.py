@@ -30,7 +30,7 @@ def check_plain(what: str, fn: Callable[..., Any], generates: bool = False, fix:
         generates: whether `fn` returns an iterable of records, so that it may be a generator function.
 
     Raises:
-            PipelineError: `fn` is refused; the message names the kind of function that it is.
+        PipelineError: `fn` is refused; the message names the kind of function that it is.
     """
     code = _code_of(fn)
     if iscoroutinefunction(code):
@@ -46,7 +46,7 @@ def check_methods(what: str, instance: object, methods: Mapping[str, Sequence[st
 
     Args:
         what: the beginning of the message, for example "p.py:3: process 'p'".
-            methods: the names and parameters of the methods that the runtime calls; missing methods are not checked.
+        methods: the names and parameters of the methods that the runtime calls; missing methods are not checked.
     """
     for name, parameters in methods.items():
         method = getattr(instance, name, None)
@@ -65,7 +65,7 @@ def check_function(
     """Refuse a function that `check_plain` or `check_parameters` refuses.
 
     Raises:
-            PipelineError: the message describes the function, or names its location and the expected parameters.
+        PipelineError: the message describes the function, or names its location and the expected parameters.
     """
     check_plain(what, fn, generates, fix)
     check_parameters(what, fn, parameters)
@@ -78,7 +78,7 @@ def check_parameters(what: str, fn: Callable[..., Any], parameters: Sequence[str
         what: the beginning of the message, for example "p.py:3: window 'w' is given".
 
     Raises:
-            PipelineError: the message names the parameters and the location of the function.
+        PipelineError: the message names the parameters and the location of the function.
     """
     other = _other_parameters(fn, parameters)
     if other:

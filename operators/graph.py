@@ -51,10 +51,10 @@ class Edge:
     """An input of an operator: the records of `source`, routed by key if `key_of` is set.
 
     Attributes:
-            time_of: returns the event time of these records; None if it is unknown.
-            side: the index of the operator's input, for operators that distinguish their inputs.
-            broadcast: whether every task of the reading operator receives all records.
-            tag: the side output that is read; "" is the main output.
+        time_of: returns the event time of these records; None if it is unknown.
+        side: the index of the operator's input, for operators that distinguish their inputs.
+        broadcast: whether every task of the reading operator receives all records.
+        tag: the side output that is read; "" is the main output.
     """
 
     source: Node
@@ -70,14 +70,14 @@ class Node:
     """One named operator.
 
     Attributes:
-            kind: the builder method that created the operator: source, map, filter, process, count, sink …
-            subject: the Source, Sink, Operator or function.
-            options: the other arguments of the method.
-            where: file:line of the call that created the operator.
-            ordinal: the index of the operator in the order of declaration.
-            vectors: whether the operator emits vectors.
-            table: whether the operator emits revisions of a table.
-            time_of: returns the event time of the operator's output; None if it is unknown.
+        kind: the builder method that created the operator: source, map, filter, process, count, sink …
+        subject: the Source, Sink, Operator or function.
+        options: the other arguments of the method.
+        where: file:line of the call that created the operator.
+        ordinal: the index of the operator in the order of declaration.
+        vectors: whether the operator emits vectors.
+        table: whether the operator emits revisions of a table.
+        time_of: returns the event time of the operator's output; None if it is unknown.
     """
 
     name: str
@@ -219,11 +219,11 @@ def check_event_time(node: Node, what: str, otherwise: str = "", side: int | Non
 
     Args:
         what: the beginning of the message, for example "window 'w' counts event time".
-            otherwise: an alternative fix to add to the message.
-            side: check only the inputs of this side; None checks all inputs.
+        otherwise: an alternative fix to add to the message.
+        side: check only the inputs of this side; None checks all inputs.
 
     Raises:
-            PipelineError: the records of an input have no event time, or the input has no watermarks.
+        PipelineError: the records of an input have no event time, or the input has no watermarks.
     """
     otherwise = otherwise and f", {otherwise}"
     for edge in node.edges:
@@ -250,7 +250,7 @@ def check_name(name: object, what: str, where: str) -> str:
     """Return `name` if it can be part of a task name and of a path.
 
     Raises:
-            PipelineError: the name cannot be used.
+        PipelineError: the name cannot be used.
     """
     if not isinstance(name, str) or not _NAME.fullmatch(name) or not name.strip("."):
         raise PipelineError(f"{where}: {name!r} cannot name {what}; use letters, digits, and . _ -")
@@ -265,7 +265,7 @@ def ordered(nodes: Sequence[Node]) -> list[Node]:
     """Return the nodes so that each follows all nodes that it reads from, and otherwise in the order of declaration.
 
     Raises:
-            PipelineError: the graph has a cycle; the message names it.
+        PipelineError: the graph has a cycle; the message names it.
     """
     readers: dict[int, list[Node]] = {node.ordinal: [] for node in nodes}
     waits = {node.ordinal: len(node.edges) for node in nodes}

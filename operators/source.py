@@ -75,7 +75,7 @@ class PartitionReader(Protocol):
         """Return 1 to `count_max` records from `position` (0 only with `ended`), or None while there are none.
 
         Raises:
-                Unavailable: the read can be retried later.
+            Unavailable: the read can be retried later.
             CorruptData: the stored data does not match its digest.
         """
         ...
@@ -124,7 +124,7 @@ class Source(ABC, Generic[R_co]):
         """Raise `PipelineError` if this source cannot continue from the data it keeps in the job's directory.
 
         Args:
-                rolled_back: whether the job returns to the savepoint from which a later version started.
+            rolled_back: whether the job returns to the savepoint from which a later version started.
         """
 
     def companions(self, name: str, job_directory: Path) -> list[Companion]:

@@ -35,8 +35,8 @@ class Recorded(Exception):
     """A failure that was recorded when it happened, either in this execution or in the one being replayed.
 
     Attributes:
-            where: `file:line in function` of the user code that raised; "" if no user code was involved.
-            trace: the traceback as `user_traceback` formats it, or "".
+        where: `file:line in function` of the user code that raised; "" if no user code was involved.
+        trace: the traceback as `user_traceback` formats it, or "".
     """
 
     where = ""

@@ -31,7 +31,7 @@ def hidden_writes(fn: FunctionType, operator: object = None) -> Iterator[tuple[s
     """Yield (target, `file:line`) for each write of a function to anything other than state.
 
     Args:
-            operator: the object whose method `fn` is; None for a plain function.
+        operator: the object whose method `fn` is; None for a plain function.
     """
     file = fn.__code__.co_filename
     if not of_a_user(file):

@@ -49,10 +49,10 @@ def load(path: str | Path, settings: Mapping[str, str] = MappingProxyType({})) -
     Modules in the directory of the file can be imported, even after loading.
 
     Args:
-            settings: the values that the file can read as `pipeline.settings`.
+        settings: the values that the file can read as `pipeline.settings`.
 
     Raises:
-            PipelineError: the file is missing, cannot be run, or does not define a pipeline that can run.
+        PipelineError: the file is missing, cannot be run, or does not define a pipeline that can run.
     """
     main = _read(path)
     root = Path(main.path).parent
@@ -66,7 +66,7 @@ def load(path: str | Path, settings: Mapping[str, str] = MappingProxyType({})) -
 
 
 def modules_first(pipeline: Pipeline) -> AbstractContextManager[None]:
-    """Let imports find modules in the directory of this pipeline, if `load` read it from a file, until the context ends."""
+    """Let imports find modules in the directory from which `load` read this pipeline, if any, during the context."""
     beside = _BESIDE.get(pipeline)
     return nullcontext() if beside is None else beside.first()
 
@@ -77,7 +77,7 @@ def freeze(path: str | Path, settings: Mapping[str, str] = MappingProxyType({}))
     Each file is read once, so the archived bytes are those that run.
 
     Raises:
-            PipelineError: as for `load`, or the code is too large to archive.
+        PipelineError: as for `load`, or the code is too large to archive.
     """
     main = _read(path)
     finder = LiveFinder(Path(main.path).parent, recording=True)
@@ -90,10 +90,10 @@ def load_archived(archive: Archive, settings: Mapping[str, str], *, lasting: boo
     """Return the pipeline of an archive without reading any of the user's files.
 
     Args:
-            lasting: whether this process runs only this pipeline.
+        lasting: whether this process runs only this pipeline.
 
     Raises:
-            PipelineError: as for `load`.
+        PipelineError: as for `load`.
     """
     install(ArchiveFinder(archive))
     show_lines(archive.pipeline)
@@ -104,11 +104,10 @@ def load_of_job(directory: Path, config: JobConfig, *, lasting: bool = False) ->
     """Return the pipeline of the job in `directory` as it was archived for the run; every process of a job calls this.
 
     Args:
-            lasting: whether this process runs only this pipeline; children that `multiprocessing` spawns then load it
-                too.
+        lasting: whether this process runs only this pipeline; children that `multiprocessing` spawns then load it too.
 
     Raises:
-            PipelineError: as for `load`.
+        PipelineError: as for `load`.
         CorruptData: the archive is damaged or missing.
     """
     if not config.code:  # a job that was not started by `causal run`: its starter provides the file
@@ -125,7 +124,7 @@ def version_of_job(directory: Path, config: JobConfig) -> Iterator[Pipeline]:
     Afterwards, imports are resolved again by the version of the pipeline that was loaded before, if any.
 
     Raises:
-            PipelineError, CorruptData: as for `load_of_job`.
+        PipelineError, CorruptData: as for `load_of_job`.
     """
     version = sys.modules.get(MODULE)
     with modules_kept():

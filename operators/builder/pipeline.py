@@ -89,8 +89,8 @@ class Pipeline:
         """Keep the tasks of an operator on one host, or on hosts with these labels, in a multi-host job.
 
         Args:
-                host: the only host; its standby runs there as well, so the task does not survive the loss of the host.
-                labels: labels that a host must have (`causal agent --label gpu=yes`, or `hosts.toml`).
+            host: the only host; its standby runs there as well, so the task does not survive the loss of the host.
+            labels: labels that a host must have (`causal agent --label gpu=yes`, or `hosts.toml`).
         """
         node = self._named(operator)
         if not host and not labels:

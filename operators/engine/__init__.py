@@ -1,1 +1,1 @@
-"""Turns a pipeline into the chains that its tasks run: the plan, fusion, the tree of stages, the chain."""
+"""The translation of a pipeline into the chains that its tasks run: the plan, fusion, the stage tree, the chain."""

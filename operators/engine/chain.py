@@ -1,8 +1,8 @@
 """The fused operators of one task: an implementation of causal.ports.Chain.
 
-A chain is a tree of stages.  An event is processed down the tree batch by batch; what leaves the task is collected by
-routes and encoded once, when the event ends (D10).  With the same calls and the same results of the services, a chain
-returns the same bytes.
+A chain is a tree of stages. An event is processed down the tree batch by batch; output that leaves the task is
+collected by routes and encoded once, when the event ends (D10). Given the same calls and the same results of the
+services, a chain returns the same bytes.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _PASSING = frozenset(("watermarks", "revisions", "group_by", "filter", "table_fi
 
 
 class FusedChain(PlainChain):
-    """The chain of every task but a sink's."""
+    """The chain of every task except those of sinks."""
 
     def __init__(
         self,
@@ -57,12 +57,12 @@ class FusedChain(PlainChain):
     ) -> None:
         """
         Args:
-            commutes: each of its operators has no state, or says that it commutes.
-            numbers: the order of timers and of other state that is ordered by time of creation.
+            commutes: whether each operator has no state or declares that its records commute.
+            numbers: the counter that orders timers and other state by time of creation.
             arrival: the origin of the current records, for the stages.
-            active: the operator that runs, for code without `ctx`.
-            dead_letters: ordinal of the channel to the dead letters; None when failing records stop the job.
-            requests: ordinal of the channel to the store of requests; None where no operator makes requests, or nothing
+            active: the operator that is running, for code without `ctx`.
+            dead_letters: the ordinal of the dead-letter channel; None if failing records stop the job.
+            requests: the ordinal of the channel to the request store; None if no operator makes requests, or nothing
                 is logged.
         """
         self.commutes = commutes
@@ -100,10 +100,10 @@ class FusedChain(PlainChain):
     # Events.
 
     def open(self) -> None:
-        """Call the `open` of the operators now rather than at the first event; a standby does, to be ready.
+        """Call `open` of the operators now instead of at the first event; a standby does this to be ready.
 
         Raises:
-            OperatorFailed: one of them raised.
+            OperatorFailed: the `open` of an operator raised.
         """
         if not self._opened:
             self._opened = True
@@ -140,7 +140,7 @@ class FusedChain(PlainChain):
             self._active.end()
 
     def _advance_root(self, merged: int | None) -> None:
-        """Pass the merged watermark of the inputs to the root."""
+        """Pass the merged watermark of the inputs to the root stage."""
         if merged == END_NS:
             furthest = self._merge.furthest()
             if furthest is not None:
@@ -163,7 +163,7 @@ class FusedChain(PlainChain):
         self._run(self._root, channel.side, records, keys)
 
     def _canonical(self, keys: list[Any], records: Any) -> list[Any]:
-        """Return canonical keys: from here on there is no other spelling (D14)."""
+        """Return canonical keys; from here on, equal keys have only one spelling (D14)."""
         try:
             return canonical_keys(keys)
         except Unroutable as problem:
@@ -304,13 +304,13 @@ class FusedChain(PlainChain):
         return state
 
     def kept_keys(self, operator: str) -> Iterable[Any]:
-        """Return the keys for which an operator keeps something, each once or more often."""
+        """Return the keys for which an operator keeps state; a key may appear more than once."""
         return (key for stage in self._stages if stage.shown_as == operator for key in stage.kept_keys())
 
     # Event time.
 
     def _advance(self, branch: Branch, mark_ns: int) -> None:
-        """Pass a watermark to a stage, then to those after it; at END_NS the stage emits its last records, too."""
+        """Pass a watermark to a stage, then to those after it; at END_NS the stage also emits its last records."""
         stage = branch.stage
         if mark_ns == IDLE_NS:
             if stage.passes(IDLE_NS) == IDLE_NS:
@@ -327,11 +327,11 @@ class FusedChain(PlainChain):
         self._pass(branch, stage.passes(mark_ns))
 
     def _pass(self, branch: Branch, mark_ns: int | None) -> None:
-        """Pass a watermark on from a stage, after all its output, if it is above the one before."""
+        """Pass on a watermark from a stage, after all its output, if it is higher than the previous one."""
         if mark_ns is None:
             return
         if mark_ns != IDLE_NS:
-            mark_ns = max(mark_ns, IDLE_NS + 1)  # below all times, it may be less than fits on the wire
+            mark_ns = max(mark_ns, IDLE_NS + 1)  # a watermark below all times may be lower than the wire format allows
             if branch.passed is not None and mark_ns <= branch.passed:
                 return
             branch.passed = mark_ns
@@ -347,7 +347,7 @@ class FusedChain(PlainChain):
     # Records.
 
     def _forward(self, branch: Branch, output: Any) -> None:
-        """Pass on the output of a stage: records, side outputs, and watermarks of its own."""
+        """Pass on the output of a stage: its records, side outputs, and own watermarks."""
         if branch.plain:
             self._spread(branch, output)
             return
@@ -364,7 +364,7 @@ class FusedChain(PlainChain):
             self._pass(branch, mark)
 
     def _spread(self, branch: Branch, records: Any) -> None:
-        """Pass records of a stage to its routes and to the stages fused after it."""
+        """Pass the records of a stage to its routes and to the stages fused after it."""
         if not records:
             return
         if branch.children or not branch.leaves_straight:
@@ -383,13 +383,13 @@ class FusedChain(PlainChain):
         readers = len(branch.routes) + len(branch.children)
         for child in branch.children:
             readers -= 1
-            # A stream that is used more than once: no branch sees the changes of another to the records.
+            # The stream is used more than once: copy the records, so that no branch sees the changes of another branch.
             last = readers == 0 and not branch.routes
             own = records if last or isinstance(records, Vectors) else list(map(copy_containers, records))
             self._run(child, branch.stage.side, own, branch.stage.keys)
 
     def _drain(self, branch: Branch) -> None:
-        """Encode what is collected in the routes of a branch."""
+        """Encode the records collected in the routes of a branch."""
         for route in branch.routes:
             for ordinal, records in route.drain():
                 self._encode(branch, ordinal, records)
@@ -405,7 +405,7 @@ class FusedChain(PlainChain):
             if isinstance(records, Counted):
                 self._encode_counted(branch, ordinal, records)
                 return
-            places = iter(enumerate(branch.output))  # records are there in the same order, with others between them
+            places = iter(enumerate(branch.output))  # in the same order, but interleaved with others
             records = [record for record in listed(records) if self._tracing.travels(branch, record, places)]
             if not records:
                 return
@@ -418,7 +418,7 @@ class FusedChain(PlainChain):
             self._put(ordinal, len(piece), encode_records(piece))
 
     def _encode_counted(self, branch: Branch, ordinal: int, records: Counted) -> None:
-        """Encode the keys that can be carried; any other fails once for all of its records."""
+        """Encode the keys that can be encoded; any other key fails once for all of its records."""
         travels, nowhere = self._tracing.travels, iter(())
         kept = [place for place, key in enumerate(records.keys) if travels(branch, key, nowhere)]
         for piece in pieces(
@@ -444,10 +444,10 @@ class FusedChain(PlainChain):
                 table.renumber(self._numbers)
 
     def changed(self, epoch: int, ended: Sequence[int]) -> None:
-        """Record that the job's graph was changed at the savepoint of that epoch, and its state has been taken over.
+        """Record that the job's graph was changed at the savepoint of `epoch` and that the state has been carried over.
 
         Args:
-            ended: the inputs that had ended by then: an operator that is new hears of it here only.
+            ended: the inputs that had ended by then; a new operator learns of their end only here.
         """
         self._arrival.generation = epoch
         for input in ended:
@@ -465,7 +465,7 @@ class FusedChain(PlainChain):
             pass
 
     def restore_groups(self, parts: Iterable[bytes], groups: Collection[int]) -> None:
-        """Load some key groups; what parts that are not divided hold of others is incomplete, and must not be read."""
+        """Load some key groups. Undivided parts are incomplete for other groups, which must not be read."""
         for stage in self._stages:
             for table in stage.tables():
                 table.of_one_group = True
@@ -479,4 +479,4 @@ class FusedChain(PlainChain):
         for stage in self._stages:
             for table in stage.tables():
                 table.clear()
-            vars(stage).clear()  # what it derives from them would be collected some time later: stages are cycles
+            vars(stage).clear()  # break reference cycles: free derived objects now, not at the next collection

@@ -1,4 +1,4 @@
-"""Snapshots of a chain: those of its stages, and its turns, watermarks, counts and numbers."""
+"""Snapshots of a chain: its stages' state, and its turns, watermarks, counts and numbers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from operators.state.snapshot_parts import ChainSnapshot, increment_part, read_p
 
 
 class ChainState:
-    """Takes and restores the snapshots of one chain."""
+    """The writer and restorer of snapshots of one chain."""
 
     def __init__(
         self, branches: Sequence[Branch], merge: Merge, arrival: Arrival, inputs: Sequence[Input], numbers: Numbers
@@ -30,7 +30,7 @@ class ChainState:
         self._numbers = numbers
 
     def snapshot(self, full: bool, behind: str) -> ChainSnapshot:
-        """Freeze the state now, and encode the changes `behind` a file (see `causal.ports.Chain.snapshot`)."""
+        """Freeze the state now, and encode the changes since the file `behind` (see `causal.ports.Chain.snapshot`)."""
         increment = b""
         if behind:
             changed = self._frozen(False)
@@ -122,9 +122,9 @@ class ChainState:
 
 
 def _swapped(was: Sequence[Mapping[str, Sequence[str]]], now: Sequence[Mapping[str, Sequence[str]]]) -> bool:
-    """Return whether the same operators, or sources, precede two inputs: a source, or operators of both or all of one.
+    """Return whether the two inputs have swapped places, judged by the sources and operators that precede them.
 
-    Where a source of both versions precedes that operator, the source decides, not the operator's name.
+    If a source that both versions have precedes that operator, the source decides, not the operator's name.
     """
     if not (was and now):
         return False

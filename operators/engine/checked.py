@@ -1,4 +1,4 @@
-"""Refuses a reader of a source of one's own that breaks the contract, by name, before its result is used."""
+"""Checks of user-defined source readers, which are refused by name if they break the contract."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _METHODS = ("read", "ready_in_s", "completed", "close")
 
 
 def checked(name: str, source: Source[Any], reader: Any) -> PartitionReader:
-    """Return the reader that `source.open` returned, wrapped in checks of what it reads unless it is one of our own.
+    """Return the reader that `source.open` returned; wrap it in checks of its results unless it is built in.
 
     Raises:
-        PipelineError: it is not a reader.
+        PipelineError: `reader` is not a reader.
     """
     missing = [method for method in _METHODS if not callable(getattr(reader, method, None))]
     if missing:
@@ -28,17 +28,17 @@ def checked(name: str, source: Source[Any], reader: Any) -> PartitionReader:
 
 
 class CheckedReader:
-    """A reader whose batches are checked; all else is that of the reader itself."""
+    """A reader whose batches are checked; everything else is delegated to the wrapped reader."""
 
     def __init__(self, reader: Any, what: str) -> None:
         self._reader = reader
         self._what = what
 
     def read(self, position: int, count_max: int) -> Read | None:
-        """Read as the reader itself does.
+        """Read as the wrapped reader does.
 
         Raises:
-            PipelineError: the result is no batch.
+            PipelineError: the result is not a batch.
         """
         batch = self._reader.read(position, count_max)
         if batch is None:

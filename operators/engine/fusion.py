@@ -1,7 +1,7 @@
-"""Fuses operators into chains: everything between two shuffles, as trees of operators.
+"""The fusion of operators into chains: everything between two shuffles, as trees of operators.
 
-An operator begins a new chain where records must be redistributed: it reads by key, from several streams, at another
-parallelism, or its kind requires it: a sink keeps a store of its own (D8).
+An operator begins a new chain if records must be redistributed, that is, if it reads by key, from several streams, or
+at another parallelism, or if its kind requires a new chain: a sink keeps a store of its own (D8).
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ class Group:
     """Operators that run in the same tasks.
 
     Attributes:
-        nodes: the root first, then the others in topological order.
-        first: index of the group's first task in the topology; set when tasks are numbered.
+        nodes: the root, followed by the others in topological order.
+        first: the index of the group's first task in the topology; set when tasks are numbered.
     """
 
     nodes: list[Node] = field(default_factory=list)
@@ -33,7 +33,7 @@ class Group:
 
     @property
     def name(self) -> str:
-        """The name of its tasks: that of the last operator."""
+        """The name of the group's tasks: that of its last operator."""
         return self.nodes[-1].name
 
     @property
@@ -42,7 +42,7 @@ class Group:
 
     @property
     def commutes(self) -> bool:
-        """Whether each operator has no state, or says that its records commute."""
+        """Whether each operator has no state or declares that its records commute."""
         return all(
             node.kind in _WITHOUT_STATE
             or (node.kind == "process" and node.subject.commutes and "delivery" not in node.options)
@@ -51,7 +51,7 @@ class Group:
 
 
 def fuse(nodes: Sequence[Node]) -> list[Group]:
-    """Return the groups, each after all that it reads from.
+    """Return the groups, each after all groups that it reads from.
 
     Raises:
         PipelineError: the operators form a cycle.
@@ -69,7 +69,7 @@ def fuse(nodes: Sequence[Node]) -> list[Group]:
 
 
 def _begins(node: Node) -> bool:
-    """Return whether a node is the first of its tasks."""
+    """Return whether a node is the first operator of its tasks."""
     if KINDS[node.kind].begins or len(node.edges) != 1 or node.options.get("delivery"):
         return True
     edge = node.edges[0]

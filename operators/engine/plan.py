@@ -1,4 +1,4 @@
-"""Lays a pipeline out as tasks: the topology that the core runs, and the chains, readers and stores of its ends."""
+"""The layout of a pipeline as tasks: the topology for the core, and the chains, readers and stores to plug into it."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Plan:
     """A pipeline laid out as tasks and channels.
 
     Attributes:
-        topology: what the core runs.
+        topology: the tasks and channels that the core runs.
         operators: all operators, in the order of the pipeline.
         sources: names of the sources, in the order of the pipeline.
     """
@@ -103,8 +103,8 @@ class Plan:
             {channel.id: ordinal for ordinal, channel in enumerate(self.topology.outputs(task.index))} for task in tasks
         ]
 
-    # Channels: partitions first, then edges, then stores, then requests; dead letters last, so that a job which begins
-    # to write them when it is resumed keeps the numbers of all its channels.
+    # Channels: partitions first, then edges, stores and requests. Dead letters come last, so that all channels keep
+    # their numbers if a resumed job begins to write dead letters.
 
     def _channel(self, source: int, target: int, partition: int = 0) -> Channel:
         channel = Channel(ChannelId(len(self._channels)), TaskIndex(source), TaskIndex(target), partition)
@@ -151,19 +151,19 @@ class Plan:
 
     @property
     def letter_task(self) -> Task | None:
-        """The task of the dead letters; None where failing records stop the job."""
+        """The task of the dead letters; None if failing records stop the job."""
         return None if self._letter_task is None else self.topology.tasks[self._letter_task]
 
     @property
     def topology_without_letters(self) -> Topology:
-        """The topology that the plan has where failing records stop the job: the beginning of `topology`."""
+        """The topology that the plan has if failing records stop the job: a prefix of `topology`."""
         tasks = self.topology.tasks[: self._letter_task]
         return Topology(tasks, self.topology.channels[: self._channels_before_letters])
 
-    # What the core plugs in.
+    # Components that the core plugs in.
 
     def chain(self, task: int) -> Chain:
-        """Return a fresh chain of the task, in its first state; user code is not called yet."""
+        """Return a new chain of the task in its initial state; user code is not called yet."""
         inputs = [self._input(channel) for channel in self.topology.inputs(TaskIndex(task))]
         if task == self._letter_task:
             return SinkChain(DEAD_LETTERS, self._letter_sink(None), inputs, 0, Failures(None, 0))
@@ -190,16 +190,16 @@ class Plan:
 
     @property
     def commuting(self) -> frozenset[str]:
-        """The tasks whose operators say that their records commute."""
+        """The tasks whose operators declare that their records commute."""
         groups = zip(self.topology.tasks, self._group_of, strict=False)
         return frozenset(task.name for task, group in groups if group.commutes)
 
     def nodes(self, task: int) -> tuple[Node, ...]:
-        """Return the operators that the task performs; none for that of the dead letters."""
+        """Return the operators that the task performs; the dead-letter task performs none."""
         return () if task == self._letter_task else tuple(self._group_of[task].nodes)
 
     def _tags(self, node: Node) -> frozenset[str]:
-        """Return the side outputs of an operator that are read."""
+        """Return the side outputs of an operator that some operator reads."""
         edges = [edge for group in self._groups for reader in group.nodes for edge in reader.edges]
         return frozenset(edge.tag for edge in edges if edge.source is node and edge.tag)
 
@@ -239,14 +239,14 @@ class Plan:
         return f"partition {channel.partition} of source {self._group_of[channel.target].root.name!r}"
 
     def keyed(self, operator: str) -> bool:
-        """Return whether the operator of that name keeps its state by the key of its records."""
+        """Return whether the operator named `operator` keeps its state by the key of its records."""
         return any(node.keyed for group in self._groups for node in group.nodes if node.name == operator)
 
     def reader(self, channel: Channel, job_directory: Path, began_ns: int) -> PartitionReader:
-        """Return a reader of the partition that `channel` (from OUTSIDE) stands for.
+        """Return a reader of the partition that `channel` (from OUTSIDE) represents.
 
         Args:
-            began_ns: `time.monotonic_ns()` at which the job began to read.
+            began_ns: the `time.monotonic_ns()` at which the job began to read.
         """
         invariant(channel.source == OUTSIDE, "a reader is for a channel from outside", channel=channel)
         node = self._group_of[channel.target].root
@@ -257,7 +257,7 @@ class Plan:
         return checked(node.name, node.subject, node.subject.open(channel.partition, context))
 
     def store(self, channel: Channel, job_directory: Path) -> SinkStore:
-        """Return the store that `channel` (to OUTSIDE) stands for; nothing is fenced or read before its `open`."""
+        """Return the store that `channel` (to OUTSIDE) represents; it fences and reads nothing before its `open`."""
         invariant(channel.target == OUTSIDE, "a store is for a channel to the outside", channel=channel)
         task = self.topology.tasks[channel.source].name
         if channel.carries_requests and self._config.store:
@@ -291,7 +291,7 @@ class Plan:
         return sink
 
     def _letters_of_rows(self, job_directory: Path, task: str) -> RefusedRows | RefusedObjects:
-        """Return the place of letters for rows that the store of that sink task refuses."""
+        """Return the destination of dead letters for rows that the store of the given sink task refuses."""
         if url := self._letter_url:
             return RefusedObjects(url, task, self._config.run)
         private = not self._config.dead_letters
@@ -299,7 +299,7 @@ class Plan:
 
     @property
     def _letter_url(self) -> str:
-        """The URL of the dead letters, where the job's hosts share a store; empty where they are files."""
+        """The URL of the dead letters if the job's hosts share a store; empty if the dead letters are files."""
         config = self._config
         return (
             "" if config.dead_letters or not config.store else f"{config.store}/{config.place_in_store}/{DEAD_LETTERS}"
@@ -310,10 +310,10 @@ class Plan:
         return Path(path) if path else (job_directory or Path()) / DEAD_LETTERS
 
     def check(self, job_directory: Path) -> None:
-        """Ask sources and sinks for what can be known to be wrong before the job starts; once per job.
+        """Ask sources and sinks for mistakes that can be detected before the job starts; call this once per job.
 
         Raises:
-            PipelineError: the first thing that is.
+            PipelineError: the first mistake found.
         """
         for group in self._groups:
             if group.root.kind in ("source", "sink"):
@@ -327,10 +327,10 @@ class Plan:
                 raise PipelineError(f"setting dead_letters: {problem}") from None
 
     def check_resumed(self, job_directory: Path, rolled_back: bool) -> None:
-        """Check the same for a job that is resumed: its sources continue from the files in the job's directory.
+        """Perform `check` for a resumed job, whose sources continue from the files in the job's directory.
 
         Raises:
-            PipelineError: the first thing that is wrong.
+            PipelineError: the first mistake found.
         """
         self.check(job_directory)
         for group in self._groups:
@@ -338,13 +338,13 @@ class Plan:
                 group.root.subject.check_resumed(group.root.name, job_directory, rolled_back)
 
     def check_stores(self, job_directory: Path, run: str) -> None:
-        """Make each store refuse rows of an earlier run, before the state of that run is discarded.
+        """Make each store refuse rows of an earlier run, before the state of the earlier run is discarded.
 
-        A store that has none is claimed for `run`; no row is changed.
+        A store without such rows is claimed for `run`; no row is changed.
 
         Raises:
-            PipelineError: there are such rows.
-            Unavailable: a store is unavailable, so its rows are not known.
+            PipelineError: a store contains such rows.
+            Unavailable: a store is unavailable, so it is unknown whether it contains such rows.
         """
         for channel in self.topology.channels:
             if channel.target != OUTSIDE or channel.carries_requests or channel.source == self._letter_task:
@@ -360,7 +360,7 @@ class Plan:
                 store.close()
 
     def sink_places(self) -> dict[str, str]:
-        """Sink task → the place of its rows, for those whose sink says it."""
+        """A map from sink task to the location of its rows, for sinks that report their location."""
         places = {
             self.topology.tasks[channel.source].name: self._group_of[channel.source].root.subject.place
             for channel in self.topology.channels
@@ -369,18 +369,16 @@ class Plan:
         return {task: place for task, place in places.items() if place}
 
     def newest_run(self) -> str | None:
-        """Return the newest run that any of the sinks knows; a store that is unavailable now is not asked again."""
+        """Return the newest run that any sink knows; skip stores that are unavailable now."""
         newest: set[str] = set()
         for group in self._groups:
             if group.root.kind == "sink":
-                with suppress(Unavailable):  # its own `open` decides, when it is back
+                with suppress(Unavailable):  # when the store is available again, its own `open` decides
                     newest.add(group.root.subject.newest_run() or "")
         return max(newest, default="") or None
 
     def without_withdrawal(self, job_directory: Path) -> list[str]:
-        """Return the sinks that cannot take rows back, where more failures than the sharing depth covers may need it
-        (D9).
-        """
+        """Return the sinks that cannot withdraw rows although failures beyond the sharing depth may require it (D9)."""
         if self._config.guarantee != "causal" or self._config.sharing_depth >= self.topology.depth:
             return []
         names: dict[str, None] = {}
@@ -392,7 +390,7 @@ class Plan:
         return list(names)
 
     def places(self) -> dict[str, tuple[str, dict[str, str]]]:
-        """Task → (host, labels) of those that may not be on any host.
+        """Return task → (host, labels) for the tasks that may not run on every host.
 
         Raises:
             PipelineError: operators of one task are placed on different hosts.
@@ -408,13 +406,13 @@ class Plan:
                 if before and host and before != host:
                     raise PipelineError(f"{node.where}: {name} is placed on {before} and on {host}; give one of them")
                 places[name] = (host or before, {**known, **labels})
-                if node.kind == "source":  # processes next to the job run where its tasks are
+                if node.kind == "source":  # processes next to the job run on the host of its tasks
                     for companion in node.subject.companions(node.name, Path()):
                         places[f"companion-{companion.name}"] = places[name]
         return places
 
     def bound(self) -> list[tuple[str, str]]:
-        """(task, reason) of each task that keeps on its own machine what its successor on another would need."""
+        """Return (task, reason) of each task that keeps data on its machine that a successor elsewhere would need."""
         reasons: list[tuple[str, str]] = []
         for task, group in enumerate(self._group_of):
             name, sink = self.topology.tasks[task].name, group.root.subject
@@ -431,7 +429,7 @@ class Plan:
 
     @property
     def positions_travel(self) -> bool:
-        """Whether another job can begin where the sources of this one stand."""
+        """Whether another job can begin at the positions of this job's sources."""
         return all(group.root.subject.positions_travel for group in self._groups if group.root.kind == "source")
 
     @property
@@ -440,7 +438,7 @@ class Plan:
         return any(group.root.subject.takes_standard_input for group in self._groups if group.root.kind == "source")
 
     def companions(self, job_directory: Path) -> list[Companion]:
-        """Return the processes that the sources need in addition to the job."""
+        """Return the processes that the sources need in addition to those of the job."""
         return [
             companion
             for group in self._groups
@@ -449,7 +447,7 @@ class Plan:
         ]
 
     def describe(self) -> dict[str, Any]:
-        """Return the plan as `causal plan --json` prints it."""
+        """Return the plan in the form that `causal plan --json` prints."""
         return {"pipeline": self.name, "tasks": [self._described(task) for task in self.topology.tasks]}
 
     def _described(self, task: Task) -> dict[str, Any]:
@@ -468,7 +466,7 @@ class Plan:
 
 
 def plan(pipeline: Pipeline, config: JobConfig) -> Plan:
-    """Return the tasks of a pipeline under a configuration; the same in every process of a job.
+    """Return the tasks of a pipeline under a configuration; the result is the same in every process of a job.
 
     Raises:
         PipelineError: the pipeline cannot run.

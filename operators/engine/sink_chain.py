@@ -1,7 +1,7 @@
-"""The chain of a sink's task: records become rows in the sink's own encoding, nothing is remembered.
+"""The chain of a sink's task: records become rows in the sink's own encoding; the chain keeps no state.
 
-A record that the sink cannot encode has no row: it stops the job or becomes a dead letter, as one on which an operator
-raises.
+A record that the sink cannot encode has no row: it stops the job or becomes a dead letter, like a record for which an
+operator raises.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class SinkChain(PlainChain):
     ) -> None:
         """
         Args:
-            ordinal: of the channel to the store.
-            dead_letters: ordinal of the channel to the dead letters; None where failing records stop the job.
+            ordinal: the ordinal of the channel to the store.
+            dead_letters: the ordinal of the dead-letter channel; None if failing records stop the job.
         """
         self._name = name
         self._sink = sink
@@ -48,7 +48,7 @@ class SinkChain(PlainChain):
         self._dead_letters = dead_letters
 
     def open(self) -> None:
-        """Do nothing: the store is the worker's."""
+        """Do nothing: the worker opens the store."""
 
     def deliver(self, input: int, chunks: Sequence[Chunk], first: int, services: Services) -> list[Output]:
         records, origin_ns, _ = unite(chunks)
@@ -61,7 +61,7 @@ class SinkChain(PlainChain):
             raise
         except Exception as problem:
             failed = problem
-        if failed is not None:  # after the handler, so that no traceback of a letter begins with it
+        if failed is not None:  # outside the handler, or tracebacks of dead letters would begin with it
             self._failures.delivering(self._inputs[input].label, first, chunks)
             records, rows = self._without_failing(records, failed)
         outputs: list[Output] = [(self._ordinal, Chunk(ROWS, len(records), rows, origin_ns))] if records else []
@@ -79,7 +79,7 @@ class SinkChain(PlainChain):
         return self._sink.encode_rows(records) if isinstance(records, Rows) else self._sink.encode(records)
 
     def _without_failing(self, records: Records, problem: Exception) -> tuple[list[Any], bytes]:
-        """Return the records that can be encoded, and their rows; each of the others has failed."""
+        """Return the records that can be encoded, and their rows; report each other record as failed."""
         every: Sequence[Any] = _records_of(records) if isinstance(records, Vectors) else listed(records)
         kept = [record for index, record in enumerate(every) if self._can_encode(index, record)]
         try:
@@ -123,14 +123,14 @@ class SinkChain(PlainChain):
 
 @dataclass(frozen=True, slots=True)
 class _Unheld:
-    """A row of vectors with a value that no record holds."""
+    """A row of vectors with a value that cannot be part of a record."""
 
     shown: dict[str, Any]
     problem: Unheld
 
 
 def _records_of(vectors: Vectors) -> list[Any]:
-    """Return the rows of vectors as records, with an `_Unheld` for each that is none."""
+    """Return the rows of vectors as records, with an `_Unheld` for each row that cannot be a record."""
     try:
         return rows_of(vectors.batch, 0, len(vectors))
     except Unheld:

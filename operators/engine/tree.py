@@ -1,4 +1,4 @@
-"""The stages of one task, put together as a tree of branches: operators, what holds them in order, side outputs."""
+"""The stages of one task, combined into a tree of branches: operators, the holds that order input, side outputs."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from operators.stage.scope import Arrival, Scope
 
 
 class Tree:
-    """The tree of stages of which a chain consists.
+    """The tree of stages that makes up a chain.
 
     Attributes:
         root: the stage that receives the arriving records.
-        numbers, arrival, active: what all stages share.
+        numbers, arrival, active: objects that all stages share.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class Tree:
     ) -> None:
         """
         Args:
-            tags_of: side outputs of an operator that are read.
+            tags_of: returns the side outputs of an operator that are read.
         """
         self.numbers, self.arrival, self.active = Numbers(), Arrival(), Active(task, config.run)
         self._inputs = inputs
@@ -50,7 +50,7 @@ class Tree:
         self.root = self._holds.get(group.root.ordinal) or self._branches[group.root.ordinal]
 
     def reader(self, edge: Edge) -> Branch:
-        """Return the branch that the reader of an edge is attached to: that of its source, or of a side output."""
+        """Return the branch to attach the reader of an edge to: that of the edge's source, or of a side output."""
         branch = self._branches[edge.source.ordinal]
         if not edge.tag:
             return branch
@@ -83,7 +83,7 @@ class Tree:
         return HoldStage(node, self._scope(tags), inputs)
 
     def _scope(self, tags: frozenset[str] = frozenset()) -> Scope:
-        """Return the surroundings of the next stage."""
+        """Return the scope of the next stage."""
         self._ordinal += 1
         return Scope(
             self._ordinal - 1, self._failures, self._task, self.numbers, self._config, self.arrival, self.active,

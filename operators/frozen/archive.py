@@ -1,8 +1,9 @@
 """The archive of a run's code: one zip file in the job's directory, named by the digest of its bytes.
 
-It holds the source of the pipeline file and of each user module that it can reach, and `manifest.json`: where each came
-from, what could not be archived (with its version), the plan, and the versions of Python and of this package. Created
-once, never changed, read as data: nothing in it is unpickled, and sizes are checked before anything is read.
+It contains the source of the pipeline file and of each user module that the file can reach, and `manifest.json`: the
+origin of each source, the code that could not be archived (with its version), the plan, and the versions of Python and
+of this package. It is created once, never changed, and read as data: nothing in it is unpickled, and sizes are checked
+before anything is read.
 """
 
 from __future__ import annotations
@@ -41,9 +42,9 @@ class Module:
     """One source file."""
 
     name: str
-    """The name that imports it; "" for the pipeline file."""
+    """The name under which it is imported; "" for the pipeline file."""
     path: str
-    """The absolute path that it was read from: tracebacks name it, and `__file__` is it."""
+    """The absolute path from which it was read; `__file__` and tracebacks contain this path."""
     package: bool
     source: bytes
 
@@ -53,8 +54,8 @@ class Archive:
     """The code of a run.
 
     Attributes:
-        modules: the pipeline file first, then by name.
-        outside: module → version or digest of code that is used and not archived (installed packages, native modules).
+        modules: the pipeline file first, then the other modules by name.
+        outside: module → version or digest of code that is used but not archived (installed and native modules).
         plan: the output of `causal plan --json` when the code was archived.
     """
 
@@ -74,19 +75,17 @@ class Archive:
         return Path(self.pipeline.path).parent
 
     def shown(self, module: Module) -> str:
-        """Return the name of a module's file, for people: relative to the pipeline's directory where it lies in
-        there.
-        """
+        """Return the file name of a module for display, relative to the pipeline's directory if it is inside."""
         path = Path(module.path)
         return str(path.relative_to(self.root)) if path.is_relative_to(self.root) else str(path)
 
     @property
     def digest(self) -> str:
-        """Names the file."""
+        """The digest of the packed archive, which names its file."""
         return digest_of(self.packed())
 
     def check_size(self) -> None:
-        """Raise `PipelineError` for more than can be archived."""
+        """Raise `PipelineError` if the code is too large to archive."""
         size = sum(len(module.source) for module in self.modules)
         if len(self.modules) > MODULES_MAX or size > BYTES_MAX:
             largest = max(self.modules, key=lambda module: len(module.source))
@@ -97,7 +96,7 @@ class Archive:
             )
 
     def packed(self) -> bytes:
-        """Return the bytes of the file."""
+        """Return the content of the archive file."""
         members = [("pipeline.py" if not m.name else _member(m), m) for m in self.modules]
         manifest = {
             "modules": [[member, m.name, m.path, m.package] for member, m in members],
@@ -114,10 +113,10 @@ class Archive:
         return body.getvalue()
 
     def save(self, job: Path, durable: bool) -> str:
-        """Write it into the directory of a job, unless it is there; returns its digest.
+        """Write the archive into the directory of a job unless it exists there, and return its digest.
 
         Args:
-            durable: it also survives a loss of power.
+            durable: whether the file must survive a loss of power.
         """
         self.check_size()
         body = self.packed()
@@ -138,10 +137,10 @@ class Archive:
 
     @classmethod
     def load(cls, job: Path, digest: str) -> Archive:
-        """Read the archive of that digest.
+        """Read the archive with the given digest.
 
         Raises:
-            CorruptData: it is missing, damaged, or larger than an archive may be.
+            CorruptData: the archive is missing, damaged, or larger than an archive may be.
         """
         path = path_of(job, digest)
         try:
@@ -156,10 +155,10 @@ class Archive:
 
     @classmethod
     def unpacked(cls, body: bytes, digest: str, where: str) -> Archive:
-        """Return the archive in these bytes.
+        """Return the archive that `body` contains.
 
         Raises:
-            CorruptData: they do not match the digest, or are damaged; names them as `where`.
+            CorruptData: `body` does not match the digest or is damaged; the message names it as `where`.
         """
         try:
             if digest_of(body) != digest:
@@ -173,7 +172,7 @@ class Archive:
 
 
 def path_of(job: Path, digest: str) -> Path:
-    """Return the path at which a job keeps the archive of that digest."""
+    """Return the path at which a job keeps the archive with the given digest."""
     return job / DIRECTORY / f"{digest}.zip"
 
 
@@ -182,7 +181,7 @@ def digest_of(body: bytes) -> str:
 
 
 def runtime_version() -> str:
-    """Return the version of this package; a checkout that is not installed has none."""
+    """Return the version of this package, or "checkout" if it is not installed."""
     try:
         return metadata.version("causal-streams")
     except metadata.PackageNotFoundError:
@@ -190,12 +189,12 @@ def runtime_version() -> str:
 
 
 def minor(python: str) -> str:
-    """Return the minor version of a version of Python: `3.11` of `3.11.4`."""
+    """Return the minor version of a Python version: `3.11` for `3.11.4`."""
     return ".".join(python.split(".")[:2])
 
 
 def changed(kept: Archive, now: Archive) -> list[str]:
-    """Names of files in which two versions of a pipeline differ by more than comments and layout."""
+    """Return the names of files in which two versions of a pipeline differ by more than comments and layout."""
     before, after = ({module.name: module for module in each.modules} for each in (kept, now))
     names: list[str] = []
     for name in sorted(before.keys() | after.keys()):
@@ -209,7 +208,7 @@ def changed(kept: Archive, now: Archive) -> list[str]:
 
 
 def other_versions(kept: Archive, now: Archive) -> Iterator[str]:
-    """Yield a phrase for each part of another version now that is not archived."""
+    """Yield a phrase for each difference between the versions of code that is not archived."""
     if kept.python != now.python:
         yield f"Python was {kept.python} and is {now.python}"
     if kept.runtime != now.runtime:
@@ -220,7 +219,7 @@ def other_versions(kept: Archive, now: Archive) -> Iterator[str]:
 
 
 def same_code(one: bytes, other: bytes) -> bool:
-    """Return whether two sources do the same: equal but for comments, blank lines and layout."""
+    """Return whether two sources are equal except for comments, blank lines and layout."""
     if one == other:
         return True
     try:

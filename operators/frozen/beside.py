@@ -1,7 +1,8 @@
 """Separation of the modules of pipelines that one process loads from several directories, as tests do.
 
-Two pipelines may import modules of one name, such as `helpers`, one in each directory. `sys.modules` has room for one
-of them: while a pipeline is loaded or run, modules of others with the names of modules in its directory are set aside.
+Two pipelines may import modules with the same name, such as `helpers`, one from each directory, but `sys.modules` has
+room for only one of them. While a pipeline is loaded or run, modules of other pipelines are set aside if their names
+also exist in its directory.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from operators.frozen.importing import OUR_OWN, LiveFinder, is_source_of_user, o
 
 
 class Beside:
-    """The modules of one pipeline's directory that cannot be in `sys.modules` all the time."""
+    """The modules of one pipeline's directory that cannot stay in `sys.modules` permanently."""
 
     def __init__(self, finder: LiveFinder) -> None:
         self._finder = finder
@@ -25,7 +26,7 @@ class Beside:
 
     @contextmanager
     def first(self) -> Iterator[None]:
-        """Make imports find modules in the directory of this pipeline, and of no other, until the context ends."""
+        """Make imports find modules in this pipeline's directory, and in no other's, until the context ends."""
         root, finders = self._finder.root, list(sys.meta_path)
         others = {name for name, module in list(sys.modules.items()) if _in_the_way(root, name, module)}
         aside = _taken(others)
@@ -40,13 +41,13 @@ class Beside:
 
 
 def _taken(tops: set[str]) -> dict[str, ModuleType]:
-    """Remove the modules of these names, and those in these packages, and return them."""
+    """Remove and return the modules with these names and the modules in packages with these names."""
     names = [name for name in sys.modules if name.partition(".")[0] in tops] if tops else []
     return {name: sys.modules.pop(name) for name in names}
 
 
 def _in_the_way(root: Path, name: str, module: ModuleType | None) -> bool:
-    """Return whether a module has the name of another one that lies in `root`."""
+    """Return whether a loaded module shadows a module of the same name in `root`."""
     if "." in name or name.startswith("__") or name in OUR_OWN or not of_user(name):
         return False
     file = getattr(module, "__file__", None)

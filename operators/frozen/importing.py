@@ -1,7 +1,7 @@
 """Imports of user modules: from the disk while a run begins, from the archive afterwards.
 
-A finder in front of Python's own handles user modules and nothing else. The standard library and our own packages are
-never hidden by a file of the same name in the pipeline's directory, and `sys.path` is not changed.
+A finder placed before Python's own handles only user modules. A file in the pipeline's directory never hides a module
+of the standard library or of this package, and `sys.path` is not changed.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ _SOURCE_BYTES_MAX = 32 << 20
 
 
 def of_user(name: str) -> bool:
-    """Return whether a module of that name may be the user's."""
+    """Return whether a module named `name` may be the user's."""
     top = name.partition(".")[0]
     return top not in OURS and top not in sys.stdlib_module_names
 
 
 @lru_cache(maxsize=4096)
 def is_source_of_user(origin: str) -> bool:
-    """Return whether a file is a source of the user's: neither the standard library's, nor installed, nor ours."""
+    """Return whether a file is a user's source file: not installed, standard library, or part of this package."""
     path = Path(origin)
     if path.suffix != ".py" or {"site-packages", "dist-packages"} & set(path.parts):
         return False
@@ -57,9 +57,9 @@ def _library() -> tuple[str, ...]:
 
 
 class Loader(SourceFileLoader):
-    """Runs a source that is in memory as if it had been read from its file.
+    """A loader that runs a source from memory as if it had been read from its file.
 
-    Data files of a package are read where they lie: they are not archived.
+    Data files of a package are read from their original location, because they are not archived.
     """
 
     def __init__(self, module: Module) -> None:
@@ -76,7 +76,7 @@ class Loader(SourceFileLoader):
 
 
 def show_lines(module: Module) -> None:
-    """Make tracebacks show the lines of this source, even if its file changes."""
+    """Make tracebacks show the lines of this source, even if its file changes later."""
     try:
         text = decode_source(module.source)
     except (SyntaxError, UnicodeDecodeError):
@@ -85,18 +85,18 @@ def show_lines(module: Module) -> None:
 
 
 class LiveFinder(MetaPathFinder):
-    """A finder of modules on the disk: first in the pipeline's directory, then where Python looks.
+    """A finder of modules on the disk: first in the pipeline's directory, then on Python's search path.
 
     Args:
         root: the pipeline's directory.
-        recording: each source is read once, and the same text runs and is kept in `read`.
+        recording: whether each source is read only once, so that the text that runs is also kept in `read`.
     """
 
     def __init__(self, root: Path, recording: bool) -> None:
         self.root = root
         self.recording = recording
         self.read: dict[str, Module] = {}
-        """Sources of the user's that were found, by name of module."""
+        """The user's sources that were found, by module name."""
         self.outside: dict[str, str] = {}
         """Origins of the other modules that are not Python's own, by name of the topmost package."""
         self._finding: set[str] = set()
@@ -109,7 +109,7 @@ class LiveFinder(MetaPathFinder):
         return self.spec_in(fullname, path)
 
     def spec_in(self, fullname: str, path: Sequence[str] | None) -> ModuleSpec | None:
-        """Return the spec of a module; one of the user's runs what was read here, once."""
+        """Return the spec of a module; a user module will run the source that was read here, once."""
         self._finding.add(fullname)
         try:
             spec = self._on_disk(fullname, path)
@@ -141,7 +141,7 @@ class LiveFinder(MetaPathFinder):
 
 
 class ArchiveFinder(MetaPathFinder):
-    """Finds the modules of an archive, and reports modules of the pipeline's directory that are in no archive."""
+    """A finder of the modules of an archive, which refuses unarchived modules of the pipeline's directory."""
 
     def __init__(self, archive: Archive) -> None:
         self.archive = archive
@@ -171,8 +171,8 @@ class ArchiveFinder(MetaPathFinder):
         return self._not_archived(fullname, path)
 
     def _not_archived(self, fullname: str, path: Sequence[str] | None) -> ModuleSpec | None:
-        """Find a native or an installed module of the pipeline's directory as usual; a source that is not archived
-        could change.
+        """Find a native or installed module of the pipeline's directory as usual; refuse a source that is not archived,
+        because it could change.
         """
         places = [str(self.archive.root), *sys.path] if path is None else path
         spec = PathFinder.find_spec(fullname, places)
@@ -197,10 +197,11 @@ def spec_of_namespace(name: str, places: list[str]) -> ModuleSpec:
 
 
 def install(finder: LiveFinder | ArchiveFinder) -> None:
-    """Make this process import modules of the user with `finder`.
+    """Make this process import user modules with `finder`.
 
-    An archive takes the place of whatever was there: no module that was loaded before is used again.  Where nothing was
-    there, modules are not even looked at: that copies the memory that they share with other processes.
+    An archive replaces any earlier finder: no module that was loaded before is used again. If there was no earlier
+    finder, the loaded modules are not even inspected, because that would copy memory that they share with other
+    processes.
     """
     if isinstance(finder, ArchiveFinder) or finder.recording:
         before = [each for each in sys.meta_path if isinstance(each, (LiveFinder, ArchiveFinder))]
@@ -226,10 +227,10 @@ def _is_from_home(module: ModuleType | None) -> bool:
 
 @contextmanager
 def giving_way(root: Path, archive: Archive | None, lasting: bool) -> Iterator[None]:
-    """Our own packages that pipelines do not import make room for the user's modules of these names.
+    """Make room for user modules that have the names of our own packages, if pipelines do not import those packages.
 
     Args:
-        lasting: this process needs ours no more.
+        lasting: whether this process no longer needs our own packages.
     """
     archived = {module.name.partition(".")[0] for module in archive.modules} if archive is not None else set()
     wanted = {
@@ -255,7 +256,7 @@ def giving_way(root: Path, archive: Archive | None, lasting: bool) -> Iterator[N
 
 @contextmanager
 def modules_kept() -> Iterator[None]:
-    """Whatever is loaded meanwhile: afterwards the modules of the user are those that were loaded before."""
+    """Restore the user's modules when the context ends, regardless of what is loaded in the meantime."""
     finders = list(sys.meta_path)
     before = {name: module for name, module in sys.modules.items() if _is_read_here(module)}
     try:

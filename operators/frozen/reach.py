@@ -1,4 +1,4 @@
-"""Finds the modules that a pipeline can reach by import statements, also inside functions that run later."""
+"""The search for modules that a pipeline can reach by import statements, even those in functions that run later."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _IMPORTING = frozenset(("import_module", "__import__"))
 
 
 def archive_of(pipeline: Module, finder: LiveFinder) -> Archive:
-    """Return the code of a pipeline that has been loaded by `finder`, and what it may yet import.
+    """Return the code of a pipeline that `finder` has loaded, and the code that it may still import.
 
     Raises:
-        PipelineError: it is too much, or a file cannot be read.
+        PipelineError: the code is too large, or a file cannot be read.
     """
     todo = [pipeline, *finder.read.values()]
     seen = {module.name for module in todo}
@@ -38,7 +38,7 @@ def archive_of(pipeline: Module, finder: LiveFinder) -> Archive:
 
 
 def versions_now(kept: Archive) -> Archive:
-    """Return the same code, with the versions that everything else has in this process."""
+    """Return an archive of the same code, with the versions that all other code has in this process."""
     finder = LiveFinder(kept.root, recording=True)
     for name in kept.outside:
         _find(name, finder)
@@ -47,16 +47,14 @@ def versions_now(kept: Archive) -> Archive:
 
 
 def hidden_by_python(archive: Archive) -> list[str]:
-    """Return files of the pipeline's directory that an import probably means, but that have names of the standard
-    library.
-    """
+    """Return files of the pipeline's directory that an import probably means but that standard library modules hide."""
     named = {name.partition(".")[0] for module in archive.modules for name in _named(module)}
     places = ((name, archive.root / f"{name}.py") for name in sorted(named & sys.stdlib_module_names))
     return [path.name for _, path in places if path.exists()]
 
 
 def _find(name: str, finder: LiveFinder) -> None:
-    """Make the finder find a module and the packages that it is in, without running any."""
+    """Make the finder locate a module and its parent packages without running any of them."""
     path: Sequence[str] | None = None
     parts = name.split(".")
     for depth in range(1, len(parts) + 1):
@@ -65,7 +63,7 @@ def _find(name: str, finder: LiveFinder) -> None:
             return
         try:
             spec = finder.spec_in(at, path)
-        except (ImportError, AttributeError, ValueError):  # what cannot be found now fails where it is imported
+        except (ImportError, AttributeError, ValueError):  # an import of such a module fails when it runs
             return
         if spec is None or spec.submodule_search_locations is None:
             return
@@ -75,11 +73,11 @@ def _find(name: str, finder: LiveFinder) -> None:
 
 
 def _named(module: Module) -> Iterator[str]:
-    """Names of modules, or of what may be one, in the import statements of a source."""
+    """Yield the names of modules, and names that may be modules, from the import statements of a source."""
     try:
         tree = ast.parse(module.source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return  # it is archived unchanged, and reports the error when it runs
+        return  # the source is archived unchanged, and reports the error when it runs
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -97,7 +95,7 @@ def _named(module: Module) -> Iterator[str]:
 
 
 def _base(module: Module, node: ast.ImportFrom) -> str | None:
-    """Return the package that `from … import` is about; None where a relative import leads out of every package."""
+    """Return the package that a `from … import` names; None if a relative import goes beyond the top-level package."""
     if not node.level:
         return node.module
     parts = module.name.split(".") if module.name else []
@@ -116,7 +114,7 @@ def _called(function: ast.expr) -> str:
 
 
 def _version(name: str, origin: Path) -> str:
-    """Return the version of an installed package; of any other file its digest."""
+    """Return the version of an installed package, or the digest of any other file."""
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:

@@ -1,1 +1,1 @@
-"""The ingest log: batches that sources publish once each, in order, and that every task reads by position."""
+"""The ingest log: batches that sources publish once each, in order, and that tasks read by position."""

@@ -1,8 +1,8 @@
-"""Bounds what is published and not read: a batch waits, in the commit of it, until readers have made room.
+"""The bound on published but unread data: the commit of a batch waits until readers have made room.
 
-Spark runs one batch at a time, so a commit that waits slows the query down and fails nothing.  A batch is admitted when
-nothing is unread, however large it is.  The wait ends when room is there, when another driver takes over, or with the
-process that asked for it.
+Spark runs one batch at a time, so a commit that waits slows the query down but does not make it fail. A batch of any
+size is admitted when nothing is unread. The wait ends when there is room, when another driver takes over, or when the
+process that requested the commit ends.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ def await_room(
     """Return when the batch may be published.
 
     Args:
-        segments: what the batch has written.
-        bytes_max: what may be unread, this batch included, unless it alone is more.
-        ended: whether the process that asked for it is gone.
+        segments: the segments that the batch has written.
+        bytes_max: the maximum number of unread bytes, including this batch, unless this batch alone exceeds it.
+        ended: returns whether the process that requested the commit has ended.
 
     Raises:
-        Fenced: a younger driver has taken over.
-        Unavailable: `ended()`.
+        Fenced: a newer driver has taken over.
+        Unavailable: `ended()` returned true.
     """
     if log.manifest(batch) is not None:  # publishing it again changes nothing
         return
@@ -61,7 +61,7 @@ def await_room(
 
 
 def orphaned() -> Callable[[], bool]:
-    """Return a function that returns whether the parent of this process has ended since."""
+    """Return a function that reports whether the current parent of this process has ended."""
     parent = os.getppid()
     return lambda: os.getppid() != parent
 

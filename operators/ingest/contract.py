@@ -1,8 +1,8 @@
-"""The records of an ingest log: micro-batches that are published once each, by one query, in order.
+"""The records of an ingest log: micro-batches that one query publishes once each, in order.
 
-Spark's tasks write segments, the commit of a batch publishes one manifest that names them.  What is published never
-changes and cannot be published twice; what is not published does not exist for a reader.  Nothing here knows Spark or
-Arrow.
+Spark's tasks write segments; the commit of a batch publishes one manifest that names them. A published batch never
+changes and cannot be published twice; an unpublished one does not exist for readers. Nothing in this module depends on
+Spark or Arrow.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SEGMENT = re.compile(r"(\d{10})-(\d{5})-")
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A file with rows of one Spark partition of one batch; `part` counts the files of that partition."""
+    """A file with rows of one Spark partition of one batch; `part` numbers the files of that partition."""
 
     file: str
     partition: int
@@ -37,9 +37,9 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """The published bytes that readers are not done with, when a batch is about to follow.
+    """The published bytes that readers still need when another batch is about to be published.
 
-    `since_ns` is the `time.monotonic_ns()` at which that batch began to wait for room; 0 where it did not wait.
+    `since_ns` is the `time.monotonic_ns()` at which that batch began to wait for room; 0 if it did not wait.
     """
 
     unread_bytes: int
@@ -52,12 +52,12 @@ class Backlog:
 class Manifest:
     """A published batch.
 
-    `before[c]` is the number of rows that channel c got from all earlier batches; `segments` are in the order of
-    (partition, part), which is the order of the rows; `offsets` is the digest of Spark's own record of what the
-    batch consists of ("" where that is not readable); `published_ns` is `time.monotonic_ns()` at the commit.
+    `before[c]` is the number of rows that channel c received from all earlier batches. `segments` are in the order of
+    (partition, part), which is the order of the rows. `offsets` is the digest of Spark's own record of the batch's
+    contents ("" if that record is not readable). `published_ns` is the `time.monotonic_ns()` at the commit.
 
-    In a shared store `checkpoint` names the object with Spark's checkpoint as of this batch, and a manifest that has
-    `ended` is no batch: it says that the query has finished with the previous batch.
+    In a shared store, `checkpoint` names the object with Spark's checkpoint as of this batch. A manifest with `ended`
+    set is not a batch: it states that the query finished with the previous batch.
     """
 
     query: str
@@ -71,17 +71,17 @@ class Manifest:
     ended: bool = False
 
     def of_channel(self, channel: int) -> list[Segment]:
-        """Return the segments of one channel, in order: Spark partition i belongs to channel i modulo their number."""
+        """Return the segments of one channel in order; Spark partition i belongs to channel i modulo their number."""
         return [segment for segment in self.segments if segment.partition % len(self.before) == channel]
 
     def after(self) -> tuple[int, ...]:
-        """Return the number of rows of each channel up to and with this batch."""
+        """Return the number of rows of each channel up to and including this batch."""
         return tuple(
             rows + sum(segment.rows for segment in self.of_channel(channel)) for channel, rows in enumerate(self.before)
         )
 
     def packed(self) -> bytes:
-        """Return the content of its file; a log on one machine has neither of the last two fields."""
+        """Return the content of the manifest file; a log on one machine omits the last two fields."""
         body = asdict(self)
         return seal({name: value for name, value in body.items() if value or name not in ("checkpoint", "ended")})
 
@@ -98,29 +98,29 @@ class ReadableLog(Protocol):
 
     @property
     def caught_up(self) -> bool:
-        """Whether what `first` and `manifest` return is all that is published."""
+        """Whether `first` and `manifest` have returned everything that is published."""
         ...
 
     @property
     def unavailable_s(self) -> float | None:
-        """The time for which the log's store could not be reached; 0 where it can be, None for a log without one."""
+        """The time for which the log's store has been unreachable; 0 if reachable, None for a log without a store."""
         ...
 
     @property
     def where(self) -> str:
-        """The place of the log, as errors name it."""
+        """The location of the log, for error messages."""
         ...
 
     def label(self, segment: Segment) -> str:
-        """Return the place of a segment, as errors name it."""
+        """Return the location of a segment, for error messages."""
         ...
 
     def first(self) -> Manifest | None:
-        """Return the lowest batch that some channel may need; None if nothing is published yet."""
+        """Return the lowest batch that some channel may still need; None if nothing is published yet."""
         ...
 
     def manifest(self, batch: int) -> Manifest | None:
-        """Return a published batch; None if it is not published, or was removed.
+        """Return a published batch; None if it is not published or was removed.
 
         Raises:
             CorruptData: its file does not match its digest.
@@ -128,52 +128,53 @@ class ReadableLog(Protocol):
         ...
 
     def supply(self, wanted: Sequence[Segment]) -> bytes | None:
-        """Return the bytes of the first of these segments; None while they are under way. The others may follow soon.
+        """Return the bytes of the first of these segments, or None while they are fetched; the rest may follow soon.
 
         Raises:
-            CorruptData: they are missing, or do not match the digest in the manifest.
+            CorruptData: the bytes are missing, or do not match the digest in the manifest.
         """
         ...
 
     def check_follows(self, batch: int) -> None:
-        """Raise `CorruptData` if the batch is not here although a later one is."""
+        """Raise `CorruptData` if the batch is missing although a later one exists."""
         ...
 
     def release(self, channel: int, batch: int, done: int | None = None) -> None:
-        """Record that `channel` needs no batch below `batch`, and remove what no channel needs.
+        """Record that `channel` needs no batch before `batch`, and remove batches that no channel needs.
 
-        The last published batch is never released by a reader, so the counts continue from it.
+        A reader never releases the last published batch, so that the row counts continue from it.
 
         Args:
-            done: the batches below it count as unread no more; `batch` by default.
+            done: batches before `done` no longer count as unread; by default, `batch`.
         """
         ...
 
     def backlog(self) -> Backlog | None:
-        """Return the backlog that the last publisher stored; None where there is none, or it is torn."""
+        """Return the backlog that the last publisher stored; None if there is none or it is incomplete."""
         ...
 
     def close(self) -> None: ...
 
 
 def digest_of(data: bytes | memoryview) -> str:
-    """Return the digest that segments and sealed files carry."""
+    """Return the digest that is stored with segments and sealed files."""
     return xxhash.xxh3_128_hexdigest(data)
 
 
 def segment_name(batch: int, partition: int, token: int, attempt: int, part: int) -> str:
-    """Return the name of a segment, which no two task attempts of any run share."""
+    """Return the name of a segment, which is unique across the task attempts of all runs."""
     return f"{batch:010d}-{partition:05d}-{token}-{attempt}-{part}.arrow"
 
 
 def batch_of(segment: str) -> int:
-    """Return the batch of a segment with that name."""
+    """Return the batch of the segment with the given name."""
     return int(segment[:10])
 
 
 def unread(sizes: Iterable[tuple[str, int]], done: Sequence[int], before: int) -> int:
-    """Return the bytes that segments (name, size) of batches below `before` count as which their channel still
-    needs.
+    """Return the number of bytes in segments (name, size) of batches below `before` that their channels still need.
+
+    A segment counts as at least `SEGMENT_BYTES_MIN`.
     """
     total = 0
     for name, size in sizes:
@@ -184,7 +185,7 @@ def unread(sizes: Iterable[tuple[str, int]], done: Sequence[int], before: int) -
 
 
 def seal(body: Mapping[str, Any]) -> bytes:
-    """JSON whose first line is the digest of the second."""
+    """Return `body` as JSON on the second line, after a first line with the digest of that JSON."""
     text = json.dumps(body, sort_keys=True, separators=(",", ":")).encode()
     return digest_of(text).encode() + b"\n" + text + b"\n"
 
@@ -193,7 +194,7 @@ def unseal(data: bytes, where: str) -> dict[str, Any]:
     """Return the content of sealed JSON.
 
     Raises:
-        CorruptData: it does not match its digest; names it as `where`.
+        CorruptData: the content does not match its digest; the message names it as `where`.
     """
     digest, _, text = data.partition(b"\n")
     text = text.removesuffix(b"\n")
@@ -206,7 +207,7 @@ def unseal(data: bytes, where: str) -> dict[str, Any]:
 
 
 def check_header(header: Mapping[str, Any], channels: int, where: str) -> None:
-    """Raise `PipelineError` unless a log with this header has this format and was begun for that many channels."""
+    """Raise `PipelineError` unless the header has this format and the log was created for `channels` channels."""
     if header.get("format") != FORMAT:
         raise PipelineError(f"{where}: format {header.get('format')}, not {FORMAT}; use a new --state-dir")
     if header.get("channels") != channels:
@@ -217,10 +218,10 @@ def check_header(header: Mapping[str, Any], channels: int, where: str) -> None:
 
 
 def manifest_of(data: bytes, where: str) -> Manifest:
-    """Return the manifest in the content of its file.
+    """Return the manifest that the content of a manifest file represents.
 
     Raises:
-        CorruptData: it is damaged; names it as `where`.
+        CorruptData: the content is damaged; the message names it as `where`.
     """
     body = unseal(data, where)
     try:

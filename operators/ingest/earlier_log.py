@@ -1,10 +1,10 @@
-"""Gives the files of an ingest log in a directory, as versions before 0031 wrote them, the names of today.
+"""The conversion of an ingest log's files in a directory from their names before 0031 to the current names.
 
     fence.json                → tokens/<token>
     manifests/<batch>.json    → manifests/<batch>
     ended.json                → the manifest of the end
 
-Marks of the readers are written again with the next checkpoint.
+The marks of the readers are not converted, because the next checkpoint writes them again.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ FENCE, ENDED, HEADER = "fence.json", "ended.json", "log.json"
 
 
 def adopt(directory: Path) -> None:
-    """Rename the files of an earlier version, if there are any; it may be interrupted and repeated.
+    """Rename the files of an earlier version, if there are any; an interrupted call can be repeated.
 
-    The lowest manifest is renamed first: a reader begins with the lowest that it finds.
+    The lowest manifest is renamed first, because a reader begins with the lowest one that exists.
 
     Raises:
-        CorruptData: the token of the last driver, the header or the end is damaged or missing.
+        CorruptData: the last driver's token, the header or the end marker is damaged or missing.
     """
     fence, manifests = directory / FENCE, directory / "manifests"
     try:
         token = _number(fence, "token")
-    except FileNotFoundError:  # it is removed last, so no manifest is left then
+    except FileNotFoundError:  # the fence file is removed last, so without it no old manifest remains
         if any(manifests.glob("*.json")):
             raise CorruptData(f"{fence} is missing although there are batches; {RESTORE}") from None
         return
     Directory(directory).create(f"tokens/{token:010d}", b"")
     for manifest in sorted(manifests.glob("*.json")):
-        with suppress(FileNotFoundError):  # another process renames them, too
+        with suppress(FileNotFoundError):  # another process is renaming the files, too
             manifest.rename(manifest.with_suffix(""))
     sync_directory(manifests)
     if (directory / ENDED).exists():
@@ -50,7 +50,7 @@ def adopt(directory: Path) -> None:
 
 
 def _create_end(directory: Path, token: int) -> None:
-    """Create the manifest that says that no batch follows."""
+    """Create the manifest that states that no batch follows."""
     try:
         query, before, batches = (
             "",
@@ -62,7 +62,7 @@ def _create_end(directory: Path, token: int) -> None:
             last = manifest_of(path.read_bytes(), str(path))
             query, before = last.query, last.after()
     except FileNotFoundError as problem:
-        if (directory / FENCE).exists():  # otherwise another process has done all of this
+        if (directory / FENCE).exists():  # if it is gone, another process has completed the conversion
             raise CorruptData(f"{problem.filename} is missing although the query has ended; {RESTORE}") from None
         return
     end = Manifest(query, batches, token, "", 0, before, (), ended=True)
@@ -70,7 +70,7 @@ def _create_end(directory: Path, token: int) -> None:
 
 
 def _number(path: Path, name: str) -> int:
-    """Return a number in a sealed file."""
+    """Return a number from a sealed file."""
     try:
         return int(unseal(path.read_bytes(), str(path))[name])
     except (KeyError, TypeError, ValueError) as problem:

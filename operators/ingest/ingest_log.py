@@ -1,28 +1,30 @@
-"""The ingest log: objects that are created if absent and never changed (D17), in a directory or in a shared store.
+"""The ingest log: objects that are created only if absent and never changed (D17), in a directory or a shared store.
 
     log.json                                    format and number of channels
-    tokens/<token>                              one per start of a driver; the highest may publish
-    manifests/<batch>                           a published batch; the last may say that the query has ended
+    tokens/<token>                              one per driver start; only the highest may publish
+    manifests/<batch>                           a published batch; the last one may state that the query has ended
     segments/<batch>-<partition>-<token>-<attempt>-<part>.arrow
-    spark/…                                     Spark's checkpoint (`spark.checkpoint`), in a store only
-    low-water/<channel>-<batch>-<done>          no batch below `batch` is needed by that channel, and it is done with
-                                                those below `done`; of all marks of a channel the highest numbers count
-    backlog/<batch>-<0|1>                       of the newest batch: 1 since it waits for room, 0 since it was admitted
+    spark/…                                     Spark's checkpoint (`spark.checkpoint`), only in a store
+    low-water/<channel>-<batch>-<done>          the channel needs no batch below `batch` and has read those below
+                                                `done`; the highest numbers among all marks of a channel count
+    backlog/<batch>-<0|1>                       of the newest batch: 1 while it waits for room, 0 once it is admitted
 
-What makes it exact when drivers, tasks and readers die, sleep, or hear of a request too late:
+The log stays exact when drivers, tasks and readers die, pause, or receive a request too late, for these reasons:
 
-* *The first manifest counts, of any driver.*  Spark's checkpoint is part of it, and a driver begins with that of
-  the last manifest.  So a driver that was replaced may publish the batch that follows, and the one that has replaced
-  it learns of that when it creates the same manifest: it begins again after it.  A batch that a driver finds
-  published was published before it began, by its own token, or it is fenced.  On one machine the checkpoint is on its
-  disk instead, and Spark repeats a batch from the offsets that it has on record there.
-* *Only what is decided is removed.*  A segment of a batch without a manifest may still be published by a process that
-  sleeps, so it stays until there is a manifest that does not name it, or until the batch is released.  Where a place
-  can exclude other processes, no earlier driver publishes after a later one has begun, which therefore removes all
-  segments that no manifest names.
-* *What comes back is below the marks.*  A name that is gone can be created again by a process that slept, but only
+* *The first manifest counts, whichever driver created it.* It includes Spark's checkpoint, and a driver begins with the
+  checkpoint of the last manifest. A replaced driver may therefore publish the next batch; its successor notices this
+  when it creates the same manifest, and begins again after it. If a driver encounters a batch that is already
+  published, then the batch was published either before the driver began or with its own token, or the driver is fenced.
+  On one machine, the checkpoint is on the machine's disk instead, and Spark repeats a batch from the offsets recorded
+  there.
+* *Only segments whose fate is decided are removed.* A paused process may still publish a segment of a batch that has no
+  manifest. The segment therefore stays until a manifest exists that does not name it, or until the batch is released.
+  Where the storage can exclude other processes, no earlier driver publishes after a later one has begun, so the later
+  one removes all segments that no manifest names.
+* *Objects that reappear are below the marks.* A process that was paused can create a removed name again, but only
   batches below the lowest mark are ever removed, and no reader begins there.
-* *Marks only grow*, and are right from any process: a checkpoint that is complete covers what they release.
+* *Marks only grow*, and are valid whichever process writes them, because a complete checkpoint covers the batches that
+  they release.
 """
 
 from __future__ import annotations
@@ -64,14 +66,14 @@ _BACKLOG = re.compile(r"(\d{10})-([01])")
 class IngestLog(ReadableLog):
     """The log of one source; any number of processes may have it open.
 
-    Any method may raise `Unavailable`, and can then be called again.
+    Any method may raise `Unavailable`; the call can then be repeated.
 
     Args:
-        objects: the place of the job.
-        folder: of the log, in that place.
-        channels: the number of channels that the batches are spread over; fixed for the life of the log.
-        resumed: the batch after which the driver has begun, which Spark may repeat; -1 for none.
-        look_s: the time between two looks at a log that has no room.
+        objects: the storage of the job.
+        folder: the folder of the log in that storage.
+        channels: the number of channels over which the batches are distributed; fixed for the lifetime of the log.
+        resumed: the batch after which the driver began, which Spark may repeat; -1 for none.
+        look_s: the interval between two checks of a log that has no room.
     """
 
     segments_ahead = 0
@@ -90,23 +92,23 @@ class IngestLog(ReadableLog):
 
     @property
     def where(self) -> str:
-        """The folder, as errors name it."""
+        """The folder of the log, for error messages."""
         return self._objects.where(self._folder)
 
     def label(self, segment: Segment) -> str:
-        """Return the object of a segment, as errors name it."""
+        """Return the name of a segment's object, for error messages."""
         return f"{self.where}/segments/{segment.file}"
 
     def close(self) -> None:
-        """Do nothing: no object is open."""
+        """Do nothing, because no object is open."""
 
     # -- who may publish ---------------------------------------------------------------------------------------
 
     def create(self) -> None:
-        """Begin the log unless it has begun.
+        """Create the log unless it exists.
 
         Raises:
-            PipelineError: it was begun for another number of channels.
+            PipelineError: the log was created for another number of channels.
             CorruptData: its header does not match its digest.
         """
         name = f"{self._folder}/log.json"
@@ -148,7 +150,7 @@ class IngestLog(ReadableLog):
             raise CorruptData(self._lost_manifest(missing[0]))
 
     def _sweep(self) -> None:
-        """Remove what earlier drivers have left unpublished."""
+        """Remove the objects that earlier drivers left unpublished."""
         manifests = [self.manifest(batch) for batch in self.batches()]
         named = {segment.file for manifest in manifests if manifest for segment in manifest.segments}
         self._remove_segments([name for name in self._listed("segments") if name not in named])
@@ -156,7 +158,7 @@ class IngestLog(ReadableLog):
             self._objects.remove_unfinished(f"{self._folder}/{folder}")
 
     def check_token(self, token: int) -> None:
-        """Raise `Fenced` unless `token` is the youngest; only a hint: the creation of the manifest decides."""
+        """Raise `Fenced` unless `token` is the newest. This is only a hint: the creation of the manifest decides."""
         current = self._token()
         if token != current:
             raise Fenced(f"{self.where}: driver {token} was replaced by driver {current}; it must not publish")
@@ -170,11 +172,12 @@ class IngestLog(ReadableLog):
     # -- writing -----------------------------------------------------------------------------------------------
 
     def write_segment(self, name: str, data: bytes | memoryview) -> str:
-        """Create a segment and return its digest; it counts for nothing until published.
+        """Create a segment and return its digest; the segment has no effect until it is published.
 
         Raises:
-            CorruptData: it exists with other content.
-            Fenced: it was created by an attempt without an answer, and removed: another driver has published the batch.
+            CorruptData: the segment exists with different content.
+            Fenced: an attempt that received no answer created the segment, and it was removed because another driver
+                has published the batch.
         """
         stored, digest = f"{self._folder}/segments/{name}", digest_of(data)
         try:
@@ -187,20 +190,21 @@ class IngestLog(ReadableLog):
     def publish(
         self, query: str, batch: int, token: int, segments: Sequence[Segment], offsets: str = "", checkpoint: str = ""
     ) -> bool:
-        """Make a batch visible: by one creation, so atomically, durably and once.
+        """Make a batch visible by creating one object, and so atomically, durably and once.
 
-        Spark publishes a batch again after a crash: the first publication stands, the new segments are removed.
+        Spark publishes a batch again after a crash. The first publication remains valid, and the new segments are
+        removed.
 
         Args:
-            offsets: the digest of Spark's own record of what the batch consists of.
-            checkpoint: the object with Spark's checkpoint as of this batch, in a store.
+            offsets: the digest of Spark's own record of the batch's contents.
+            checkpoint: in a store, the object with Spark's checkpoint as of this batch.
 
         Returns:
-            True if this call published it, False if it existed already, as the same batch.
+            True if this call published the batch, False if the same batch was already published.
 
         Raises:
             Fenced: another driver has published that batch or a later one, or has taken over.
-            PipelineError: another query, other input than before for a batch that is repeated, or a batch out of turn.
+            PipelineError: the query differs, a repeated batch has different input, or the batch is out of order.
             CorruptData: a manifest does not match its digest.
         """
         earlier = self.manifest(batch)
@@ -218,7 +222,7 @@ class IngestLog(ReadableLog):
         return False
 
     def _check_same(self, earlier: Manifest | None, batch: int, token: int, query: str, offsets: str) -> None:
-        """Raise unless the manifest that is there is of the batch that this driver would publish."""
+        """Raise unless the existing manifest is that of the batch that this driver would publish."""
         if earlier is not None and not earlier.ended:
             if earlier.token == token or batch <= self._resumed:
                 if earlier.query == query and earlier.offsets == offsets:
@@ -247,7 +251,7 @@ class IngestLog(ReadableLog):
         return previous.after()
 
     def discard(self, segments: Sequence[Segment]) -> None:
-        """Remove segments of batches that are published without them; others may still be published, and stay."""
+        """Remove segments of batches that were published without them; others may still be published, and stay."""
         garbage: list[str] = []
         for batch in sorted({batch_of(segment.file) for segment in segments}):
             manifest = self.manifest(batch)
@@ -257,10 +261,10 @@ class IngestLog(ReadableLog):
         self._remove_segments(garbage)
 
     def end(self, token: int) -> None:
-        """Record that the query has finished: create the manifest that says that no batch follows.
+        """Record that the query has finished, by creating the manifest that states that no batch follows.
 
         Raises:
-            Fenced: another driver has taken over, or has published that batch.
+            Fenced: another driver has taken over, or has published a batch at that position.
         """
         last = self.batches()
         latest = self.manifest(last[-1]) if last else None
@@ -284,17 +288,17 @@ class IngestLog(ReadableLog):
     # -- room --------------------------------------------------------------------------------------------------
 
     def unread_bytes(self, before: int) -> int:
-        """Return the bytes of segments, in published batches below `before`, that their channel still needs."""
+        """Return the size of the segments, in published batches below `before`, that their channels still need."""
         done = [done for _, done in self._marks()]
         return unread(self._listed("segments").items(), done, before)
 
     def size_of(self, segments: Sequence[Segment]) -> int:
-        """Return the bytes that segments count as which are written and not published."""
+        """Return the bytes that segments count as that are written but not yet published."""
         sizes = self._listed("segments")
         return sum(max(sizes.get(segment.file, 0), SEGMENT_BYTES_MIN) for segment in segments)
 
     def note_backlog(self, backlog: Backlog) -> None:
-        """Store the backlog for reports: once when its batch begins to wait, and once when it is let in."""
+        """Store the backlog for reports: once when its batch begins to wait, and once when the batch is admitted."""
         names = self._listed("backlog")
         name = f"{backlog.batch:010d}-{0 if not backlog.since_ns else 1}"
         if name not in names:
@@ -303,7 +307,7 @@ class IngestLog(ReadableLog):
         self._objects.remove([f"{self._folder}/backlog/{each}" for each in names if each != name])
 
     def backlog(self) -> Backlog | None:
-        """Return the backlog of the newest batch; None where there is none."""
+        """Return the backlog of the newest batch; None if there is none."""
         names = sorted(
             (int(match[1]), -int(match[2]), name)
             for name in self._listed("backlog")
@@ -314,13 +318,13 @@ class IngestLog(ReadableLog):
         try:
             body = unseal(self._objects.read(f"{self._folder}/backlog/{names[-1][2]}"), self.where)
             return Backlog(**{**body, "since_ns": of_host(body["since_ns"]) if body["since_ns"] else 0})
-        except (CorruptData, KeyError, TypeError):  # removed a moment ago, or of another version
+        except (CorruptData, KeyError, TypeError):  # the object was just removed, or was written by another version
             return None
 
     # -- reading -----------------------------------------------------------------------------------------------
 
     def check_query(self, query: str) -> None:
-        """Raise `PipelineError` unless the last batch is of this query, or there is none."""
+        """Raise `PipelineError` unless the last batch belongs to this query or there is no batch."""
         batches = self.batches()
         latest = self.manifest(batches[-1]) if batches else None
         if latest is not None:
@@ -334,16 +338,16 @@ class IngestLog(ReadableLog):
             )
 
     def check_committed(self, batch: int) -> None:
-        """Raise `CorruptData` unless the batch is here that Spark has on record as committed (-1: none yet)."""
+        """Raise `CorruptData` if the batch that Spark recorded as committed is missing (-1: none committed yet)."""
         if batch > max(self.batches(), default=-1):
             missing = f"{self.where}/manifests/{batch:010d} is missing although Spark has committed that batch"
             raise CorruptData(f"{missing}; {RESTORE}")
 
     def check_follows(self, batch: int) -> None:
-        """Raise `CorruptData` if the batch is not here although a later one is.
+        """Raise `CorruptData` if the batch is missing although a later one exists.
 
         Raises:
-            DeterminantsLost: it is released, so the reader that asks was replaced.
+            DeterminantsLost: the batch was released, so the reader that calls this was replaced.
         """
         if max(self.batches(), default=-1) > batch and self.manifest(batch) is None:
             if batch < self._floor():
@@ -354,7 +358,7 @@ class IngestLog(ReadableLog):
         return f"{self.where}/manifests/{batch:010d} is missing although a later batch is published; {RESTORE}"
 
     def batches(self) -> list[int]:
-        """Return the numbers of the manifests that are here, ascending; the last may be that of the end."""
+        """Return the numbers of the existing manifests, ascending; the last one may be the end manifest."""
         return self._numbers("manifests")
 
     def first(self) -> Manifest | None:
@@ -371,7 +375,7 @@ class IngestLog(ReadableLog):
         raise Unavailable(f"{self.where} is being truncated faster than it can be opened")
 
     def manifest(self, batch: int) -> Manifest | None:
-        """Return a published batch, or the end; None if it is not published, or was removed."""
+        """Return a published batch or the end manifest; None if it is not published or was removed."""
         try:
             data = self._objects.read(self._manifest_name(batch))
         except Missing:
@@ -383,7 +387,7 @@ class IngestLog(ReadableLog):
         """Return the bytes of the first of these segments.
 
         Raises:
-            CorruptData: they are missing, or do not match the digest in the manifest.
+            CorruptData: the bytes are missing, or do not match the digest in the manifest.
         """
         segment = wanted[0]
         try:
@@ -395,7 +399,7 @@ class IngestLog(ReadableLog):
         return data
 
     def ended(self) -> int | None:
-        """Return the number of batches of a query that has finished, None while it may continue."""
+        """Return the number of batches of a finished query, or None while the query may continue."""
         batches = self.batches()
         latest = self.manifest(batches[-1]) if batches else None
         return latest.batch if latest is not None and latest.ended else None
@@ -403,7 +407,7 @@ class IngestLog(ReadableLog):
     # -- truncation --------------------------------------------------------------------------------------------
 
     def release(self, channel: int, batch: int, done: int | None = None) -> None:
-        """Record that `channel` needs no batch below `batch`, and remove what no channel needs."""
+        """Record that `channel` needs no batch below `batch`, and remove batches that no channel needs."""
         done = batch if done is None else done
         mark = f"{channel:05d}-{batch:010d}-{done:010d}"
         self._objects.create(f"{self._folder}/low-water/{mark}", b"", durable=False)
@@ -418,7 +422,7 @@ class IngestLog(ReadableLog):
         self._objects.remove([f"{self._folder}/low-water/{name}" for name in lower])
         batches = self.batches()
         floor = min(self._floor(), batches[-1] if batches else 0)
-        if batches and batches[0] < floor:  # also what attempts have left there that did not count
+        if batches and batches[0] < floor:  # this also removes segments of unsuccessful attempts
             segments = [name for name in self._listed("segments") if _SEGMENT.match(name) and batch_of(name) < floor]
             self._remove_segments(segments)
             self._objects.remove([self._manifest_name(number) for number in batches if number < floor])
@@ -427,7 +431,7 @@ class IngestLog(ReadableLog):
         return min(batch for batch, _ in self._marks())
 
     def _marks(self) -> list[tuple[int, int]]:
-        """Return for each channel the batch below which it needs none, and the one below which it is done with all."""
+        """Return, for each channel, the batch below which it needs none and the batch below which it has read all."""
         marks = [(0, 0)] * self.channels
         for name in self._listed("low-water"):
             match = _MARK.fullmatch(name)
@@ -445,7 +449,7 @@ class IngestLog(ReadableLog):
         self._objects.remove([f"{self._folder}/segments/{file}" for file in files])
 
     def _listed(self, folder: str) -> dict[str, int]:
-        """Name → size of the objects of a folder of the log."""
+        """Return name → size of the objects in a folder of the log."""
         sizes = self._objects.sizes(f"{self._folder}/{folder}")
         return {name.rpartition("/")[2]: size for name, size in sizes.items()}
 

@@ -1,4 +1,4 @@
-"""The place of a source's ingest log: in the job's directory on its machine, or in the store that all hosts share."""
+"""The location of a source's ingest log: the job's directory on its machine, or the store that all hosts share."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ FOLDER = "ingest"
 
 @dataclass(frozen=True, slots=True)
 class IngestPlace:
-    """The place of one source's log.
+    """The location of one source's log.
 
     Attributes:
-        job_directory: of the job, on this host.
-        name: of the source.
-        store, prefix: the URL of the shared store and the place of the run in it; empty for the job's directory.
-        resumed: the batch after which the driver has begun, -1 for none.
+        job_directory: the directory of the job on this host.
+        name: the name of the source.
+        store, prefix: the URL of the shared store and the run's prefix in it; empty if the log is in the job's
+            directory.
+        resumed: the batch after which the driver began; -1 for none.
     """
 
     job_directory: Path
@@ -35,29 +36,27 @@ class IngestPlace:
 
     @property
     def directory(self) -> Path:
-        """The files on this host: of the log, or of the driver alone."""
+        """The directory on this host for the files of the log, or of the driver if the log is in a store."""
         return self.job_directory / FOLDER / self.name
 
     @property
     def folder(self) -> str:
-        """The folder of the log, in the job's directory or in its place in the store."""
+        """The folder of the log, relative to the job's directory or to the run's prefix in the store."""
         return f"{FOLDER}/{self.name}"
 
     def open(self) -> IngestLog:
-        """Return the log, to write; the client of a store has threads, so the process must not fork after this."""
+        """Return the log for writing; a store's client has threads, so the process must not fork afterwards."""
         if not self.store:
             return self._in_directory()
         depot = Depot(self.store, self.prefix, proof="")
         return IngestLog(depot, self.folder, self.channels, self.resumed, STORE_LOOK_S)
 
     def _in_directory(self) -> IngestLog:
-        adopt(self.directory)  # a reader of a resumed job may be the first to open it
+        adopt(self.directory)  # a reader of a resumed job may be the first to open the log
         return IngestLog(Directory(self.job_directory), self.folder, self.channels, self.resumed)
 
     def open_to_read(self, partition: int) -> ReadableLog:
-        """Return the log as the reader of a partition uses it: none of its methods waits for longer than a disk
-        read.
-        """
+        """Return the log for the reader of a partition: none of its methods waits for longer than a disk read."""
         if not self.store:
             return self._in_directory()
         where = f"{self.store}: {self.prefix}/{self.folder}"

@@ -1,7 +1,8 @@
-"""Reads an ingest log that takes long to answer on a thread of its own, ahead of its reader, which never waits.
+"""A reader of a slow ingest log on its own thread, ahead of the partition's reader, which therefore never waits.
 
-The data read ahead is bounded: a few manifests, and segments up to `AHEAD_BYTES` (one at least). While the log is
-unavailable the thread repeats its request with growing pauses, and the reader has nothing to give: no row is skipped.
+The amount of data read ahead is bounded: a few manifests, and segments up to `AHEAD_BYTES` (at least one). While the
+log is unavailable, the thread repeats its request with growing pauses, and the reader returns nothing: no row is
+skipped.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ CLOSE_WITHIN_S = 5.0
 
 
 class ReadAhead:
-    """A log as `IngestReader` takes it, whose methods return immediately what the thread has read.
+    """A log for `IngestReader` whose methods immediately return what the thread has read.
 
     Args:
-        connect: returns the log; called on the thread, once.
-        channels, name, where: as those of the log.
-        reports: whether anybody asks for the backlog.
+        connect: returns the log; called once, on the thread.
+        channels, name, where: the values of the log.
+        reports: whether the backlog will be requested.
     """
 
     segments_ahead = 8
@@ -65,31 +66,29 @@ class ReadAhead:
 
     @property
     def caught_up(self) -> bool:
-        """Whether the thread has looked in vain for the manifest after those that the reader has taken."""
+        """Whether the thread has found no further manifest and the reader has taken all manifests."""
         with self._changed:
             self._check()
             return self._caught_up and not self._manifests
 
     @property
     def unavailable_s(self) -> float:
-        """The time for which the log could not be reached; 0 where it can be."""
+        """The time for which the log has been unreachable; 0 if it is reachable."""
         since_s = self._since_s
         return time.monotonic() - since_s if since_s is not None else 0.0
 
     def label(self, segment: Segment) -> str:
-        """Return the place of a segment, as errors name it."""
+        """Return the location of a segment, for error messages."""
         return f"{self.where}/segments/{segment.file}"
 
     def first(self) -> Manifest | None:
-        """Return the lowest batch that some channel may need, and that this reader has not read; None if not read
-        yet.
-        """
+        """Return the lowest batch that some channel may need and this reader has not read; None if not fetched yet."""
         with self._changed:
             self._check()
             return self._taken() if self._manifests else None
 
     def manifest(self, batch: int) -> Manifest | None:
-        """Return the next batch; None if it was not read yet."""
+        """Return the next batch; None if it has not been fetched yet."""
         with self._changed:
             self._check()
             return self._taken() if self._manifests and self._manifests[0].batch == batch else None
@@ -99,7 +98,7 @@ class ReadAhead:
         return self._manifests.popleft()
 
     def supply(self, wanted: Sequence[Segment]) -> bytes | None:
-        """Return the bytes of the first of these segments, which are forgotten then; None while they are under way."""
+        """Return the bytes of the first of these segments and discard them; None while they are being fetched."""
         with self._changed:
             self._check()
             data = self._loaded.get(wanted[0].file)
@@ -110,23 +109,23 @@ class ReadAhead:
             return data
 
     def check_follows(self, batch: int) -> None:
-        """Raise what the thread has found wrong."""
+        """Raise the error that the thread encountered, if any."""
         with self._changed:
             self._check()
 
     def release(self, channel: int, batch: int, done: int | None = None) -> None:
-        """Record a release for the thread; of several only the last counts."""
+        """Pass a release to the thread; of several pending releases only the last counts."""
         with self._changed:
             self._check()
             self._released = channel, batch, done
             self._changed.notify()
 
     def backlog(self) -> Backlog | None:
-        """Return the backlog as of a moment ago."""
+        """Return the most recently fetched backlog."""
         return self._backlog
 
     def close(self) -> None:
-        """End the thread; a request under way that does not end soon is abandoned."""
+        """End the thread; a pending request that does not finish soon is abandoned."""
         with self._changed:
             self._closed = True
             self._changed.notify()
@@ -136,7 +135,7 @@ class ReadAhead:
     def _check(self) -> None:
         if self._problem is not None:
             raise self._problem
-        if self._thread is None and not self._closed:  # not before the first question: the process may fork until then
+        if self._thread is None and not self._closed:  # not before the first request: the process may fork until then
             self._thread = threading.Thread(target=self._work, name=f"read-{self.name}", daemon=True)
             self._thread.start()
 
@@ -156,7 +155,7 @@ class ReadAhead:
                 with self._changed:
                     self._changed.wait_for(lambda: self._closed, wait_s)
                 continue
-            except Exception as problem:  # raised to the reader
+            except Exception as problem:  # raised to the reader by its next call
                 with self._changed:
                     self._problem = problem
                 return
@@ -166,7 +165,7 @@ class ReadAhead:
 
 
 class _Steps:
-    """The steps of the thread, one request or a few at a time."""
+    """The steps of the thread: one request, or a few requests, at a time."""
 
     def __init__(self, ahead: ReadAhead, log: ReadableLog) -> None:
         self._ahead = ahead
@@ -177,7 +176,7 @@ class _Steps:
         self._follows_s = time.monotonic() + FOLLOWS_S
 
     def take(self) -> float:
-        """Do what is most urgent; returns how long there is nothing to do unless the reader asks."""
+        """Perform the most urgent step; return how long there is nothing to do unless the reader requests something."""
         ahead, now_s = self._ahead, time.monotonic()
         if self._fetch():
             return 0.0
@@ -198,11 +197,11 @@ class _Steps:
         return max(LOOK_S_MIN, min(LOOK_S, self._look_s - time.monotonic()))
 
     def _look(self) -> bool:
-        """Read the next manifest; returns whether it was there."""
+        """Read the next manifest, and return whether it exists."""
         ahead = self._ahead
         manifest = self._log.first() if ahead._next is None else self._log.manifest(ahead._next)
         if manifest is None and ahead._next is not None and not self._arrived:
-            lowest = self._log.first()  # it may be further: all channels can have released what was to be read next
+            lowest = self._log.first()  # it may be higher: all channels may have released the batch to be read next
             manifest = lowest if lowest is not None and lowest.batch >= ahead._next else None
         if manifest is None:
             self._arrived = True
@@ -219,7 +218,7 @@ class _Steps:
         return True
 
     def _fetch(self) -> bool:
-        """Read the next segment that is wanted and has room; returns whether there was one."""
+        """Read the next segment that is wanted and fits, and return whether there was one."""
         ahead = self._ahead
         with ahead._changed:
             missing = [segment for segment in ahead._wanted if segment.file not in ahead._loaded]

@@ -1,7 +1,7 @@
-"""Reads one channel of an ingest log as a partition: positions 0, 1, 2 … over (batch, Spark partition, row).
+"""The reader of one channel of an ingest log as a partition: positions 0, 1, 2 … over (batch, Spark partition, row).
 
-The reader keeps an index of the manifests that no complete checkpoint covers yet and the one segment under way.
-While it waits it looks for one file name, the next manifest's.
+The reader keeps an index of the manifests that no complete checkpoint covers yet, and the current segment. While it
+waits, it checks for a single file name, that of the next manifest.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ LOOKS_PER_CHECK = 100
 
 
 class IngestReader:
-    """A `PartitionReader` that reads what is published, in order, and releases what is covered.
+    """A `PartitionReader` that reads published rows in order and releases those that checkpoints cover.
 
     Args:
-        log: the ingest log; need not exist yet.
-        channel: which of its channels.
-        source: the source's name, for messages.
+        log: the ingest log, which need not exist yet.
+        channel: the channel of the log to read.
+        source: the name of the source, for messages.
         vectors: whether rows are read as vectors instead of dicts.
-        checkpoints: whether the job has any; without, a batch is done with when it has been read.
+        checkpoints: whether the job takes checkpoints; without them, a batch is no longer needed once it has been read.
     """
 
     def __init__(
@@ -48,14 +48,14 @@ class IngestReader:
         self._place = f"source {source!r}, partition {channel}"
         self._begun = False
         self._next_batch = 0
-        self._first = 0  # The position where the index begins.
-        self._end = 0  # The position where it ends.
-        self._batches: list[tuple[int, int]] = []  # (batch, position after it), ascending; all that are not covered.
-        self._starts: list[int] = []  # Position of the first row of each of _pieces.
-        self._pieces: list[tuple[Segment, int]] = []  # Segments with rows, and when they were published.
+        self._first = 0  # The position at which the index begins.
+        self._end = 0  # The position at which the index ends.
+        self._batches: list[tuple[int, int]] = []  # (batch, position after it), ascending; all uncovered batches.
+        self._starts: list[int] = []  # The position of the first row of each element of _pieces.
+        self._pieces: list[tuple[Segment, int]] = []  # Segments with rows, and their times of publication.
         self._loaded: tuple[str, pa.Table] | None = None
         self._fetching = False
-        """Whether the segment that was asked for last is still on its way."""
+        """Whether the segment requested last is still being fetched."""
         self._ended = False
         self._checkpoints = checkpoints
         self._looks = 0
@@ -64,7 +64,7 @@ class IngestReader:
         """The batch below which all are done with, as last noted in the log."""
 
     def read(self, position: int, count_max: int) -> Read | None:
-        """Return up to `count_max` rows of one segment, as dicts; None when there are none yet.
+        """Return up to `count_max` rows of one segment, as dicts; None if there are none yet.
 
         Raises:
             CorruptData: a manifest or segment does not match its digest.
@@ -92,11 +92,11 @@ class IngestReader:
         return self._rows(position, count_max)
 
     def ready_in_s(self, position: int) -> float:
-        """Return 0 while published rows are known, otherwise the pause between two looks at the log."""
+        """Return 0 if the next published row is available, otherwise the interval between two checks of the log."""
         return 0.0 if self._first <= position < self._end and not self._fetching else POLL_S
 
     def completed(self, position: int) -> None:
-        """Release the batches wholly below `position`; files are removed when no channel needs them."""
+        """Release the batches entirely below `position`; files are removed when no channel needs them."""
         covered = 0
         while covered < len(self._batches) - 1 and self._batches[covered][1] <= position:
             covered += 1
@@ -117,15 +117,16 @@ class IngestReader:
         return self._batches[place][0] if place < len(self._batches) else self._next_batch
 
     def _note_done(self, position: int) -> None:
-        """Record which batches lie wholly below `position`, so that others may follow; nothing is removed."""
+        """Record which batches are entirely below `position`, so that others may follow; remove nothing."""
         done = self._behind(position) if self._batches else 0
         if done > self._done:
             self._done = done
             self._log.release(self._channel, self._batches[0][0], done)
 
     def counters(self) -> dict[str, int | float]:
-        """Return the bytes published and still needed, and how long a batch has waited for room, from partition 0 for
-        all.
+        """Return the published bytes still needed and the time for which a batch has waited for room.
+
+        Partition 0 reports the backlog for all partitions.
         """
         figures: dict[str, int | float] = {}
         if self._log.unavailable_s is not None:
@@ -150,12 +151,12 @@ class IngestReader:
         return bool(ahead) and len(self._pieces) - bisect_right(self._starts, position) < ahead
 
     def _advance(self, position: int) -> bool:
-        """Take the next manifest into the index; returns False when it is not published yet."""
+        """Add the next manifest to the index; return False if it is not published yet."""
         manifest = self._log.manifest(self._next_batch) if self._begun else self._log.first()
         if manifest is None and self._begun and position > self._end:
             manifest = self._log.first()
             if manifest is not None and manifest.batch > self._next_batch:
-                self._forget()  # released by all channels while this reader was on its way to where it begins
+                self._forget()  # all channels released them while this reader was advancing
             elif manifest is not None and manifest.batch < self._next_batch:
                 manifest = None
         if manifest is None:
@@ -180,7 +181,7 @@ class IngestReader:
         return True
 
     def _forget(self) -> None:
-        """Begin again, with the lowest batch."""
+        """Restart the index at the lowest batch."""
         self._begun = False
         self._batches.clear()
         self._starts.clear()
@@ -195,7 +196,7 @@ class IngestReader:
             return None
         start = position - self._starts[index]
         records = self._rows_of(table, start, min(count_max, segment.rows - start))
-        now_ns = time.monotonic_ns()  # After a reboot, times of the publication mean nothing any more.
+        now_ns = time.monotonic_ns()  # After a reboot, recorded publication times are meaningless.
         return Read(records, min(published_ns, now_ns))
 
     def _dicts_of(self, table: pa.Table, start: int, count: int) -> Any:
@@ -211,7 +212,7 @@ class IngestReader:
             raise OperatorFailed(f"{self._place}: {problem}; do so in read(), or read rows") from None
 
     def _table(self, index: int) -> pa.Table | None:
-        """Return the rows of a piece; None while its segment is on its way."""
+        """Return the rows of a piece; None while its segment is being fetched."""
         segment = self._pieces[index][0]
         if self._loaded is None or self._loaded[0] != segment.file:
             self._loaded = None

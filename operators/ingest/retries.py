@@ -1,4 +1,4 @@
-"""Retries of requests that an unavailable shared store refuses: ingestion waits, and logs that in its process."""
+"""Retries of requests to a shared store that is unavailable: ingestion waits, and logs the wait in its process."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ T = TypeVar("T")
 
 
 def always() -> bool:
-    """Return whether a process that lives wants the result: yes."""
+    """Return True: a process that runs always wants the result."""
     return True
 
 
 def insisted(attempt: Callable[[], T], wanted: Callable[[], bool] = always) -> T:
-    """Return the result of `attempt`, however long the store is unavailable.
+    """Return the result of `attempt`, and retry for as long as the store is unavailable.
 
     Raises:
-        Unavailable: it is not wanted any more.
+        Unavailable: the result is no longer wanted.
     """
     results: list[T] = []
     insist(lambda: results.append(attempt()), _Line().say, wanted)
@@ -31,7 +31,7 @@ def insisted(attempt: Callable[[], T], wanted: Callable[[], bool] = always) -> T
 
 
 class _Line:
-    """Says the first failure of a row, and its end."""
+    """A log of the first failure in a series of failures, and of the end of the series."""
 
     def __init__(self) -> None:
         self._failing = False

@@ -32,7 +32,7 @@ def open_output(path: str | os.PathLike[str]) -> Output:
 
     Raises:
         Unavailable: the shared store does not answer.
-            PipelineError: the path contains no sink output that can be read back.
+        PipelineError: the path contains no sink output that can be read back.
     """
     if isinstance(path, str) and (url := shared_url("open_output", path, None)):
         return _in_store(url)

@@ -22,7 +22,7 @@ class Output(Protocol):
 
         Raises:
             PipelineError: no sink has written there.
-                Unavailable: the output cannot be read at the moment.
+            Unavailable: the output cannot be read at the moment.
             CorruptData: the output is damaged.
         """
         ...
@@ -31,8 +31,8 @@ class Output(Protocol):
         """Return the end of the readable rows, by task, as of the last call of `look`.
 
         Args:
-                uncovered: whether to include rows that may still be withdrawn: below full sharing depth, rows can be
-                    withdrawn until a checkpoint that covers them is complete or the job has ended.
+            uncovered: whether to include rows that may still be withdrawn: below full sharing depth, rows can be
+                withdrawn until a checkpoint that covers them is complete or the job has ended.
         """
         ...
 

@@ -75,14 +75,13 @@ class Asking(StreamBase[T]):
         repeated with the same key: 32 hexadecimal digits that identify this record in this run.
 
         Args:
-                fn: a plain function, which may block; it returns anything that can be a record.
-                concurrency: the number of calls that one task runs at the same time.
-                order: "input": emit records in the order of their arrival; "completion": in the order of their
-                    responses.
-                timeout_s: the time limit of one attempt; an attempt that exceeds it keeps running, but its response is
-                    ignored.
-                retries: the number of retries after an exception or a timeout; the first waits `backoff_s`, each later
-                    one twice as long as the one before.
+            fn: a plain function, which may block; it returns anything that can be a record.
+            concurrency: the number of calls that one task runs at the same time.
+            order: "input": emit records in the order of their arrival; "completion": in the order of their responses.
+            timeout_s: the time limit of one attempt; an attempt that exceeds it keeps running, but its response is
+                ignored.
+            retries: the number of retries after an exception or a timeout; the first waits `backoff_s`, each later one
+                twice as long as the one before.
         """
         where, what = graph.caller(), f"call {name!r}"
         self._callable(where, what, fn, ("record", "key"), fix="give a plain function, it runs in a thread")

@@ -111,12 +111,12 @@ class Joining(StreamBase[T], Generic[K, T]):
         Each pair is emitted once, when the later of its records is delivered. Late records go to `.side("late")`.
 
         Args:
-                within: (before_s, after_s): the right record's time must be between `before_s` and `after_s` seconds
-                    after the left record's time; (-5, 60) means from 5 s before it to 60 s after it.
-                how: "left": a left record without a partner results in `fn(left, None)` once the watermark shows that
-                    no partner will arrive; "right" and "outer" likewise; "inner": no result.
-                fn: `fn(left, right)` returns a record; without `fn` the result is `(left, right)`, whose event time is
-                    the later of the two.
+            within: (before_s, after_s): the right record's time must be between `before_s` and `after_s` seconds after
+                the left record's time; (-5, 60) means from 5 s before it to 60 s after it.
+            how: "left": a left record without a partner results in `fn(left, None)` once the watermark shows that no
+                partner will arrive; "right" and "outer" likewise; "inner": no result.
+            fn: `fn(left, right)` returns a record; without `fn` the result is `(left, right)`, whose event time is the
+                later of the two.
         """
         where = graph.caller()
         what = f"join {name!r}"
@@ -202,8 +202,8 @@ class Joining(StreamBase[T], Generic[K, T]):
         to `.side("late")`.
 
         Args:
-                how: "left": left records of a window without any right record result in `fn(left, None)`; "right" and
-                    "outer" likewise.
+            how: "left": left records of a window without any right record result in `fn(left, None)`; "right" and
+                "outer" likewise.
             fn: as in `join`.
         """
         where = graph.caller()
@@ -284,13 +284,13 @@ class Joining(StreamBase[T], Generic[K, T]):
         current watermark on.
 
         Args:
-                fn: `fn(record, row)` returns a record; without `fn` the result is `(record, row)`, with the event time
-                    of the record.
-                how: "inner": a record without a row has no result; "left": its result is `fn(record, None)`.
-                wait: hold each record until the inputs of the table have ended. If the event times of records and rows
-                    are known and both streams have watermarks, this is the same as `as_of`.
-                as_of: join by event time; the table must be `stream.key_by(fn).table(name)`, optionally followed by
-                    `filter` and `map_values`, and both streams must have watermarks.
+            fn: `fn(record, row)` returns a record; without `fn` the result is `(record, row)`, with the event time of
+                the record.
+            how: "inner": a record without a row has no result; "left": its result is `fn(record, None)`.
+            wait: hold each record until the inputs of the table have ended. If the event times of records and rows are
+                known and both streams have watermarks, this is the same as `as_of`.
+            as_of: join by event time; the table must be `stream.key_by(fn).table(name)`, optionally followed by
+                `filter` and `map_values`, and both streams must have watermarks.
         """
         where = graph.caller()
         what = f"join_table {name!r}"

@@ -46,7 +46,7 @@ class PerRecord(StreamBase[T]):
         """Convert rows to vectors; a row is a dict with the columns of the schema, or a tuple of their values.
 
         Args:
-                schema: `{"key": "int64", "text": "string", …}` in column order, or a `pyarrow.Schema`.
+            schema: `{"key": "int64", "text": "string", …}` in column order, or a `pyarrow.Schema`.
         """
         where = graph.caller()
         require_arrow(f"{where}: to_vectors {name!r}")
@@ -76,8 +76,8 @@ class PerRecord(StreamBase[T]):
         State: the position, in the store of the sink.
 
         Args:
-                host: in a multi-host job, the only host for the sink's tasks, for a sink that keeps its rows on one
-                    machine.
+            host: in a multi-host job, the only host for the sink's tasks, for a sink that keeps its rows on one
+                machine.
         """
         where = graph.caller()
         if not isinstance(sink, Sink):

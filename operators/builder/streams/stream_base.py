@@ -51,7 +51,7 @@ class StreamBase(Generic[T]):
     def _node(
         self, where: str, name: str, kind: str, subject: Any, parallelism: int | None, **options: Any
     ) -> Stream[Any]:
-        """Return the output of a new operator that reads this stream; by default with the parallelism of its inputs."""
+        """Return the output of a new operator that reads this stream, by default with the parallelism of its inputs."""
         edges = self._use()
         if parallelism is None:
             parallelism = max(edge.source.parallelism for edge in edges)

@@ -37,7 +37,7 @@ class Table(Generic[K, V]):
     unchanged.
 
     Attributes:
-            windowed: whether the keys are (key, start, end) of windows.
+        windowed: whether the keys are (key, start, end) of windows.
     """
 
     def __init__(self, stream: Stream[Any], windowed: bool = False) -> None:
@@ -82,9 +82,9 @@ class Table(Generic[K, V]):
         State: the rows of both sides.
 
         Args:
-                how: "inner": only keys that both tables have; "left", "right": all keys of that table; "outer": all
-                    keys of either table.
-                fn: returns the value; without `fn` the value is `(left, right)`.
+            how: "inner": only keys that both tables have; "left", "right": all keys of that table; "outer": all keys of
+                either table.
+            fn: returns the value; without `fn` the value is `(left, right)`.
         """
         where = graph.caller()
         if not isinstance(other, Table):
@@ -120,12 +120,12 @@ class Table(Generic[K, V]):
         Which revisions are merged depends on when watermarks arrive; their combined effect does not.
 
         Args:
-                until: "closed": emit a revision when the window of its key is closed, so that it is final. A window is
-                    closed when the watermark that the windowed table passes on, which is reduced by its grace, has
-                    passed its end.
-                after_s: alternatively, emit a revision when event time has advanced by this much since the key was
-                    first held.
-                keys_max: if more keys than this are held, emit those that are due first immediately.
+            until: "closed": emit a revision when the window of its key is closed, so that it is final. A window is
+                closed when the watermark that the windowed table passes on, which is reduced by its grace, has passed
+                its end.
+            after_s: alternatively, emit a revision when event time has advanced by this much since the key was first
+                held.
+            keys_max: if more keys than this are held, emit those that are due first immediately.
         """
         where = graph.caller()
         what = f"suppress {name!r}"
@@ -149,7 +149,7 @@ class Table(Generic[K, V]):
         return self._stream._node(graph.caller(), name, "revisions", None, None)
 
     def to_stream(self, name: str, fn: Callable[[K, V | None], W] | None = None) -> Stream[W]:
-        """Return `fn(key, value)`, or `(key, value)`, for each new value as a stream; a deleted row has the value None."""
+        """Return `fn(key, value)`, or `(key, value)`, for each new value, as a stream; a deleted row yields None."""
         where = graph.caller()
         if fn is not None:
             self._stream._callable(where, f"to_stream {name!r}", fn, _ROW)
@@ -163,7 +163,7 @@ class Table(Generic[K, V]):
         """Refuse a sink, because sinks accept records, not revisions.
 
         Raises:
-                PipelineError: always; the message names the fix.
+            PipelineError: always; the message names the fix.
         """
         raise PipelineError(
             f"{graph.caller()}: sink {name!r} reads table {self._name!r}; put .revisions(name) or .to_stream(name, fn) "
@@ -200,14 +200,14 @@ class Versions:
     """The rows of a table, as the records of a keyed stream and the table's operators.
 
     Attributes:
-            nodes: the operators from the last `filter` or `map_values` back to the `table` itself.
+        nodes: the operators from the last `filter` or `map_values` back to the `table` itself.
     """
 
     edges: list[Edge]
     nodes: list[Node]
 
     def taken(self) -> list[tuple[str, Callable[[Any, Any], Any]]]:
-        """Record that the records are read instead of the table; return (name, row derivation) per operator, in order."""
+        """Record that the records are read instead of the table; return (name, row derivation) of each operator."""
         for node in self.nodes:
             node.options["versions_read"] = True
         return [

@@ -47,10 +47,10 @@ class Tables(StreamBase[T], Generic[K, T]):
         Each record that changes a row immediately emits a revision. This needs event time, but no watermarks.
 
         Args:
-                assigner: `Tumbling` or `Sliding` windows of event time.
-                grace_s: how far a record of an ended window may lag stream time. A record that lags further is counted
-                    as late and goes to `.side("late")`. Stream time is the watermark or, without watermarks, the
-                    largest event time that the task has seen so far.
+            assigner: `Tumbling` or `Sliding` windows of event time.
+            grace_s: how far a record of an ended window may lag stream time. A record that lags further is counted as
+                late and goes to `.side("late")`. Stream time is the watermark or, without watermarks, the largest event
+                time that the task has seen so far.
         """
         where = graph.caller()
         what = f"window_table {name!r}"

@@ -36,11 +36,11 @@ class Timing(StreamBase[T]):
         method once per stream, before `key_by`, and not on vectors.
 
         Args:
-                time: `time(record)` returns seconds since 1970 (int, float) or a datetime (a naive one is UTC).
-                out_of_order_s: how far a record may lag the largest event time without being late.
-                idle_after_s: an input that has had no records for this long (at most twice as long) no longer holds the
-                    watermark back.
-                generator: returns a generator for each input channel, as an alternative to `out_of_order_s`.
+            time: `time(record)` returns seconds since 1970 (int, float) or a datetime (a naive one is UTC).
+            out_of_order_s: how far a record may lag the largest event time without being late.
+            idle_after_s: an input that has had no records for this long (at most twice as long) no longer holds the
+                watermark back.
+            generator: returns a generator for each input channel, as an alternative to `out_of_order_s`.
         """
         where = graph.caller()
         what = f"watermarks {name!r}"

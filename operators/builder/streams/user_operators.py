@@ -88,11 +88,11 @@ class Processing(StreamBase[T]):
         State: `ctx.state` per key, or per task without `key_by`; declared states; timers.
 
         Args:
-                delivery: "arrival": in the order of arrival; "ordered": in the order of event times, which is the same
-                    in every run; records that arrive too late for that order go to `.side("late")`. "speculative": in
-                    the order of arrival, and again after an older record arrives; this returns a `Table` whose final
-                    rows equal those of "ordered".
-                state: where the operator's state is kept; by default as the setting `state` of the job specifies.
+            delivery: "arrival": in the order of arrival; "ordered": in the order of event times, which is the same in
+                every run; records that arrive too late for that order go to `.side("late")`. "speculative": in the
+                order of arrival, and again after an older record arrives; this returns a `Table` whose final rows equal
+                those of "ordered".
+            state: where the operator's state is kept; by default as the setting `state` of the job specifies.
         """
         where = graph.caller()
         if state not in (None, "memory", "disk"):
@@ -121,9 +121,9 @@ class Processing(StreamBase[T]):
         State: as `process`; the rules, in every task.
 
         Args:
-                operator: a `BroadcastOperator`: its `process(record, ctx)` reads the dict `ctx.broadcast`, which its
-                    `process_broadcast(record, ctx)` changes.
-                wait: hold all records until the rules have ended; the rules must then be bounded.
+            operator: a `BroadcastOperator`: its `process(record, ctx)` reads the dict `ctx.broadcast`, which its
+                `process_broadcast(record, ctx)` changes.
+            wait: hold all records until the rules have ended; the rules must then be bounded.
         """
         where = graph.caller()
         what = f"broadcast {name!r}"

@@ -103,15 +103,14 @@ class Windowing(StreamBase[T]):
         record numbers within the key.
 
         Args:
-                assigner: Tumbling, Sliding, Session, CountWindow or Global; an object with the methods of
-                    `operators.kinds.windows.assigners.Assigner`; or a number of seconds for tumbling windows of
-                    wall-clock time. For vectors it must be such a number, and `contents(batch, window)` returns a
-                    batch, once for all keys of a task.
-                trigger: when to emit a window in addition to its end; not for Session, CountWindow and wall-clock
-                    windows.
-                lateness_s: how long to keep a window after its end. A record that arrives within this time causes the
-                    window to be emitted again; a later record goes to `.side("late")`.
-                delivery: as for `process`.
+            assigner: Tumbling, Sliding, Session, CountWindow or Global; an object with the methods of
+                `operators.kinds.windows.assigners.Assigner`; or a number of seconds for tumbling windows of wall-clock
+                time. For vectors it must be such a number, and `contents(batch, window)` returns a batch, once for all
+                keys of a task.
+            trigger: when to emit a window in addition to its end; not for Session, CountWindow and wall-clock windows.
+            lateness_s: how long to keep a window after its end. A record that arrives within this time causes the
+                window to be emitted again; a later record goes to `.side("late")`.
+            delivery: as for `process`.
         """
         where = graph.caller()
         assigned = self._assigner(where, name, assigner)
