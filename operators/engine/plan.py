@@ -360,7 +360,7 @@ class Plan:
                 store.close()
 
     def sink_places(self) -> dict[str, str]:
-        """A map from sink task to the location of its rows, for sinks that report their location."""
+        """Return a map from sink task to the location of its rows, for sinks that report their location."""
         places = {
             self.topology.tasks[channel.source].name: self._group_of[channel.source].root.subject.place
             for channel in self.topology.channels

@@ -1,6 +1,6 @@
-"""Acts of the control plane that wait, in order, while a state is being loaded.
+"""The queue of control-plane acts that wait, in order, while a state is being loaded.
 
-The worker and the simulated process share this object, so both keep the same order.
+The worker and the simulated process share this class, so that both keep the same order.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class Backlog:
     """Acts of one process that have not been performed yet.
 
     Args:
-        each: keep every state to load, not only the last one.
+        each: whether to keep every state to load, not only the last one.
     """
 
     def __init__(self, each: bool = False) -> None:
@@ -29,10 +29,10 @@ class Backlog:
         return len(self._waiting)
 
     def takes(self, act: Act, loading: bool) -> bool:
-        """Return whether `act` must wait, and add it then.
+        """Return whether `act` must wait and, if so, add it to the queue.
 
         Args:
-            loading: a state is being loaded.
+            loading: whether a state is being loaded.
         """
         if isinstance(act, _AT_ONCE) or not (loading or self._waiting):
             return False
@@ -43,5 +43,5 @@ class Backlog:
         return True
 
     def next(self) -> Act:
-        """Remove and return the oldest act; only while no state is being loaded."""
+        """Remove and return the oldest act; call this only while no state is being loaded."""
         return self._waiting.popleft()

@@ -1,4 +1,4 @@
-"""Runs a function in a fork of this process, so that its changes of modules, attributes and globals are discarded."""
+"""Runs a function in a fork of this process, so that its changes to modules, attributes and globals are discarded."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _WELL, _FAILED = b"+", b"-"
 
 
 def in_fork(act: Callable[[], bytes], within_s: float) -> bytes:
-    """Return `act()`, run in a child of this process, which dies with it.
+    """Return the result of `act()`, run in a child process that dies with this process.
 
-    The child has this thread only.  `act` must not use sockets or files of this process.
+    Only the calling thread exists in the child. `act` must not use sockets or files of this process.
 
     Raises:
-        Unavailable: `act` raised; or the child died, or took too long.
+        Unavailable: `act` raised, the child died, or the child took too long.
     """
     reading, writing = os.pipe()
     parent = os.getpid()
@@ -45,7 +45,7 @@ def in_fork(act: Callable[[], bytes], within_s: float) -> bytes:
 
 
 def _perform(act: Callable[[], bytes], writing: int, parent: int) -> None:
-    """Run in the child and never returns."""
+    """Run `act` in the child process; this function never returns."""
     status = 1
     try:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
@@ -67,9 +67,9 @@ def _answered(act: Callable[[], bytes]) -> bytes:
 
 
 def _read(reading: int, within_s: float) -> bytes | None:
-    """Read to the end; returns None if that takes too long."""
+    """Read to the end of the pipe; return None if that takes too long."""
     due_s, body = time.monotonic() + within_s, b""
-    poll = select.poll()  # `select` takes no descriptor above 1,023
+    poll = select.poll()  # `select` accepts no descriptor above 1,023
     poll.register(reading, select.POLLIN)
     while True:
         if not poll.poll(max(0.0, due_s - time.monotonic()) * 1000):
@@ -81,11 +81,11 @@ def _read(reading: int, within_s: float) -> bytes | None:
 
 
 def _end(child: int) -> None:
-    """Kill the child, if it still runs, and reap it."""
+    """Kill the child if it still runs, and reap it."""
     try:
         os.kill(child, signal.SIGKILL)
     except ProcessLookupError:
-        pass  # the agent, or another process that reaps, was faster
+        pass  # the agent, or another process that reaps children, was faster
     try:
         os.waitpid(child, 0)
     except ChildProcessError:

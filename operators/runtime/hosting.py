@@ -1,4 +1,4 @@
-"""The host of a worker: its network and shared store, the job's time there, and the root process of the job."""
+"""The host of a worker: its network and shared store, the job's clock on the host, and the root process of the job."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from operators.engine.plan import Plan
 
 
 def network_of(directory: Path, topology: Topology) -> Network | None:
-    """Return what a process needs to speak to other hosts; None in the directory of a job on one machine."""
+    """Return what a process needs to communicate with other hosts; None for a job on one machine."""
     host = HostFile.load(directory)
     if host is None:
         return None
@@ -34,11 +34,11 @@ def network_of(directory: Path, topology: Topology) -> Network | None:
 
 
 def fetch_from(depot: Depot, wanted: Callable[[], bool], report: Callable[[str], None], path: str) -> bytes:
-    """Read a file of a checkpoint from the shared store, however long that is unavailable.
+    """Read a file of a checkpoint from the shared store, however long the store is unavailable.
 
     Raises:
-        Unavailable: the process ends before it could be read.
-        CorruptData: it is not there.
+        Unavailable: the process is ending before the file could be read.
+        CorruptData: the file is missing.
     """
     stored = insist(lambda: depot.read(path), report, wanted)
     if stored is None:
@@ -52,7 +52,7 @@ GONE_AFTER_CHECKS = 3
 
 
 class RootWatch:
-    """Looks for the root process, which holds the lock of the job's directory as long as it lives."""
+    """A watch over the root process, which holds the lock of the job's directory while it runs."""
 
     def __init__(self, job_directory: Path) -> None:
         self._directory = job_directory
@@ -60,7 +60,7 @@ class RootWatch:
         self._missing = 0
 
     def gone(self, now_ns: int) -> bool:
-        """Return whether it has been gone for a while; it looks now and then."""
+        """Return whether the root process has been gone for a while; the check itself is made only now and then."""
         if now_ns < self._due_ns:
             return False
         self._due_ns = now_ns + CHECK_NS
@@ -78,7 +78,7 @@ class RootWatch:
 
 
 def began_ns(job_directory: Path) -> int:
-    """Return the time at which the job began to read; the first process of a host writes it."""
+    """Return the time at which the job began to read; the first process on a host writes it to a file."""
     path = job_directory / "began"
     try:
         with open(path, "x") as file:
@@ -94,7 +94,7 @@ def began_ns(job_directory: Path) -> int:
 
 
 def readers_of(plan: Plan, task: TaskIndex, directory: Path, remote: bool) -> dict[int, Reader]:
-    """Return the readers of the partitions of a task, by channel; their times are the job's, with other hosts."""
+    """Return the readers of a task's partitions, by channel; if `remote`, their times are in the job's time."""
     began = of_host(began_ns(directory))
     channels = [channel for channel in plan.topology.inputs(task) if channel.source == OUTSIDE]
     readers: dict[int, Reader] = {channel.id: plan.reader(channel, directory, began) for channel in channels}
@@ -102,13 +102,13 @@ def readers_of(plan: Plan, task: TaskIndex, directory: Path, remote: bool) -> di
 
 
 class JobTimeReader:
-    """The reader of a partition, whose batches say in the job's time when their first record entered."""
+    """A partition reader that converts the entry times of batches to the job's time."""
 
     def __init__(self, reader: Any) -> None:
         self._reader = reader
 
     def read(self, position: int, count_max: int) -> Any:
-        """Read as the reader itself does."""
+        """Read as the wrapped reader does."""
         batch = self._reader.read(position, count_max)
         return replace(batch, origin_ns=of_job(batch.origin_ns)) if batch is not None else None
 

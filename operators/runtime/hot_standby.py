@@ -1,7 +1,7 @@
-"""The part of a standby process that performs the events of its task, milliseconds after it (D18, 0026).
+"""The part of a standby process that performs its task's events milliseconds after the task (D18, 0026).
 
-Pure: frames of the echo, states that were loaded, and turns come in.  The same object runs in a worker and in the
-simulator.  Whenever something does not fit, it reports so and begins again from a later checkpoint.
+Pure: its inputs are frames of the echo, loaded states, and turns. The same class runs in a worker and in the simulator.
+Whenever its input is inconsistent, it reports so and begins again from a later checkpoint.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TURNS_PER_LOOK = 8
 
 
 class Restored(Protocol):
-    """A state as the files of a checkpoint restore it."""
+    """A state restored from the files of a checkpoint."""
 
     cut: Cut
 
@@ -33,7 +33,7 @@ Image = TypeVar("Image", bound=Restored)
 
 @dataclass(frozen=True, slots=True)
 class Promotion:
-    """The order to a hot standby to become its task in that incarnation, from that checkpoint on."""
+    """The order to a hot standby to become its task in the given incarnation, from the given checkpoint on."""
 
     incarnation: int
     epoch: int
@@ -42,17 +42,17 @@ class Promotion:
 
 
 class HotStandby(Generic[Image]):
-    """A shadow of one task, and the state from which it begins.
+    """A shadow of one task, and the state from which the shadow begins.
 
     Args:
         job: the fingerprint of the job.
         make: creates a task from a state.
-        ask: asks the disk of the process for an effect: it stores in-flight entries above their bound in memory.
-        report: called with one line, and whether the task itself is the cause: its operators depend on more than their
-            input and their log.
+        ask: asks the process's disk for an effect: to store in-flight entries that exceed their memory bound.
+        report: called with one line, and with whether the task itself is the cause, because its operators depend on
+            more than their input and their log.
 
     Attributes:
-        image: the loaded state, on which nothing was performed; None while there is none.
+        image: the loaded state, on which nothing has been performed yet; None if there is none.
     """
 
     def __init__(
@@ -73,49 +73,55 @@ class HotStandby(Generic[Image]):
 
     @property
     def shadowing(self) -> bool:
-        """Whether it performs."""
+        """Whether the standby is performing its task's events."""
         return self._shadow.task is not None
 
     @property
     def incarnation(self) -> int:
-        """The incarnation of the task that it follows."""
+        """The incarnation of the task that the standby follows."""
         return self._shadow.incarnation
 
     @property
     def follows(self) -> int | None:
-        """The last checkpoint whose state is here, as far as the supervisor may rely on it; None for none."""
+        """The last checkpoint whose state is loaded, as far as the supervisor may rely on it; None if there is none."""
         if self.shadowing:
             return self._settled
         return None if self.image is None else self.image.cut.epoch
 
     def take_image(self) -> Image | None:
-        """Return the state that was loaded, for more files to be loaded into it, or to begin from it otherwise."""
+        """Return the loaded state, so that more files can be loaded into it or another performance can begin from
+        it.
+        """
         image, self.image = self.image, None
         return image
 
     @property
     def idle(self) -> bool:
-        """Whether it has performed everything that has arrived."""
+        """Whether the standby has performed everything that has arrived."""
         task = self._shadow.task
         return task is None or task.idle
 
     @property
     def facts(self) -> Mapping[str, int]:
-        """The figures for a beat: the epoch and incarnation that it performs, elements behind, barriers compared."""
+        """The metrics for a beat: the current epoch and incarnation, the elements still behind, the barriers
+        compared.
+        """
         shadow = self._shadow
         epoch = -1 if shadow.task is None else shadow.task.cursor.epoch
         facts = {"epoch": epoch, "incarnation": self.incarnation, "behind": shadow.behind}
         return {**facts, "compared": shadow.compared}
 
     def loaded(self, image: Image, now_ns: int) -> None:
-        """Accept a loaded state; performance starts there as soon as the echo reaches back that far."""
+        """Accept a loaded state; performance begins from it as soon as the echo reaches back that far."""
         self.image = image
         self._begin(now_ns)
 
     def follow(self, incarnation: int, epoch: int, files: Sequence[SnapshotFile]) -> bool:
-        """Set the incarnation of the task to follow, and the complete checkpoint, with its files.
+        """Set the incarnation of the task to follow, and the complete checkpoint with its files.
 
-        Returns whether nothing is to be loaded: what the checkpoint covers is forgotten once its barrier is passed.
+        Return whether nothing needs to be loaded: in-flight data that the checkpoint covers is then discarded once the
+
+        checkpoint's barrier is passed.
         """
         if self._shadow.announce(incarnation):
             self._report("another incarnation of its task is followed; it loads the last checkpoint again", False)
@@ -124,7 +130,7 @@ class HotStandby(Generic[Image]):
         return self.shadowing
 
     def receive(self, link: bytes, parts: Sequence[bytes], now_ns: int) -> None:
-        """Process a frame, which may be one of the echo."""
+        """Process a frame, which may belong to the echo."""
         try:
             if self._shadow.receive(link, parts):
                 self._report("its task began another echo; it loads the last checkpoint again", False)
@@ -143,7 +149,9 @@ class HotStandby(Generic[Image]):
         shadow.begin(task)
 
     def turn(self, now_ns: int) -> tuple[bytes, list[bytes]] | None:
-        """Perform some of what has arrived; returns the acknowledgement to send, with its link, if one is due."""
+        """Perform some of the events that have arrived; return the acknowledgement to send, with its link, if one is
+        due.
+        """
         try:
             for _ in range(TURNS_PER_LOOK):
                 if self._perform(now_ns):
@@ -153,7 +161,7 @@ class HotStandby(Generic[Image]):
         return self._shadow.acknowledgement()
 
     def _perform(self, now_ns: int) -> bool:
-        """Perform one turn; returns whether nothing is left to perform."""
+        """Perform one turn; return whether nothing is left to perform."""
         shadow = self._shadow
         shadow.hand_over(now_ns)
         task = shadow.task
@@ -169,7 +177,7 @@ class HotStandby(Generic[Image]):
         return task.idle
 
     def answered(self, answer: Event, now_ns: int) -> None:
-        """Process the disk's answer to a request of this task, not of an earlier one."""
+        """Process the disk's answer to a request of the current task, not of an earlier one."""
         task = self._shadow.task
         if task is not None:
             self._feed(task, answer, now_ns)
@@ -190,7 +198,7 @@ class HotStandby(Generic[Image]):
         self._report(why, blamed)
 
     def promote(self, promotion: Promotion, now_ns: int) -> TaskProtocol | None:
-        """Return the task, which is to be started; None if the process has to load the checkpoint instead."""
+        """Return the task, which must then be started, or None if the process has to load the checkpoint instead."""
         task = self._shadow.task
         self._completed = None
         try:

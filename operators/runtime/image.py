@@ -1,7 +1,7 @@
 """The state of one task in a standby: a chain loaded from the files of the last complete checkpoint.
 
-Later checkpoints are applied as they complete, so a promotion has nothing left to load.  Of a complete snapshot, which
-may be all of gigabytes, only what has changed is read.
+Later checkpoints are applied as they complete, so a promotion has nothing left to load. Of a complete snapshot, which
+may contain gigabytes, only the changes are read.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from operators.state.snapshot_parts import increment_of
 
 
 class Image:
-    """A chain of task `task` and the files that are loaded.
+    """A chain of the task `task`, and the files that have been loaded into it.
 
-    State: `load` adds files; a file that cannot be read raises and leaves the state before it.
+    State: `load` adds files; if a file cannot be read, `load` raises and keeps the previous state.
 
     Args:
-        fetch: brings a file that is not in the job's directory from the shared store, in a job of several hosts.
+        fetch: in a multi-host job, fetches a file that is not in the job's directory from the shared store.
     """
 
     def __init__(self, plan: Plan, task: int, job_directory: Path, fetch: Callable[[str], bytes] | None = None) -> None:
@@ -37,10 +37,10 @@ class Image:
         self.chain: Chain = plan.chain(task)
 
     def load(self, files: Sequence[SnapshotFile]) -> None:
-        """Load `files`, oldest first; files that are loaded already are not read again.
+        """Load `files`, oldest first; files that are already loaded are not read again.
 
         Raises:
-            CorruptData: a file is missing or is not the one that the checkpoint names.
+            CorruptData: a file is missing, or is not the file that the checkpoint names.
         """
         for _ in self.loading(files):
             pass
@@ -48,10 +48,10 @@ class Image:
     def loading(self, files: Sequence[SnapshotFile]) -> Iterator[int]:
         """Perform `load` in small steps, one per item of the iterator.
 
-        Yields: the bytes of files that have been loaded so far, approximately.
+        Yields: the approximate number of bytes of the files loaded so far.
 
         Raises:
-            CorruptData: as `load`; the image is unusable if a part of that file was loaded.
+            CorruptData: as for `load`; if a part of the file was loaded, the image is unusable.
         """
         increment = self._increment_in(files)
         if increment is not None:
@@ -79,7 +79,9 @@ class Image:
             yield done
 
     def _increment_in(self, files: Sequence[SnapshotFile]) -> tuple[Cut, list[bytes]] | None:
-        """Return what leads from the files that are loaded to a complete snapshot of later; None if nothing does."""
+        """Return the increment from the loaded files to a later complete snapshot; None if there is no such
+        increment.
+        """
         if not files or not self.files or files[0] == self.files[0]:
             return None
         path, _, digest = files[0]
@@ -96,7 +98,7 @@ class Image:
 
 
 class _Measured:
-    """An iterator over parts, and the bytes of those that it has returned."""
+    """An iterator over parts that counts the bytes of the parts that it has returned."""
 
     def __init__(self, parts: Iterator[bytes]) -> None:
         self.bytes = 0

@@ -2,8 +2,8 @@
 
     python -m operators.runtime.ingesting JOB_DIRECTORY SOURCE ROOT_PID
 
-Exit status 0: the input has ended. 2: another start would fail again, see the last line of standard error. Anything
-else: restart it.
+Exit status 0: the input has ended. 2: a restart would fail again; the last line of standard error states why. Any other
+status: restart the process.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from operators.sources.lines.lines_log import LineSource, LineWriter, log_of
 
 
 def main(argv: Sequence[str]) -> int:
-    """Find the source in the job's pipeline and let it write."""
+    """Find the source in the job's pipeline and run its writer."""
     job_directory, name, root_pid = Path(argv[0]).resolve(), argv[1], int(argv[2])
     processlog.begin(job_directory / "logs" / f"companion-{name}.log", lambda: name)
     try:

@@ -1,7 +1,7 @@
-"""Reads the state of one key of an operator, or its keys, from the files of a checkpoint, for `causal state`.
+"""The inspection of one key's state, or of the keys of an operator, in the files of a checkpoint, for `causal state`.
 
-A new chain of the task that owns the key is loaded with the parts of the key's group, and with increments that are not
-divided by key group; then it is inspected as a running one.  As in a standby, only the pipeline's file is executed.
+A new chain of the task that owns the key is loaded with the parts of the key's group and with increments that are not
+divided by key group; it is then inspected like a running chain. As in a standby, only the pipeline file is executed.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ LOADED_BYTES_MAX = 64 << 20
 
 
 def key_of(text: str) -> Any:
-    """Parse a key: JSON, in which a list is a tuple and an object a kind that JSON does not have, or a plain text.
+    """Parse a key: plain text, or JSON in which a list stands for a tuple and an object for a type that JSON lacks.
 
     Raises:
-        PipelineError: it is empty, begins like JSON and is not JSON, or is not a key.
+        PipelineError: the text is empty, looks like JSON but is not valid JSON, or is not a key.
     """
     try:
         if _plain(text):
@@ -45,14 +45,14 @@ def key_of(text: str) -> Any:
 
 
 def text_of_key(key: Any) -> str:
-    """Return a text that `key_of` parses as that key: the key itself where it is a plain text, otherwise JSON."""
+    """Return a text that `key_of` parses as that key: the key itself if it is a plain text, otherwise JSON."""
     if type(key) is str and _plain(key):
         return key
     return json.dumps(_spelled(key), ensure_ascii=False)
 
 
 def _plain(text: str) -> bool:
-    """Return whether a text is no JSON, and does not look as if it were to be some."""
+    """Return whether a text is neither JSON nor looks as if it were meant to be JSON."""
     if not text.strip() or text.lstrip().startswith(BEGINNINGS):
         return False
     try:
@@ -86,7 +86,7 @@ def _meant(value: Any) -> Any:
 
 
 def _spelled(value: Any) -> Any:
-    """Return the inverse of `_meant`."""
+    """Return `value` in JSON form, as the inverse of `_meant`."""
     if isinstance(value, tuple):
         return list(map(_spelled, value))
     if isinstance(value, bytes):
@@ -99,7 +99,7 @@ def _spelled(value: Any) -> Any:
 
 
 def owners(pipeline: Pipeline, plan: Plan, operator: str, key: Any, key_groups: int) -> list[Task]:
-    """Return the tasks that may have state of the key: one after key_by, otherwise all of the operator.
+    """Return the tasks that may have state of the key: one task after key_by, otherwise all tasks of the operator.
 
     Raises:
         PipelineError: there is no such operator.
@@ -131,11 +131,11 @@ def _node(pipeline: Pipeline, operator: str) -> Node:
 def as_of(
     plan: Plan, task: Task, files: Sequence[SnapshotFile], job: Path, operator: str, key: Any, key_groups: int
 ) -> Mapping[str, Any]:
-    """Return the state of the key, by table, in the checkpoint that names the files.
+    """Return the state of the key, by table, in the checkpoint with the given files.
 
     Raises:
-        CorruptData: a file is missing, or is not the one that the checkpoint names.
-        PipelineError: the pipeline's file is not the one that the job runs with.
+        CorruptData: a file is missing, or is not the file that the checkpoint names.
+        PipelineError: the pipeline file is not the one with which the job runs.
     """
     chain = _restored(plan, task, files, job, {key_group(key, key_groups)})
     return {} if chain is None else chain.inspect(operator, key)
@@ -144,11 +144,11 @@ def as_of(
 def keys_as_of(
     plan: Plan, task: Task, files: Sequence[SnapshotFile], job: Path, operator: str, key_groups: int
 ) -> tuple[set[Any], bool]:
-    """Return (keys, whether they are all) for which an operator keeps something in the checkpoint with these files.
+    """Return (keys, whether they are all) for which an operator has state in the checkpoint with the given files.
 
     Raises:
-        CorruptData: a file is missing, or is not the one that the checkpoint names.
-        PipelineError: the pipeline's file is not the one that the job runs with.
+        CorruptData: a file is missing, or is not the file that the checkpoint names.
+        PipelineError: the pipeline file is not the one with which the job runs.
     """
     step = max(1, -(-sum(size for _, size, _ in files) // LOADED_BYTES_MAX))
     groups = {*range(0, key_groups, step), key_group(None, key_groups)}
@@ -162,7 +162,7 @@ def keys_as_of(
 def _restored(
     plan: Plan, task: Task, files: Sequence[SnapshotFile], job: Path, groups: Collection[int]
 ) -> FusedChain | None:
-    """Return the chain of a task with some key groups of a checkpoint; None for a sink, which keeps nothing by key."""
+    """Return the chain of a task with some key groups of a checkpoint; None for a sink, which has no state by key."""
     chain = plan.chain(task.index)
     if not isinstance(chain, FusedChain):
         return None

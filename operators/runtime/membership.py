@@ -1,8 +1,9 @@
-"""A worker's side of the control plane: the messages that it handles, the acts that follow, and its reports.
+"""A worker's side of the control plane: the messages that it handles, the resulting acts, and its reports.
 
-Pure: messages, reports of the running task and the passing of time come in, acts go out, to be performed in order. The
-same object runs in a worker process and in the simulator. Every message may arrive twice; one that makes no sense here
-is ignored. Each beat has everything that a restarted supervisor needs; while nothing changes, beats are rarer.
+Pure: its inputs are messages, reports of the running task and the passing of time; its outputs are acts, to be
+performed in order. The same class runs in a worker process and in the simulator. Every message may arrive twice; a
+message that is inconsistent with the current role is ignored. Each beat contains everything that a restarted
+supervisor needs; beats are less frequent while nothing changes.
 """
 
 from __future__ import annotations
@@ -52,12 +53,12 @@ INSPECTED_BYTES_MAX = 1 << 20
 
 
 def rest_ms(heartbeat_ms: int, heartbeat_timeout_ms: int) -> int:
-    """Return the interval between two heartbeats of a process that has nothing new."""
+    """Return the interval between two heartbeats of a process that has nothing new to report."""
     return max(heartbeat_ms, min(REST_BEATS * heartbeat_ms, heartbeat_timeout_ms // REST_BEATS))
 
 
 def _lasting(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the facts of a beat without what changes although nothing happens."""
+    """Return the facts of a beat without the counters that change even when nothing happens."""
     return {**facts, "counters": {name: value for name, value in facts["counters"].items() if name not in SPENT}}
 
 
@@ -70,7 +71,7 @@ class Commanded:
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """A report of the running task: a phase, a snapshot, a verdict."""
+    """A report of the running task: a phase, a snapshot, or a verdict."""
 
     kind: str
     facts: Mapping[str, Any]
@@ -78,7 +79,7 @@ class Reported:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """The state that `Load` asked for is in memory; None where it is not any more."""
+    """A report that the state requested by `Load` is in memory; `epoch` is None if it is no longer in memory."""
 
     epoch: int | None
 
@@ -93,7 +94,7 @@ Input = Commanded | Reported | Loaded | Tick
 
 @dataclass(frozen=True, slots=True)
 class SendReport:
-    """Send the supervisor a message; one that is lost is made up for by the next beat."""
+    """Send the supervisor a message; the next beat makes up for a lost message."""
 
     kind: str
     facts: Mapping[str, Any]
@@ -101,22 +102,22 @@ class SendReport:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Load the state of `task` that these files restore; answered by `Loaded`, or the process fails."""
+    """Load the state of `task` that these files restore; `Loaded` reports success, otherwise the process fails."""
 
     task: int
     files: tuple[SnapshotFile, ...]
     epoch: int = 0
-    """The checkpoint that they are of."""
+    """The checkpoint to which the files belong."""
     incarnation: int = 0
     """The incarnation of the task, as far as the supervisor knows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """Become `task` in that incarnation, from the state that `files` restore, which is that of `epoch`.
+    """Become `task` in the given incarnation, from the state of `epoch` that `files` restore.
 
-    Where the process runs the task already, in a lower incarnation, it ends that one and rolls back in place; known
-    determinants pass to the new one as far as `rollback` keeps them.
+    If the process already runs the task in a lower incarnation, it ends that incarnation and rolls back in place; the
+    new one inherits the known determinants as far as `rollback` keeps them.
     """
 
     task: int
@@ -128,12 +129,12 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Give the task its first event: all known peers have been introduced."""
+    """Pass the task its first event: all known peers have been introduced."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dial:
-    """Connect to a neighbour downstream, again if there was a connection."""
+    """Connect to a downstream neighbour, replacing any existing connection."""
 
     task: int
     endpoint: str
@@ -141,7 +142,7 @@ class Dial:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A neighbour upstream is at that endpoint: only the host that it names is heard for it, or none but this one."""
+    """Record the endpoint of an upstream neighbour: only the host in it may send for that task, or only this host."""
 
     task: int
     endpoint: str
@@ -149,29 +150,29 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Feed:
-    """Hand an event to the running task."""
+    """Pass an event to the running task."""
 
     event: Event
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """End the process regularly, after a last beat."""
+    """End the process normally, after a last beat."""
 
 
 Act = SendReport | Load | Begin | Start | Dial | Place | Feed | End
 
 
 class Membership:
-    """The role of one process of a job: a standby, and the task once it is promoted.
+    """The role of one process of a job: a standby at first, and the task itself once it is promoted.
 
     Args:
-        heartbeat_ms: the interval of the beats.
-        vitals: asked when a beat is due.
+        heartbeat_ms: the interval between beats.
+        vitals: called when a beat is due.
         remote: the endpoint for tasks on other hosts; empty in a job on one machine.
-        rest_ms: the interval of beats that have nothing new; that of all beats by default.
+        rest_ms: the interval between beats that have nothing new to report; by default, `heartbeat_ms`.
 
-    State: `task` is None until it follows or is promoted; `serving` from the promotion on.
+    State: `task` is None until the process follows a task or is promoted; `serving` is true from the promotion on.
     """
 
     def __init__(
@@ -213,14 +214,14 @@ class Membership:
 
     @property
     def name(self) -> str | None:
-        """The name of the task that it is, or is a standby of."""
+        """The name of the task that this process is, or is a standby of."""
         return None if self.task is None else self._topology.tasks[self.task].name
 
     def handle(self, event: Input, now_ns: int) -> list[Act]:
         """Advance by one step.
 
         Raises:
-            PipelineError: the supervisor speaks of a task that is not in the graph.
+            PipelineError: the supervisor names a task that is not in the graph.
         """
         if isinstance(event, Commanded):
             perform = _COMMANDS.get(type(event.command))
@@ -233,14 +234,16 @@ class Membership:
         return self._beat_if_due(now_ns)
 
     def stir(self, now_ns: int) -> None:
-        """Record that the process does something, unless it has only woken to beat: there may be news."""
+        """Record that the process is active, unless it has only woken to send a beat: there may be something to
+        report.
+        """
         if now_ns < self.beat_due_ns:
             self.beat_due_ns = min(self.beat_due_ns, self._compared_ns + self._heartbeat_ns)
 
     # -- out -----------------------------------------------------------------------------------------
 
     def _beat_if_due(self, now_ns: int) -> list[Act]:
-        """Return a beat that is due; one that would say the same as the last waits for its time."""
+        """Return a beat if one is due; delay a beat that would repeat the last one."""
         if now_ns < self.beat_due_ns:
             return []
         facts = self._facts()
@@ -251,7 +254,7 @@ class Membership:
         return self._beat(now_ns, facts)
 
     def _facts(self) -> dict[str, Any]:
-        """Return the fields of a heartbeat except peers: everything that a restarted supervisor needs."""
+        """Return the fields of a heartbeat except the peers: everything that a restarted supervisor needs."""
         vitals = replace(
             self._vitals(),
             acked=self._acked,
@@ -268,7 +271,7 @@ class Membership:
         }
 
     def _beat(self, now_ns: int, facts: dict[str, Any] | None = None) -> list[Act]:
-        """Return a beat; the next one is due when it would repeat this one, or sooner if the process does something."""
+        """Return a beat. The next one is due when it would repeat this one, or sooner if the process becomes active."""
         facts = self._facts() if facts is None else facts
         self._beat_ns = self._compared_ns = now_ns
         self._beat_facts, self.beat_due_ns = _lasting(facts), now_ns + self._rest_ns
@@ -287,7 +290,9 @@ class Membership:
         return [SendReport(event.kind, {"task": self.name, "incarnation": self.incarnation, **event.facts})]
 
     def _inspected(self, request: int, facts: Mapping[str, Any]) -> list[Act]:
-        """Return the answer to a question about a key; an error where it is more than a message may hold."""
+        """Return the answer to a question about a key, or an error if the answer exceeds the size limit of a
+        message.
+        """
         to = self._asking.pop(request, None)
         if to is None:
             return []
@@ -313,7 +318,7 @@ class Membership:
         task = self._index(command.task)
         if self.serving and (task != self.task or command.incarnation <= self.incarnation):
             return []
-        # From here on it reports as that task: a failure to become it is a failure of the task.
+        # From here on this process reports as that task: a failure to become the task is a failure of the task.
         self.task, self.incarnation, self.serving = task, command.incarnation, True
         files = command.files
         self._followed, self._hot_standby = None, ""
@@ -324,7 +329,7 @@ class Membership:
             for name, (endpoint, incarnation) in command.peers.items()
             for act in self._peer(commands.Peer(name, endpoint, incarnation), now_ns)
         ]
-        dialled = [act for act in peers if isinstance(act, Dial)]  # while the state is made ready, they connect
+        dialled = [act for act in peers if isinstance(act, Dial)]  # they connect while the state is being prepared
         begin = Begin(task, self.incarnation, command.epoch, files, read_rollback(command.rollback))
         introduced = [act for act in peers if not isinstance(act, Dial)]
         reported = self._reported(Reported("phase", {"phase": "promoted", "at_ns": now_ns, "detail": 0}))
@@ -364,7 +369,7 @@ class Membership:
             self._questions += 1
             self._asking[self._questions] = command.to
             while len(self._asking) > QUESTIONS_MAX:
-                del self._asking[next(iter(self._asking))]  # its asker asks again
+                del self._asking[next(iter(self._asking))]  # the process that asked will ask again
         return self._feed(StateQuery(self._questions, command.operator, command.key))
 
     def _completed(self, command: commands.Completed, now_ns: int) -> list[Act]:

@@ -1,6 +1,6 @@
-"""The part of a worker's start that is the same for all workers of a job: done once, in the process that forks them.
+"""The part of a worker's start that is the same for all workers of a job, performed once, before they are forked.
 
-What it changes in memory they share; each would have a copy of 4 MB of its own otherwise.
+The workers share the memory that it changes; otherwise each of them would have its own copy of 4 MB.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ NAMES = "cp437"
 
 
 def prepare(directory: Path) -> None:
-    """Do in advance for all workers of the job in a directory what each of them would otherwise do first."""
+    """Perform in advance the initialization that every worker of the job would otherwise perform first."""
     "".encode(NAMES)
     look()
     try:
         config = JobConfig.load(directory)
     except CausalError:
-        return  # each worker reports that it cannot read it
+        return  # each worker reports that it cannot read the configuration
     install(config.hidden_nondeterminism)

@@ -1,11 +1,11 @@
-"""A standby checks its task's operators: it performs each recorded epoch again, from the task's own log.
+"""The check of a task's operators by its standby, which performs each recorded epoch again from the task's log.
 
-For `causal run --verify-replay`.  Each time a fork of the standby performs it, in which no operator has run before:
-what the task keeps in attributes, globals and closures is not there, as it would not be in a recovery.  What differs,
-or cannot be repeated, is nondeterminism that no recovery has met yet (D7).
+This implements `causal run --verify-replay`. Each epoch is performed in a fork of the standby in which no operator has
+run before: values that the task keeps in attributes, globals and closures are missing there, as they would be in a
+recovery. A result that differs or cannot be repeated reveals nondeterminism that no recovery has met yet (D7).
 
-On several hosts snapshots and recordings are in the shared store.  They are brought into a directory of this process
-before the fork, as the store's client has threads, and removed when no check needs them any more.
+On several hosts, snapshots and recordings are in the shared store. They are copied into a directory of this process
+before the fork, because the store's client has threads, and removed when no check needs them any more.
 """
 
 from __future__ import annotations
@@ -38,10 +38,11 @@ REHEARSAL_S_MAX = 600.0
 class Rehearsals:
     """The checks of one standby.
 
-    State: `checked` epochs were the same a second time; `problem` describes the difference, permanently.
+    State: `checked` epochs gave the same results the second time; `problem` describes the first difference,
+        permanently.
 
     Args:
-        fetch: fetches a file from the shared store, in a job of several hosts.
+        fetch: in a multi-host job, fetches a file from the shared store.
     """
 
     def __init__(
@@ -62,9 +63,9 @@ class Rehearsals:
         self._fetched: set[str] = set()
 
     def follow(self, image: Image, files: Sequence[SnapshotFile]) -> None:
-        """Perform what lies between `image` and `files`, with which it will be loaded, if that is the next epoch.
+        """Perform the epoch between `image` and `files`, which will be loaded into it, if that is the next epoch.
 
-        Says in `problem` what differs; a recording that is not there, or is not whole, is logged and passed over.
+        Any difference is described in `problem`; a recording that is missing or incomplete is logged and skipped.
         """
         if not files or self.problem:
             return
@@ -96,11 +97,11 @@ class Rehearsals:
             self.checked += 1
 
     def _bring(self, paths: Sequence[str]) -> None:
-        """Fetch these files from the shared store, and remove those fetched only for an earlier check.
+        """Fetch these files from the shared store, and remove files that were fetched only for an earlier check.
 
         Raises:
-            CorruptData: one is not in the store.
-            Unavailable: the process ends, or the directory cannot be written.
+            CorruptData: a file is not in the store.
+            Unavailable: the process is ending, or the directory cannot be written.
         """
         if self._fetch is None:
             return
@@ -119,10 +120,10 @@ class Rehearsals:
     def _rehearsed(
         self, name: str, image: Image, files: Sequence[SnapshotFile], recorded: Recorded, reached: Cut
     ) -> str:
-        """Return the difference, or nothing; runs in a process of its own, whose modules are as they were loaded.
+        """Return the difference, or ""; this runs in its own process, whose modules are as they were loaded.
 
-        The first epoch is performed twice there. The task had performed nothing before it either, so only the second
-        run, after a first one, differs where operators keep something that is no state.
+        The first epoch is performed twice there, because the task had not performed anything before it either: only a
+        second execution, after the first, can differ if operators keep data outside their state.
         """
         first, rehearsed = self._begun(image)
         try:
@@ -149,7 +150,9 @@ class Rehearsals:
         return ""
 
     def _begun(self, image: Image) -> tuple[Witness, Image]:
-        """Return the task as `image` has it, ready for its next event, and what its user code keeps then."""
+        """Return a witness of the data that the user code keeps, and the task as of `image`, ready for its next
+        event.
+        """
         rehearsed = Image(self._plan, image.task, self._directory)
         rehearsed.load(image.files)
         if isinstance(rehearsed.chain, FusedChain):
@@ -162,7 +165,7 @@ class Rehearsals:
         """Perform the epoch and compare all of its results.
 
         Raises:
-            ReplayDivergence, OperatorFailed: as `rehearse`.
+            ReplayDivergence, OperatorFailed: as for `rehearse`.
         """
         rehearse(
             self._plan.topology, TaskIndex(image.task), self._config, rehearsed.chain, SystemEnvironment(), image.cut,

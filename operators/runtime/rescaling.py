@@ -1,8 +1,8 @@
-"""Conversion of a pipeline's state at a savepoint to that of another: other parallelism, operators added or removed.
+"""Conversion of a savepoint's state to another pipeline: another parallelism, or operators added or removed.
 
-At a final barrier no element is in flight, so the new graph begins there: channels between tasks at position 0, sources
-and sinks where they stood, keyed tables by key group. All of it happens offline, task by task: a fresh chain of the new
-plan loads its parts and writes them as its first snapshot.
+No element is in flight at a final barrier, so the new graph begins there: channels between tasks at position 0, sources
+and sinks at their saved positions, keyed tables distributed by key group. The conversion happens offline, task by task:
+a new chain of the new plan loads its parts and writes them as its first snapshot.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ Fragments = dict[int, dict[str, list[bytes]]]
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """The snapshot of one task at the savepoint: its cut, and the parts after it of each file, oldest first."""
+    """The snapshot of one task at the savepoint: its cut and, for each file from the oldest, the parts after the
+    cut.
+    """
 
     task: Task
     cut: Cut
@@ -43,7 +45,7 @@ class Saved:
 
 @dataclass(slots=True)
 class _Share:
-    """The share that one old task has of one new one, as a single full snapshot."""
+    """The part of an old task's state that one new task inherits, as a single full snapshot."""
 
     saved: Saved
     header: dict[str, Any]
@@ -51,14 +53,14 @@ class _Share:
 
 
 class Rescaling:
-    """The state of a savepoint's tasks as that of the tasks of `plan`.
+    """The conversion of the state of a savepoint's tasks to the state of the tasks of `plan`.
 
     Args:
         before: the graph of the job that wrote the savepoint.
-        written: its plan, which is asked for where tables continue.
+        written: the plan of that job, which determines where tables continue.
 
     Raises:
-        PipelineError: here or in `chains`: the savepoint cannot continue as this plan.
+        PipelineError: raised here or in `chains` if the savepoint cannot continue as this plan.
     """
 
     def __init__(
@@ -86,11 +88,10 @@ class Rescaling:
             self._finished[task.index] = self._stays_finished(task)
 
     def _stays_finished(self, task: Task) -> bool:
-        """Return whether a task has nothing left to do: it had finished, or is new and reads only inputs that have
-        ended.
+        """Return whether a task has nothing left to do: it had finished, or it is new and reads only ended inputs.
 
         Raises:
-            PipelineError: nothing would let it finish.
+            PipelineError: the task could never finish.
         """
         olds = self._contributors(task)
         over = all(saved.cut.finished for saved in olds)
@@ -114,7 +115,7 @@ class Rescaling:
         return over
 
     def chains(self) -> dict[str, Sequence[bytes]]:
-        """Return the parts of each new task's first snapshot after the cut, by task."""
+        """Return, by task, the parts of each new task's first snapshot that follow the cut."""
         return {task.name: self._chain(task) for task in self._plan.topology.tasks}
 
     def _chain(self, task: Task) -> Sequence[bytes]:
@@ -163,8 +164,9 @@ class Rescaling:
         chain.renumber()
 
     def _share(self, task: Task, saved: Saved, fresh: dict[str, Any]) -> _Share:
-        """Return the share that an old task has of the new one's operators, restored file by file in a chain of its
-        own.
+        """Return the part of an old task's state that the new task's operators inherit.
+
+        The part is restored file by file in a chain of its own.
         """
         scratch = self._plan.chain(task.index)
         known = (
@@ -190,11 +192,11 @@ class Rescaling:
     def _gather(
         self, stage: Stage, name: str, place: int, own: Sequence[_Share], same: bool, fragments: Fragments
     ) -> None:
-        """Add the fragments of a stage's tables that belong to its task number `place`."""
+        """Add the fragments of a stage's tables that belong to the task with the number `place`."""
         tables = set(stage.loaders()).difference(stage.replicated)
         for group, group_tables in own[0].fragments.items() if own else ():
             for table in stage.replicated:
-                if table in group_tables:  # every task has the whole, so the first one's does
+                if table in group_tables:  # every task has the whole table, so that of the first task is enough
                     fragments.setdefault(group, {}).setdefault(table, []).extend(group_tables[table])
         parallelism = len(self._has[name])
         without_key = key_group(None, self._key_groups)
@@ -225,9 +227,9 @@ class Rescaling:
         return len(self._had.get(name, ())) == len(self._has[name])
 
     def _set_marks(self, header: dict[str, Any], task: Task, shares: Sequence[_Share]) -> None:
-        """Continue event time: of each input from the least that those which it continues had reached."""
+        """Continue event time: each input starts from the minimum that the inputs which it continues had reached."""
         before = [(share.saved.task.operators, len(share.header["marks"])) for share in shares]
-        if all(each == (task.operators, len(header["marks"])) for each in before):  # `delivery="ordered"` has one more
+        if all(each == (task.operators, len(header["marks"])) for each in before):  # `delivery="ordered"` adds one
             header["marks"] = [
                 [least(received for received, _ in branch), least(passed for _, passed in branch)]
                 for branch in zip(*(share.header["marks"] for share in shares), strict=True)
@@ -238,10 +240,11 @@ class Rescaling:
         header["merge"] = {**merge, "ended": ended}
 
     def _origins(self, task: Task, olds: Sequence[_Share], fresh: Mapping[str, Any]) -> Origins:
-        """Return the inputs of old tasks that those of a new one continue.
+        """Return the inputs of old tasks that the inputs of a new task continue.
 
-        An input continues those from the same operators; where as many tasks perform these as before, those from the
-        task of the same number. If its operators are new, it continues those from operators that no longer send here.
+        An input continues the old inputs from the same operators; if the number of tasks that perform these operators
+        is unchanged, only the inputs from the task with the same number. If its operators are new, it continues the old
+        inputs from operators that no longer send to this task.
         """
         inputs = self._plan.topology.inputs(task.index)
         before = [
@@ -263,7 +266,7 @@ class Rescaling:
         return [each or others for each in origins]
 
     def _continues(self, channel: Channel, old: Channel) -> bool:
-        """Return whether the records of a channel come from the task that sent those of an old channel, or its
+        """Return whether a channel's records come from the task that sent those of the old channel, or its
         successor.
         """
         topology, before = self._plan.topology, self._before
@@ -283,7 +286,7 @@ class Rescaling:
         """Return the cut at which each task of the new plan begins, by task.
 
         Args:
-            stores: by name of sink task: (rows, digest) of its store.
+            stores: (rows, digest) of each sink task's store, by the name of the task.
         """
         return {task.name: self._cut(task, stores) for task in self._plan.topology.tasks}
 
@@ -295,7 +298,7 @@ class Rescaling:
         for channel in topology.inputs(task.index):
             if channel.source == OUTSIDE:
                 position, digest, ended = self._partition(task.operators[0], channel.partition)
-                # A partition that had ended reports that again, unless its task is done with it.
+                # A partition that had ended reports its end again, unless its task has finished with it.
                 inputs[channel.id] = (position - (ended and not finished), digest, finished)
             else:
                 inputs[channel.id] = (0, 0, self._has_ended(channel.source))
@@ -344,7 +347,7 @@ class Rescaling:
 
 
 def _operator_of(stage: str, task: Task) -> str:
-    """Return the operator that a stage is, or is a part of ("op.hold")."""
+    """Return the operator to which a stage belongs; a stage may be only a part of it ("op.hold")."""
     return stage if stage in task.operators else stage.rpartition(".")[0]
 
 
@@ -356,7 +359,7 @@ def _dropped(what: str) -> str:
 
 
 def _says_something(fragment: bytes) -> bool:
-    """Return whether a fragment of a table is more than a list of keys that are gone."""
+    """Return whether a table fragment contains more than a list of deleted keys."""
     decoded = decode(fragment)
     return not (type(decoded) is list and not any(decoded[:-1]))
 
@@ -404,13 +407,13 @@ def whole(chain: Chain) -> Sequence[bytes]:
 def _from_same_output(
     sender: str, siblings: Collection[str], was: Mapping[tuple[int, int], str]
 ) -> Sequence[tuple[int, int]]:
-    """Those of the inputs from one old task that an input continues: from the same output of an operator.
+    """Return the inputs from one old task that an input continues: those from the same output of an operator.
 
-    Where there is none, it is those that no other input from the same task continues, or all.
+    If there are none, return those that no other input from the same task continues, or else all of them.
 
     Args:
-        siblings: what each input from the same task is from.
-        was: what each input from the old task was from.
+        siblings: the outputs from which the inputs from the same task come.
+        was: the output from which each input from the old task came.
     """
     same = [each for each, output in was.items() if output == sender]
     return same or [each for each, output in was.items() if output not in siblings] or list(was)

@@ -1,9 +1,9 @@
-"""The state that a process has in memory: one at a time, and no longer than it is used.
+"""The state that a process keeps in memory: one at a time, and no longer than it is used.
 
-The state of a task lives as long as the process runs it, so the collector skips it (`gc.freeze`): going through
-gigabytes would stop the task. What was frozen is never collected again, and chains and tasks are cycles, so a state
-that another one replaces would stay forever. So only this module freezes, and it releases the frozen state, with the
-files of it, before the next state begins.
+The state of a task stays in memory as long as the process runs the task, so the garbage collector skips it
+(`gc.freeze`): traversing gigabytes would stop the task. Frozen objects are never collected again, and chains and tasks
+contain reference cycles, so a replaced state would stay in memory forever. Therefore only this module freezes, and it
+releases the frozen state and its files before the next state begins.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class Loading:
     """A state that is being loaded.
 
     Attributes:
-        act: the reason for the loading.
-        steps: of the loading; each yields the bytes loaded so far.
+        act: the act that requires the loading.
+        steps: the steps of the loading; each yields the number of bytes loaded so far.
     """
 
     act: Load | Begin
@@ -32,13 +32,12 @@ class Loading:
 
 
 class Resident:
-    """The owner of the only state of a process.
+    """The owner of the process's only state.
 
-    State: `image` is the state, loaded in part or performed on; None after it was released.  It is replaced by `begin`
-    alone.
+    State: `image` is the state, partly loaded or in use; None after it was released. Only `begin` replaces it.
 
     Args:
-        make: makes an empty image of a task.
+        make: creates an empty image of a task.
     """
 
     def __init__(self, make: Callable[[int], Image]) -> None:
@@ -48,14 +47,16 @@ class Resident:
         self._uncollected = False
 
     def begin(self, task: int) -> Image:
-        """Return an empty state of a task; the one before is released, and what performed on it is collected."""
+        """Return an empty state of a task; the previous state is released, and the objects that used it are
+        collected.
+        """
         self.release()
         self.collect()
         self.image = self._make(task)
         return self.image
 
     def freeze(self, image: Image) -> None:
-        """Record that a task begins to perform on the state, which the collector leaves alone from now on."""
+        """Record that a task begins to use the state, which the garbage collector skips from now on."""
         invariant(image is self.image and not self._frozen, "a process performs on the one state that it has, once")
         self._frozen = True
         gc.freeze()
@@ -70,7 +71,7 @@ class Resident:
             gc.unfreeze()
 
     def collect(self) -> None:
-        """Collect what has performed on a state that was released, once its callers have let go of it."""
+        """Collect the objects that used a released state, once their callers have dropped their references."""
         if self._uncollected:
             self._uncollected = False
             gc.collect()

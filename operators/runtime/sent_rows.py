@@ -1,9 +1,9 @@
 """Derivation of the table rows that the version which wrote a savepoint had sent, for the version that continues.
 
-A running job derives an old value again, with the code that sent it. The code of a run is part of the run, so at an
-upgrade the earlier version reports what each reader had received of each row; where the new code differs, that is
-stored with the row as unsettled (`operators.kinds.tables.unsettled`). All of it is done offline, before anything is
-started.
+A running job derives an old value again with the code that sent the value. The code of a run is part of the run, so at
+an upgrade the earlier version determines what each reader had received of each row. If the new code derives something
+else, the received value is stored with the row as unsettled (`operators.kinds.tables.unsettled`). All of this happens
+offline, before any process is started.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ _NEW_NAME = "give it a name of its own, with --allow-dropped-state"
 
 
 class SentRows:
-    """Everything that the readers of a table had received of each row at a savepoint.
+    """The values that the readers of a table had received of each row at a savepoint.
 
     Args:
-        files: of each task of the plan that wrote the savepoint.
+        files: the files of each task of the plan that wrote the savepoint.
 
     Raises:
-        PipelineError: the code of that version cannot be loaded; or a reader has rows of another table now.
+        PipelineError: the code of that version cannot be loaded, or a reader now reads rows of another table.
     """
 
     def __init__(self, written: Written, files: Sequence[Files], plan: Plan) -> None:
         self._nodes = {node.name: node for node in plan.operators}
         self._rows: dict[str, dict[Any, Any]] = {}
         self._waiting: dict[str, dict[Any, list[Any]]] = {}
-        """Revisions that a `suppress` keeps back, by key."""
+        """Revisions that a `suppress` holds back, by key."""
         self._facts: dict[str, dict[Any, Any]] = {}
         """The rows that each reader has, by reader."""
         self._tables: dict[str, tuple[str, Reader]] = {}
@@ -61,7 +61,7 @@ class SentRows:
                 self._remember(before, files)
             self._check(nodes)
 
-    # The version before.
+    # The previous version.
 
     def _remember(self, before: Plan, files: Sequence[Files]) -> None:
         tasks = before.topology.tasks
@@ -89,7 +89,7 @@ class SentRows:
     def _received(self, table: str, reader: Reader, overrides: dict[Any, dict[str, Any]]) -> Iterable[tuple[Any, Any]]:
         rows = self._rows.get(table, {})
         waiting_keys = [key for node in reader.path for key in self._waiting.get(node.name, ())]
-        for key in dict.fromkeys((*rows, *waiting_keys)):  # a row that is gone may still have a revision that waits
+        for key in dict.fromkeys((*rows, *waiting_keys)):  # a deleted row may still have a pending revision
             row = rows.get(key)
             waiting, place = self._holding(reader.path, key)
             sent = overrides.get(key, {}) if waiting is None else waiting[2] if len(waiting) > 2 else {}
@@ -99,7 +99,9 @@ class SentRows:
                 yield key, fact
 
     def _holding(self, path: Sequence[Node], key: Any) -> tuple[list[Any] | None, int]:
-        """Return what the last `suppress` of a path that holds a key holds, and where the path continues after it."""
+        """Return what the last `suppress` of a path that holds `key` is holding, and where the path continues after
+        it.
+        """
         for place in range(len(path), 0, -1):
             node = path[place - 1]
             waiting = self._waiting.get(node.name, {}).get(key) if node.kind == SUPPRESS else None
@@ -110,7 +112,7 @@ class SentRows:
     # The version that continues.
 
     def _check(self, tables: Iterable[Node]) -> None:
-        """Refuse what an operator that accumulates rows, or send them on, could not take back."""
+        """Refuse a change after which an operator that accumulates or forwards rows could not retract earlier rows."""
         for node in tables:
             for reader in self._readers[node.name]:
                 if reader.name not in self._tables or not (reader.accumulates or reader.node.kind == REVISIONS):
@@ -127,7 +129,7 @@ class SentRows:
                     _check_retraction(before.node.subject, reader.node, self._facts[reader.name].values())
 
     def settle(self, chain: Chain) -> None:
-        """Store in a chain of the new plan, whose state is restored, what its tables had sent otherwise."""
+        """Store, in a restored chain of the new plan, what its tables had sent that differs from the new derivation."""
         for stage in _stages(chain):
             if isinstance(stage, RowStage):
                 entries = ((key, self._unlike(stage.name, key, row)) for key, row in stage.rows())
@@ -143,7 +145,7 @@ class SentRows:
                     waiting[2:] = [sent] if sent else []
 
     def _unlike(self, table: str, key: Any, row: Any) -> dict[str, Any]:
-        """Return what was sent of a row otherwise than the new code would have sent it."""
+        """Return the values of a row that were sent and that the new code would have sent differently."""
         was = self._rows.get(table, {}).get(key)
         sent: dict[str, Any] = {} if same(was, row) else {OWN: was}
         for reader in self._readers[table]:
@@ -154,7 +156,7 @@ class SentRows:
         return sent
 
     def _claimed(self, reader: Reader, key: Any, row: Any) -> Any:
-        """Return what the new code would say that a reader has of a row."""
+        """Return what, according to the new code, a reader has received of a row."""
         sent = {node.name: self._fact(node.name, key) for node in reader.path if node.kind == SUPPRESS}
         return received(reader.path, key, row, sent)
 
@@ -173,16 +175,16 @@ def _stages(chain: Chain) -> Sequence[Any]:
 
 
 def _check_retraction(before: Aggregate[Any, Any], node: Node, facts: Iterable[Sequence[Any]]) -> None:
-    """Refuse an aggregate that would not retract a value as the one before would: rows would stay wrong.
+    """Refuse an aggregate that would not retract a value as the previous one would, because rows would stay wrong.
 
-    Both retract each value of a group, from an accumulator that the earlier one created.
+    Both retract each value of a group from an accumulator that the previous aggregate created.
 
     Raises:
-        PipelineError: they differ.
+        PipelineError: the results differ.
     """
     for group, value in facts:
         accumulator = attempted(_added, before, value)
-        if type(accumulator) is Raised:  # the group has refused it
+        if type(accumulator) is Raised:  # the group has refused the value
             continue
         if not same(_taken(before, accumulator, value), _taken(node.subject, accumulator, value)):
             raise PipelineError(
@@ -192,12 +194,12 @@ def _check_retraction(before: Aggregate[Any, Any], node: Node, facts: Iterable[S
 
 
 def _added(aggregate: Aggregate[Any, Any], value: Any) -> Any:
-    """Return the accumulator of a value that was added twice."""
+    """Return an accumulator to which `value` was added twice."""
     return aggregate.add(aggregate.add(aggregate.initial(), copy_containers(value)), copy_containers(value))
 
 
 def _taken(aggregate: Aggregate[Any, Any], accumulator: Any, value: Any) -> Any:
-    """Return the accumulator with the value taken back; `Raised` for one of another kind."""
+    """Return the accumulator after the value is subtracted, or `Raised` if that fails."""
     subtract = aggregate.subtract
     invariant(subtract is not None, "an aggregate of a table can subtract")
     result = attempted(subtract, copy_containers(accumulator), copy_containers(value))  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""The disk of what a process performs, as a hot standby or as the task: opened with its state, and closed with it."""
+"""The disk of a hot standby or a task: opened with the state of the process, and closed with it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from causal.storage.shared import Depot
 
 
 class Poller(Protocol):
-    """The poller with which the loop of a process waits."""
+    """The poller with which a process's loop waits."""
 
     def register(self, descriptor: Any, flags: int, /) -> None: ...
 
@@ -27,8 +27,9 @@ class Poller(Protocol):
 class TaskDisk:
     """The only disk of a process, which its loop polls.
 
-    State: `disk` is None while the process performs nothing.  That of a hot standby stays when it becomes the task: its
-    in-flight entries are there.
+    State: `disk` is None while the process performs nothing. The disk of a hot standby is kept when it becomes the
+        task,
+    because its in-flight entries are stored there.
     """
 
     def __init__(self, directory: Path, slot: str, config: JobConfig, depot: Depot | None, poller: Poller) -> None:
@@ -40,13 +41,13 @@ class TaskDisk:
         self._poller = poller
 
     def shadow(self, task: str) -> None:
-        """Open the disk of a hot standby, which writes nothing but in-flight entries until it becomes the task."""
+        """Open the disk of a hot standby, which writes only in-flight entries until the standby becomes the task."""
         spill = self._directory / "spill" / f"{task}-{self._slot}"
-        shutil.rmtree(spill, ignore_errors=True)  # of a process that was killed
+        shutil.rmtree(spill, ignore_errors=True)  # left by a process that was killed
         self._open(task, 0, spill)
 
     def begin(self, task: str, incarnation: int) -> Disk:
-        """Return the disk of a task; what processes that were killed have spilled of it is removed."""
+        """Return the disk of a task, and remove what killed processes have spilled for this task."""
         spill = self._directory / "spill" / f"{task}-{incarnation}"
         if self.disk is not None:
             spill = self.disk.spill_directory
@@ -69,13 +70,13 @@ class TaskDisk:
         self.disk.ask(effect)  # type: ignore[union-attr]
 
     def answer(self, ready: dict[object, int], take: Callable[[Event], None]) -> None:
-        """Pass on the answers of the disk of a hot standby."""
+        """Pass on the answers of a hot standby's disk."""
         if self.disk is not None and self.disk.wake in ready:
             for answer in self.disk.answers():
                 take(answer)
 
     def close(self) -> None:
-        """Close the disk, and remove what was spilled."""
+        """Close the disk, and remove the spilled entries."""
         disk, self.disk = self.disk, None
         if disk is not None:
             self._poller.unregister(disk.wake)

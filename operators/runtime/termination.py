@@ -1,4 +1,4 @@
-"""The signals of a worker: SIGTERM ends its loop immediately, and SIGINT is for `causal run` alone."""
+"""The signals of a worker: SIGTERM ends its loop immediately, and only `causal run` handles SIGINT."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from causal.process.forks import let_children_end
 
 
 class Termination:
-    """Calls `stop` at SIGTERM, and makes `wake` readable: a poll that a signal interrupts would rest further."""
+    """A handler that calls `stop` at SIGTERM and makes `wake` readable, because an interrupted poll would wait
+    again.
+    """
 
     def __init__(self, stop: Callable[[], None]) -> None:
         self.wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -24,6 +26,6 @@ class Termination:
         let_children_end()
 
     def close(self) -> None:
-        """Ignore what comes from now on: the process ends."""
+        """Ignore later signals, because the process is ending."""
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         os.close(self.wake)

@@ -1,4 +1,4 @@
-"""The report of a worker about an uncaught exception in which user code took part."""
+"""A worker's report about an uncaught exception that involves user code."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from operators.tracebacks import described, location, own_location
 def reported(problem: BaseException, label: str) -> tuple[str, str, bool] | None:
     """Return the error, its line and whether it is definite; None for an exception of this runtime alone.
 
-    A reader or a store meets the outside, which may be otherwise the next time: an exception of theirs is not definite.
+    Readers and stores depend on the outside, where a retry may succeed, so an exception raised in them is not definite.
 
     Args:
-        label: names the task.
+        label: the name of the task.
     """
     if isinstance(problem, Exception):
         where = own_location(problem)

@@ -1,8 +1,8 @@
-"""Watch over data that user code keeps where no checkpoint sees it: attributes, globals, closures, default arguments.
+"""Watch over data that user code keeps outside every checkpoint: attributes, globals, closures, default arguments.
 
-A `Witness` takes a digest of each of these; asked later, it names those that have changed. A digest is a hint, not a
-proof: it is bounded, it does not look into what only C code can see, and a cache changes as well. So its names explain
-a difference that was found in another way, and are never errors by themselves.
+A `Witness` records a digest of each of these and can later name those that have changed. A digest is a hint, not a
+proof: it is bounded, it does not see data that only C code can access, and a cache changes as well. The names therefore
+only explain a difference that was detected in another way, and are never errors on their own.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ Place = tuple[str, str]
 
 
 class Witness:
-    """The digests of what the user code of one task can keep, as they were when it was made.
+    """The digests of the data that the user code of one task can keep, as of the creation of the witness.
 
     Args:
         nodes: the operators of the task.
-        chain: that performs them; its operators' instances are the task's own.
-        values_max: how many values are looked at in each place; of those beyond only the number is compared.
+        chain: the chain that performs the operators; its operator instances belong to the task.
+        values_max: the number of values examined in each place; of any further values, only the number is compared.
     """
 
     def __init__(self, nodes: Iterable[Node], chain: Chain, values_max: int = VALUES_MAX) -> None:
@@ -60,12 +60,12 @@ class Witness:
         self._before = self._digests()
 
     def changed(self) -> list[Place]:
-        """Return the places that have changed since, in a fixed order: attributes first."""
+        """Return the places that have changed since the creation of the witness, in a fixed order: attributes first."""
         now = self._digests()
         return [place for place, digest in now.items() if self._before.get(place) != digest]
 
     def attributes(self) -> dict[str, dict[str, Any]]:
-        """Return the attributes of each operator that have changed since, by the operator's name."""
+        """Return the changed attributes of each operator, by the operator's name."""
         changed = {what for what, _ in self.changed()}
         return {
             name: {
@@ -82,7 +82,7 @@ class Witness:
         def digest_of(value: Any) -> int:
             try:
                 return _Walk(values_max).digest(value)
-            except Exception as problem:  # code of the user's runs here: a subclass of dict, `__repr__`, a property
+            except Exception as problem:  # user code runs here: a subclass of dict, `__repr__`, a property
                 return hash(type(problem).__name__)
 
         digests: dict[Place, int] = {}
@@ -113,10 +113,10 @@ class Witness:
 def explained(
     problem: ReplayDivergence, places: list[Place], topology: Topology, commuting: Collection[str] = ()
 ) -> str:
-    """Return the error's line, with the changes found in place of general advice, which depends on whether it reads.
+    """Return the error's line with the changes that were found; without changes, with general advice.
 
     Args:
-        commuting: the tasks whose operators say that their records commute.
+        commuting: the tasks whose operators declare that their records commute.
     """
     if places:
         return problem.because(NONDETERMINISTIC + words(places))
@@ -128,7 +128,7 @@ def explained(
 
 
 def words(places: list[Place]) -> str:
-    """Return the changed places and what to do about them, in one line; empty if there are none."""
+    """Return the changed places and their remedies in one line; empty if there are none."""
     if not places:
         return ""
     named = "; ".join(f"{what}; {remedy}" for what, remedy in places[:NAMED_MAX])
@@ -156,11 +156,11 @@ def _operators_of(chain: Chain) -> dict[str, Operator]:
     return operators
 
 
-# Code: functions that were given to the builder, and those that they can be taken apart into.
+# Code: functions that were passed to the builder, and the functions that they consist of.
 
 
 def _code_of(nodes: Iterable[Node], operators: Mapping[str, Operator]) -> tuple[list[types.FunctionType], list[type]]:
-    """Return the user's functions and the user's classes that the operators of a task may run."""
+    """Return the user's functions and classes that the operators of a task may run."""
     functions: dict[int, types.FunctionType] = {}
     classes: dict[type, None] = {}
 
@@ -199,7 +199,7 @@ def _code_of(nodes: Iterable[Node], operators: Mapping[str, Operator]) -> tuple[
 def _with_callees(
     functions: list[types.FunctionType], classes: list[type]
 ) -> tuple[list[types.FunctionType], list[type]]:
-    """Return the functions and classes, and those of the user's modules, which they may call by a global name."""
+    """Return the functions and classes, and those of the user's modules that they may call by a global name."""
     callees, kinds = _distinct(functions), dict.fromkeys(classes)
     for module in _modules_of([*functions, *_methods_of(classes)]):
         for value in list(module.values()):
@@ -216,15 +216,13 @@ def _is_of_user(function: types.FunctionType) -> bool:
 
 
 def _methods_of(classes: Iterable[type]) -> list[types.FunctionType]:
-    """Return the functions in the bodies of these classes, those of static and class methods and of properties
-    included.
-    """
+    """Return the functions in the bodies of these classes, including static methods, class methods and properties."""
     members = (_function_of(value) for kind in classes for value in list(vars(kind).values()))
     return [member for member in members if isinstance(member, types.FunctionType)]
 
 
 def _function_of(member: Any) -> Any:
-    """Return the function that a member of a class or a module wraps, else the member itself."""
+    """Return the function that a member of a class or module wraps, or else the member itself."""
     if isinstance(member, property):
         return member.fget
     wrapped = getattr(member, "__wrapped__", None) if isinstance(member, _WRAPPERS) else None
@@ -236,7 +234,7 @@ def _distinct(functions: Iterable[types.FunctionType]) -> list[types.FunctionTyp
 
 
 def _closed_over(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
-    """Yield the variables of the closure, and defaults of arguments, which live as long as the function."""
+    """Yield the closure variables and default arguments, which exist as long as the function."""
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
             yield name, cell.cell_contents
@@ -249,7 +247,9 @@ def _closed_over(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
 
 
 def _modules_of(functions: Iterable[types.FunctionType]) -> list[dict[str, Any]]:
-    """Return the globals of the user's modules that these functions see, and of those that they import."""
+    """Return the globals of the user's modules that these functions can access, and of the modules that those
+    import.
+    """
     modules: dict[int, dict[str, Any]] = {}
     waiting = [function.__globals__ for function in functions if _is_of_user(function)]
     while waiting:
@@ -273,7 +273,7 @@ def _file_of(module: Mapping[str, Any]) -> str:
 
 
 class _Walk:
-    """The digest of one value, of which it reads a bounded number of parts."""
+    """The digest of one value; only a bounded number of the value's parts is read."""
 
     def __init__(self, values_max: int) -> None:
         self._left = values_max
@@ -283,7 +283,7 @@ class _Walk:
         self._left = max(0, self._left - 1)
         kind = type(value)
         if kind in SCALARS or kind in (complex, range):
-            # Of two equal NaN each has a hash of its own, and a signaling one has none.
+            # Equal NaN values have different hashes, and a signaling NaN has none.
             return hash((kind.__name__, repr(value) if kind in (float, complex, Decimal) else value))
         if not self._left or depth > DEPTH_MAX or id(value) in self._within:
             return hash(kind.__name__)
@@ -311,8 +311,8 @@ class _Walk:
         return self._opaque(value, depth)
 
     def _opaque(self, value: Any, depth: int) -> Any:
-        """Return the content of another object: its attributes if it is the user's, else its `repr` if that has no
-        address.
+        """Return the content of any other object: the attributes of a user's object, or else a `repr` without
+        addresses.
         """
         attributes = getattr(value, "__dict__", None)
         if isinstance(attributes, dict) and any(map(_is_of_user, _methods_of(type(value).__mro__))):
@@ -324,7 +324,7 @@ class _Walk:
 
 
 def _bytes_of(value: bytearray | memoryview | array[Any]) -> bytes:
-    """Return the first bytes of a buffer; none of one that was released or has gaps."""
+    """Return the first bytes of a buffer; nothing if the buffer was released or is not contiguous."""
     try:
         return bytes(memoryview(value).cast("B")[:BYTES_MAX])
     except (TypeError, ValueError):

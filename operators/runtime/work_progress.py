@@ -1,8 +1,8 @@
-"""Progress of a process's work, seen from another thread: the loop's thread records next to nothing.
+"""Progress of a process's work, observed from another thread, so that the loop's thread records almost nothing.
 
-A thread samples occasionally. Where the loop's thread is found at the same place again, the frames of that thread show
-which operator runs, on which record and key, and at which line. So nothing is done per record. The samples also show
-which keys take most of the task's time.
+The observing thread takes samples occasionally. If the loop's thread is still at the same place, its stack frames show
+which operator runs, on which record and key, and at which line. This requires no work per record. The samples also
+show which keys take most of the task's time.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ _BRIEF.maxlevel, _BRIEF.maxstring, _BRIEF.maxother, _BRIEF.maxlong = 3, 80, 80, 
 
 @dataclass(slots=True)
 class Work:
-    """The notes of the loop's thread: plain attributes, written there and read by the other thread.
+    """The notes of the loop's thread: plain attributes, which that thread writes and the other thread reads.
 
     Attributes:
         kind: "start", "load" or "work" (see `causal.task.activity`); empty while the loop rests.
-        step: a number that differs for each piece of work of the loop; its turn, for a task.
-        began_ns: when that piece began.
-        done: bytes of the state that are loaded.
-        total: bytes of the state.
-        events: that had begun in this process before.
-        thread: of the loop.
+        step: a number that differs for each piece of work of the loop; for a task, its turn.
+        began_ns: the time at which the current piece of work began.
+        done: the number of bytes of the state that are loaded.
+        total: the size of the state in bytes.
+        events: the number of events that had begun in this process before the current piece of work.
+        thread: the identifier of the loop's thread.
     """
 
     kind: str = "start"
@@ -61,31 +61,31 @@ class Work:
         self.kind, self.done, self.total = kind, 0, total
 
     def turn(self, now_ns: int) -> None:
-        """Begin another turn of the task."""
+        """Begin the next turn of the task."""
         self.kind = "work"
         self.step += 1
         self.began_ns, self.events = now_ns, RUNNING.events
 
     def rest(self) -> int:
-        """Record that nothing is under way, and return the time."""
+        """Record that nothing is in progress, and return the current time."""
         self.kind = ""
         return monotonic_ns()
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """The place in the code where the loop's thread is."""
+    """The place in the code that the loop's thread is executing."""
 
     operator: str = ""
     index: int = -1
-    """The index of the record in its batch; -1 where that is not known."""
+    """The index of the record in its batch; -1 if it is unknown."""
     key: Any = _NOTHING
     record: Any = _NOTHING
     at: str = ""
 
 
 class Progress:
-    """An observer of one `Work`, from another thread than that which does it."""
+    """An observer of one `Work`, running in another thread than the work itself."""
 
     def __init__(self, work: Work) -> None:
         self._work = work
@@ -96,7 +96,7 @@ class Progress:
         """The keys by their share of the looks at work; replaced as a whole, so the loop's thread may read it."""
 
     def look(self) -> Activity | None:
-        """Return the activity that has been under way for `LONG_NS` or longer; None where there is none."""
+        """Return the activity that has been in progress for at least `LONG_NS`; None if there is none."""
         work, now_ns = self._work, monotonic_ns()
         kind = work.kind
         if not kind:
@@ -111,7 +111,7 @@ class Progress:
             kind = "event"
         seen = (work.step, RUNNING.events, kind, place.operator, place.index)
         if seen != self._seen:
-            # The first record of the first event of this work began with it.  Of any other only this look is known.
+            # The first record of the first event began with this work; of any other, only the time of this look is known.
             first = self._seen[:1] != seen[:1] and place.index <= 0 and RUNNING.events - work.events <= 1
             self._since_ns = work.began_ns if first else now_ns
             self._seen = seen
@@ -124,7 +124,7 @@ class Progress:
         )  # fmt: skip
 
     def _sample(self, now_ns: int) -> None:
-        """Count the key that the loop's thread works on; no record is looked at, because this is done at each look."""
+        """Count the key on which the loop's thread works; no record is inspected, because this happens at each look."""
         key, known = _NOTHING, False
         frame = sys._current_frames().get(self._work.thread) if RUNNING.active is not None else None
         for variables in _locals_of_ours(frame):
@@ -167,9 +167,9 @@ class Progress:
 
 
 def _key(stage: Any, variables: dict[str, Any], inner: Any) -> Any:
-    """Return the key that one frame knows, or `inner`, the key that the frames further in know.
+    """Return the key that one frame knows, or `inner`, the key that the inner frames know.
 
-    Code that keeps state has variables of that name for the name of a value: they are not the record's key.
+    Code that keeps state uses variables named `key` for the name of a value; they do not contain the record's key.
     """
     context = getattr(stage, "_ctx", None)
     if context is not None and hasattr(stage, "_keyed"):
@@ -180,7 +180,7 @@ def _key(stage: Any, variables: dict[str, Any], inner: Any) -> Any:
 
 
 def timed_out(doing: Activity, lasted_s: float, limit_s: float) -> str:
-    """Return the one line about an event that takes longer than it may."""
+    """Return the one-line message about an event that has exceeded its time limit."""
     of_key = f", key {doing.key}" if doing.key else ""
     of_record = f"; record {doing.record}" if doing.record else ""
     at = f" at {doing.at}" if doing.at else ""
@@ -191,7 +191,7 @@ def timed_out(doing: Activity, lasted_s: float, limit_s: float) -> str:
 
 
 def _locals_of_ours(frame: FrameType | None) -> Iterator[dict[str, Any]]:
-    """Yield the variables of the runtime's frames, from the innermost one out."""
+    """Yield the variables of the runtime's frames, from the innermost frame outwards."""
     while frame is not None:
         if frame.f_code.co_filename.startswith(OURS):
             yield dict(frame.f_locals)
@@ -199,9 +199,7 @@ def _locals_of_ours(frame: FrameType | None) -> Iterator[dict[str, Any]]:
 
 
 def _outside(frame: FrameType | None) -> str:
-    """Return the file and line of the innermost frame of user code; where there is none, of the library that is
-    running.
-    """
+    """Return the file and line of the innermost user frame or, if there is none, of the running library."""
     library = ""
     while frame is not None:
         name = frame.f_code.co_filename
@@ -217,8 +215,8 @@ def _outside(frame: FrameType | None) -> str:
 
 
 def _shown(value: object) -> str:
-    """Return a value in one line, shortened: also while the other thread changes it."""
+    """Return a value on one line, shortened; this works even while the other thread changes the value."""
     try:
         return " ".join(_BRIEF.repr(value).split())[:TEXT_MAX]
-    except (RuntimeError, LookupError):  # it lost an item in the middle
+    except (RuntimeError, LookupError):  # the value lost an item during the call
         return f"<{type(value).__name__} that changes>"

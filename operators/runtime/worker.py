@@ -2,8 +2,8 @@
 
     python -m operators.runtime.worker JOB_DIRECTORY SLOT
 
-Sockets, files and the clock around `operators.runtime.membership`, which decides, and `causal.shell.driver`, which
-runs the task.  It continues without a supervisor.
+The worker connects sockets, files and the clock to `operators.runtime.membership`, which decides, and to
+`causal.shell.driver`, which runs the task. It continues without a supervisor.
 """
 
 from __future__ import annotations
@@ -103,10 +103,11 @@ _log = logging.getLogger("causal.worker")
 
 
 class Worker:
-    """A process with sockets from the first moment, and a task after its promotion.
+    """A process that has sockets from its start, and a task after its promotion.
 
-    State: `following`, or what `hot` performs, while it is a standby, `driver` once promoted; never both. While
-    `loading`, acts wait in `later`, except reports to the supervisor and the order to end.
+    State: a standby uses `following` or `hot`, and a promoted process uses `driver`; never both. While `loading` is
+        set,
+    acts wait in `later`, except reports to the supervisor and the order to end.
     """
 
     def __init__(self, job_directory: Path, slot: str) -> None:
@@ -123,8 +124,8 @@ class Worker:
         runtime = (job_directory / "runtime").read_text().strip()
         supervisor = f"ipc://{runtime}/supervisor"
         self.pulse = Pulse(self.context, supervisor, slot, look_ns(self.config.heartbeat_timeout_ms), self.look)
-        self.pulse.start()  # from here on it lives, however long it takes to load the pipeline
-        install(self.config.hidden_nondeterminism)  # before the pipeline's file and what it imports are loaded
+        self.pulse.start()  # from here on the process counts as alive, however long loading the pipeline takes
+        install(self.config.hidden_nondeterminism)  # before the pipeline file and its imports are loaded
         self.plan = plan(load_of_job(job_directory, self.config, lasting=True), self.config)
         self.poller = zmq.Poller()
         bind = "tcp://127.0.0.1:*" if self.config.transport == "tcp" else f"ipc://{runtime}/{slot}"
@@ -169,7 +170,7 @@ class Worker:
     def label(self) -> str:
         """The name of the process in its log: the task that it runs, or its slot while it is a standby.
 
-        What a standby performs, hot or as a check, is a replay.  Whether a task replays is what also mutes `ctx.log`.
+        Everything that a standby performs is a replay. The same condition mutes `ctx.log`.
         """
         if self.driver is None:
             return self.slot if RUNNING.active is None else f"{RUNNING.active.task} (replay)"
@@ -177,7 +178,7 @@ class Worker:
         return f"{task.name} (replay)" if task.recovery.replays else task.name
 
     def handle(self, event: Input) -> None:
-        """Advance the membership by a step, and perform its acts."""
+        """Advance the membership by one step, and perform the resulting acts."""
         for act in self.member.handle(event, monotonic_ns()):
             if not self.later.takes(act, self.loading is not None):
                 _ACTS[type(act)](self, act)
@@ -192,7 +193,7 @@ class Worker:
         try:
             self.control.send(encode(message), zmq.NOBLOCK)
         except zmq.Again:
-            return  # level-triggered: the next beat says it again
+            return  # the next beat reports the same state
 
     def vitals(self) -> Vitals:
         """Return the vitals for a beat."""
@@ -224,16 +225,17 @@ class Worker:
         )
 
     def _loaded_so_far(self) -> Activity | None:
-        """Return the state that is being loaded, where that has taken a while."""
+        """Return the progress of loading a state, if the loading has already taken a while."""
         work = self.work
         if self.loading is None or monotonic_ns() - self.load_began_ns < LONG_NS:
             return None
         return Activity("load", self.load_began_ns, done=work.done, total=work.total)
 
     def look(self) -> Message | None:
-        """Return the message of the pulse, on its own thread: none while the loop itself beats.
+        """Return the message of the pulse, on the pulse's thread; there is no message while the loop itself sends
+        beats.
 
-        It ends the process where a store, or an event, takes longer than it may.
+        The report ends the process if a store call or an event exceeds its time limit.
         """
         driver, member = self.driver, self.membership
         doing = self.progress.look()
@@ -266,7 +268,7 @@ class Worker:
         return "pulse", facts
 
     def _failed(self, error: str, message: str, definite: bool = True) -> Message:
-        """Log that the task cannot continue; returns the report of it, which ends the process if the pulse sends it."""
+        """Log that the task cannot continue; return the report, which ends the process if the pulse sends it."""
         task = self.member.name
         say(f"{task or 'standby'}: {error}: {message}")
         facts = {"task": task, "incarnation": self.member.incarnation, "error": error}
@@ -287,9 +289,7 @@ class Worker:
         self.send_report(SendReport(*self._failed(error, message, definite)))
 
     def explained(self, problem: CausalError) -> str:
-        """Return the line of an error; of a divergence also what user code has kept outside of its state since the
-        start.
-        """
+        """Return the line of an error; for a divergence, include the data that user code has kept outside its state."""
         if not isinstance(problem, ReplayDivergence):
             return str(problem)
         places = [] if self.witness is None else self.witness.changed()
@@ -309,7 +309,7 @@ class Worker:
                 self.handle(Commanded(command))
 
     def load(self, act: Load) -> None:
-        """Load the state of a task, in the steps of `_load_more`."""
+        """Begin to load the state of a task, in the steps of `_load_more`."""
         if self.hot is not None:
             if self.hot.follow(act.incarnation, act.epoch, act.files):
                 return
@@ -321,7 +321,7 @@ class Worker:
         self._load(act, self.following, act.files)
 
     def begin(self, act: Begin) -> None:
-        """Become the task, or go back in place; its state is loaded in the steps of `_load_more`."""
+        """Become the task, or roll back in place; the state is loaded in the steps of `_load_more`."""
         self.retained = NO_KNOWLEDGE
         hot, self.hot = self.hot, None
         if hot is not None:
@@ -342,7 +342,7 @@ class Worker:
         self._load(act, image, act.files)
 
     def _close_task(self, driver: TaskDriver) -> None:
-        """Close what a task has open; nothing of it is polled any more."""
+        """Close what a task has open, and stop polling it."""
         if self.asking.wake >= 0:
             self.poller.unregister(self.asking.wake)
         self.task_disk.close()
@@ -357,7 +357,7 @@ class Worker:
         self._load_more()
 
     def _load_more(self) -> None:
-        """Load for a moment; continue with what follows once all is loaded."""
+        """Load for a moment; once everything is loaded, continue with the act that required it."""
         loading = self.loading
         if loading is None:
             return
@@ -373,7 +373,7 @@ class Worker:
                 (self.directory / path).exists() for path, _, _ in loading.act.files
             ):
                 raise
-            # A later checkpoint has replaced it: the supervisor names it until this process has loaded it.
+            # A later checkpoint has replaced this one; the supervisor names it until this process has loaded it.
             self.following, self.loading = None, None
             return
         self.loading = None
@@ -414,7 +414,7 @@ class Worker:
         self.handle(Loaded(None if self.hot is None else self.hot.follows))
 
     def _shadows(self, hot: HotStandby[Image], ready: dict[Any, int]) -> None:
-        """Perform some of what the task performs."""
+        """Perform some of the events that the followed task has performed."""
         followed = hot.follows
         for link, parts in self.transport.receive(ready):
             hot.receive(link, parts, monotonic_ns())
@@ -427,14 +427,14 @@ class Worker:
             self.handle(Loaded(hot.follows))
 
     def _watch(self, image: Image) -> None:
-        """Remember what user code keeps outside of its state before it performs anything: to name it if it differs."""
+        """Record what user code keeps outside its state before it runs, to name it if it differs later."""
         self.witness = None
         if isinstance(image.chain, FusedChain):
             image.chain.open()
             self.witness = Witness(self.plan.nodes(image.task), image.chain, WATCHED_MAX)
 
     def _catch_up(self) -> None:
-        """Perform the acts that were put off, as far as nothing is loaded again."""
+        """Perform the postponed acts until a state is being loaded again."""
         while self.later and self.loading is None:
             act = self.later.next()
             _ACTS[type(act)](self, act)
@@ -474,7 +474,7 @@ class Worker:
         self.stopping = True
 
     def run(self) -> None:
-        """Run until an order to stop, or until the job's root process is gone."""
+        """Run until an order to stop arrives or the job's root process is gone."""
         work, member = self.work, self.member
         while not self.stopping:
             self.handle(Tick())
@@ -497,7 +497,7 @@ class Worker:
                 self._shadows(self.hot, ready)
             elif ready:
                 for _ in self.transport.receive(ready):
-                    pass  # no task is here: upstream sends HELLO again
+                    pass  # no task runs here: upstream tasks send HELLO again
             now_ns = monotonic_ns()
             if now_ns >= self.bounds_look_due_ns:
                 self._look_at_bounds(now_ns)
@@ -506,7 +506,9 @@ class Worker:
                 self.stopping = True
 
     def _look_at_bounds(self, now_ns: int) -> None:
-        """Beat immediately when the task requests a checkpoint: until it begins, the logs that are kept grow."""
+        """Beat immediately when the task requests a checkpoint, because the kept logs grow until the checkpoint
+        begins.
+        """
         self.bounds_look_due_ns = now_ns + LOOK_AT_BOUNDS_NS
         wanted_epoch = self.driver.task.retention.wanted_epoch if self.driver is not None else 0
         if wanted_epoch > self.wanted_epoch:
@@ -536,12 +538,12 @@ _ACTS: dict[type, Callable[[Worker, Any], None]] = {
 
 
 def say(line: str) -> None:
-    """Write a line of the runtime's own into the log of the process."""
+    """Write a line of the runtime into the log of the process."""
     _log.info("%s", line)
 
 
 def main() -> int:
-    """Run a worker; exit status 0: it was stopped, or fenced; 1: the task failed and has reported it."""
+    """Run a worker. Exit status 0: it was stopped or fenced; 1: the task failed and has reported the failure."""
     lifeline = hold()
     try:
         return _serve()
@@ -565,14 +567,14 @@ def _serve() -> int:
     workers.append(worker)
 
     def stop() -> None:
-        worker.stopping, worker.control.linger = True, 0  # the agent reports the end: no message has to leave any more
+        worker.stopping, worker.control.linger = True, 0  # the agent reports the end: pending messages may be lost
 
     termination = Termination(stop)
     worker.poller.register(termination.wake, zmq.POLLIN)
     try:
         worker.run()
     except CausalError as problem:
-        if os.getpid() != own:  # of a child that user code forked
+        if os.getpid() != own:  # raised in a child that user code forked
             raise
         if isinstance(problem, Fenced) and not isinstance(problem, Superseded):
             say(f"fenced: {problem}")
@@ -582,7 +584,7 @@ def _serve() -> int:
         worker.fail(type(problem).__name__, worker.explained(problem), isinstance(problem, DEFINITE))
         return 1
     except BaseException as problem:
-        report = reported(problem, worker.label) if os.getpid() == own else None  # not of a child that user code forked
+        report = reported(problem, worker.label) if os.getpid() == own else None  # not in a child that user code forked
         if report is None:
             raise
         _log.error("%s", "".join(format_exception(problem)).rstrip())

@@ -1,6 +1,6 @@
-"""Sinks, which write every row exactly once, visible immediately.
+"""Sinks, which write every row exactly once and make it visible immediately.
 
-`ParquetSink` is imported only when it is named, so that nothing else needs pyarrow.
+`ParquetSink` is imported only when it is accessed, so that other code does not need pyarrow.
 """
 
 from __future__ import annotations
