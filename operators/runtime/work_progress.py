@@ -111,7 +111,7 @@ class Progress:
             kind = "event"
         seen = (work.step, RUNNING.events, kind, place.operator, place.index)
         if seen != self._seen:
-            # The first record of the first event began with this work; of any other, only the time of this look is known.
+            # The first record of the first event began with this work; of any other, only this look is known.
             first = self._seen[:1] != seen[:1] and place.index <= 0 and RUNNING.events - work.events <= 1
             self._since_ns = work.began_ns if first else now_ns
             self._seen = seen

@@ -1,13 +1,13 @@
-"""Checks of the promises of a sink, which the author of any sink can run from pytest.
+"""Checks of the promises of a sink, which the author of any sink can run with pytest.
 
     @pytest.mark.parametrize("check", conformance.CHECKS, ids=lambda check: check.__name__)
     def test_my_sink(check, tmp_path):
         check(conformance.Subject(MySink(tmp_path / "out"), read=lambda task: rows_seen_by_a_user(task)))
 
-Each check takes a fresh, empty sink and raises `NotConforming`, which names the promise, or returns. Some need
-functions that make the store unavailable, tear it or make it refuse a row (see `Subject`): without them they raise
-`unittest.SkipTest`, which pytest reports as skipped. `operators.sinks.conformance.withdrawal` has the checks of stores
-that can withdraw rows.
+Each check receives a new, empty sink and either returns or raises `NotConforming`, which names the broken promise. Some
+checks need functions that make the store unavailable, tear its data or make it refuse a row (see `Subject`); without
+these functions they raise `unittest.SkipTest`, which pytest reports as skipped.
+`operators.sinks.conformance.withdrawal` contains the checks of stores that can withdraw rows.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Checks of what a store promises of bundles, determinants and incarnations while nothing dies."""
+"""Checks of a store's promises about bundles, determinants and incarnations while no process dies."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ from operators.sinks.conformance.subject import (
 
 
 def holds_what_was_written(subject: Subject) -> None:
-    """Check that an empty store holds nothing, rows are visible immediately, and a new store object returns
+    """Check that an empty store contains nothing, that rows are visible immediately, and that a new store object
+    returns
     everything.
     """
     store, state = subject.opened()
@@ -41,7 +42,7 @@ def holds_what_was_written(subject: Subject) -> None:
 
 
 def survives_being_abandoned(subject: Subject) -> None:
-    """Check that a store object that is dropped without a close, as when its process dies, loses nothing."""
+    """Check that nothing is lost if a store object is abandoned without a close, as when its process dies."""
     abandoned = []
     for incarnation in range(1, 6):
         store, state = subject.opened(incarnation)
@@ -54,7 +55,7 @@ def survives_being_abandoned(subject: Subject) -> None:
 
 
 def refuses_gaps(subject: Subject) -> None:
-    """Check that a bundle begins where the last one ended and stores all its parts, and that refused ones change
+    """Check that a bundle begins where the last one ended and stores all its parts, and that refused bundles change
     nothing.
     """
     store, state = subject.opened()
@@ -75,7 +76,7 @@ def refuses_gaps(subject: Subject) -> None:
 
 
 def refuses_broken_logs(subject: Subject) -> None:
-    """Check that determinants are appended without gap or contradiction; an equal overlap is trimmed."""
+    """Check that determinants are appended without gaps or contradictions, and that an equal overlap is trimmed."""
     store, state = subject.opened()
     state = fill(subject, store, state, 10)
     good = bundle_at(subject, state, 4)
@@ -97,7 +98,7 @@ def refuses_broken_logs(subject: Subject) -> None:
 
 
 def keeps_what_is_stable(subject: Subject) -> None:
-    """Check that a delta without bytes marks everything before it as stable: the log is kept from there."""
+    """Check that a delta without bytes marks all earlier bytes as stable, so that the log is kept from there on."""
     store, state = subject.opened()
     state = fill(subject, store, state, 10)
     bundle = bundle_at(subject, state, 4)
@@ -123,7 +124,7 @@ def keeps_what_is_stable(subject: Subject) -> None:
 
 
 def takes_a_lost_acknowledgement(subject: Subject) -> None:
-    """Check that writing the last bundle again is a no-op; anything that differs from it is refused."""
+    """Check that writing the last bundle again has no effect, and that a bundle which differs from it is refused."""
     store, state = subject.opened()
     state = fill(subject, store, state, 12)
     bundle = bundle_at(subject, state, 5)
@@ -143,7 +144,7 @@ def takes_a_lost_acknowledgement(subject: Subject) -> None:
 
 
 def takes_bundles_without_rows(subject: Subject) -> None:
-    """Check that a bundle may carry only determinants and the end."""
+    """Check that a bundle may contain only determinants and the end marker."""
     store, state = subject.opened()
     ahead = tuple(LogDelta(owner, 0, 0, log_at(owner, 0, 3)) for owner in OWNERS)
     empty = Bundle(0, 0, b"", 0, 0, 1, ahead)
@@ -162,7 +163,7 @@ def takes_bundles_without_rows(subject: Subject) -> None:
 
 
 def truncates(subject: Subject) -> None:
-    """Check that determinants of covered epochs are forgotten permanently, and rows never."""
+    """Check that the store permanently discards determinants of covered epochs, but never rows."""
     store, state = subject.opened()
     state = fill(subject, store, state, 2 * EPOCH_ROWS + 5)
     store.truncate(1)
@@ -183,7 +184,7 @@ def truncates(subject: Subject) -> None:
 
 
 def fences_zombies(subject: Subject) -> None:
-    """Check that an incarnation changes nothing after a younger one has opened the store."""
+    """Check that an incarnation changes nothing after a newer one has opened the store."""
     old, state = subject.opened(1)
     state = fill(subject, old, state, 9, 1)
     young, young_state = subject.opened(3)
@@ -206,7 +207,7 @@ def fences_zombies(subject: Subject) -> None:
 
 
 def keeps_tasks_and_runs_apart(subject: Subject) -> None:
-    """Each task has its own positions; rows of another run are refused, with one line."""
+    """Check that each task has its own positions, and that rows of another run are refused with one line."""
     one, state_one = subject.opened()
     two, state_two = subject.opened(5, task="out/1")
     fill(subject, one, state_one, 12)

@@ -1,4 +1,4 @@
-"""Checks of what a store promises when writers die: at every step, at random moments, with half of a bundle written.
+"""Checks of a store's promises when writers die: at every step, at random moments, or in the middle of a bundle.
 
 These checks fork processes and kill or stop them (Linux).
 """
@@ -29,7 +29,7 @@ from operators.sinks.conformance.subject import (
 
 
 def dies_at_every_step_of_a_write(subject: Subject) -> None:
-    """Check that a writer killed before, during or after a write leaves its bundle complete, or not at all."""
+    """Check that a writer killed before, during or after a write leaves its bundle either complete or absent."""
     store, state = subject.opened()
     before = fill(subject, store, state, 10).next
     store.close()
@@ -53,7 +53,7 @@ def dies_at_every_step_of_a_write(subject: Subject) -> None:
 
 
 def takes_a_half_written_bundle_for_nothing(subject: Subject) -> None:
-    """Half of a bundle of a writer that died is completed or taken back; readers never see half of it."""
+    """Check that a dead writer's partial bundle is completed or withdrawn, and that readers never see a part of it."""
     if not subject.tears:
         raise SkipTest("give Subject(tears=[…]) to have half-written bundles checked, unless a transaction covers them")
     for number, tear in enumerate(subject.tears):
@@ -75,9 +75,9 @@ def takes_a_half_written_bundle_for_nothing(subject: Subject) -> None:
 
 
 def survives_kills(subject: Subject, kills: int = 20, seed: int = 1) -> None:
-    """Check that nothing is lost, doubled or half done when a writing process is killed repeatedly at random moments.
+    """Check that nothing is lost, duplicated or left incomplete when a writer is killed repeatedly at random moments.
 
-    A younger incarnation takes over, as in a job: what a server had received of the older one does not happen then.
+    A newer incarnation takes over, as in a job. Requests of the killed one that a server received have no effect then.
     """
     for number in killed_writers(lambda number: _writer(subject, 2 * number - 1), kills, seed):
         store, state = subject.opened(2 * number)
@@ -91,12 +91,12 @@ def survives_kills(subject: Subject, kills: int = 20, seed: int = 1) -> None:
 
 
 def stops_zombies_that_wake_up(subject: Subject, stops: int = 8, seed: int = 1) -> None:
-    """Check that a writer that was stopped at a random moment and replaced is fenced when it wakes, and changes
+    """Check that a writer that was stopped at a random moment and replaced is fenced when it resumes, and changes
     nothing.
     """
     chance = Random(seed)
     for incarnation in range(1, 2 * stops, 2):
-        pid = _writer(subject, incarnation, pause_s=0.003)  # so that it does not always hold a lock
+        pid = _writer(subject, incarnation, pause_s=0.003)  # so that the writer does not always hold a lock
         time.sleep(chance.uniform(0.0, 0.01))
         os.kill(pid, signal.SIGSTOP)
         os.waitpid(pid, os.WUNTRACED)
@@ -112,7 +112,7 @@ def stops_zombies_that_wake_up(subject: Subject, stops: int = 8, seed: int = 1) 
 
 
 def _opened_beside(subject: Subject, incarnation: int, stopped: int) -> tuple[SinkStore, StoreState]:
-    """Open while another process is stopped, which may hold the lock: then let it run a little first."""
+    """Open the store while a stopped process may hold its lock; if necessary, let that process run a little first."""
     pause_s = 0.001
     while True:
         with suppress(Unavailable):
@@ -125,7 +125,7 @@ def _opened_beside(subject: Subject, incarnation: int, stopped: int) -> tuple[Si
 
 
 def _writer(subject: Subject, incarnation: int, pause_s: float = 0.0) -> int:
-    """Return a process that writes bundles and truncates until it is killed or fenced."""
+    """Return the id of a process that writes bundles and truncates until it is killed or fenced."""
 
     def write(begin: Callable[[], object]) -> None:
         store, state = subject.opened(incarnation)

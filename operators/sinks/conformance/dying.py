@@ -1,4 +1,4 @@
-"""Starts writers in processes of their own, which are killed or fenced (Linux)."""
+"""Writers that run in their own processes, to be killed or fenced (Linux)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FENCED_STATUS, FAILED_STATUS = 3, 4
 
 
 def forked(step: Callable[[], None]) -> int:
-    """Fork a process that does `step`, and return its id; it ends with status 0, 3 (fenced) or 4 (another error)."""
+    """Fork a process that runs `step`, and return its id; its exit status is 0, 3 (fenced) or 4 (another error)."""
     pid = os.fork()
     if pid:
         return pid
@@ -35,7 +35,7 @@ def forked(step: Callable[[], None]) -> int:
 
 
 def begun(step: Callable[[Callable[[], object]], None]) -> int:
-    """Fork as `forked`, and return when `step` has called its argument, or has ended."""
+    """Fork as `forked` does, and return when `step` has called its argument or has ended."""
     receiving, sending = os.pipe()
     pid = forked(lambda: step(lambda: os.write(sending, b"!")))
     os.close(sending)
@@ -45,7 +45,7 @@ def begun(step: Callable[[Callable[[], object]], None]) -> int:
 
 
 def killed_writers(writer: Callable[[int], int], kills: int, seed: int) -> Iterator[int]:
-    """Yield the number of each process, started by `writer`, that has just been killed at a random moment."""
+    """Yield the number of each process started by `writer`, after killing that process at a random moment."""
     chance = Random(seed)
     for number in range(1, kills + 1):
         pid = writer(number)

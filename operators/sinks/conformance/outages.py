@@ -1,4 +1,4 @@
-"""Checks of the promises of a store that accepts no rows: it is unavailable, or it refuses a row permanently."""
+"""Checks of the promises of a store that accepts no rows, because it is unavailable or refuses a row permanently."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TASK = "out/0"
 
 
 def waits_for_an_unavailable_store(subject: Subject) -> None:
-    """Every call raises `Unavailable`, and nothing is half done: once it is back, the same bundle is there once."""
+    """Check that every call to an unavailable store raises `Unavailable`, and that a retried bundle is stored once."""
     if subject.away is None:
         raise SkipTest("give Subject(away=…) to have a store that cannot be reached checked")
     store, state = subject.opened()
@@ -45,7 +45,7 @@ def waits_for_an_unavailable_store(subject: Subject) -> None:
     with subject.away():
         expect_error(Unavailable, "it may be unavailable again", lambda: store.write(bundle_at(subject, state, 5)))
         store.close()
-        with suppress(Unavailable):  # a journal of its own may report the held determinants, and fences immediately
+        with suppress(Unavailable):  # a store with its own journal can answer, and fences immediately
             subject.opened(2)[0].close()
     store, state = subject.opened(3)
     subject.expect_rows(state.next, "the next process finds rows and position agreed")
@@ -56,7 +56,7 @@ def waits_for_an_unavailable_store(subject: Subject) -> None:
 
 
 def puts_refused_rows_aside(subject: Subject) -> None:
-    """Check that a refused row is named and changes nothing; left out, it keeps its position, and all else stays."""
+    """Check that a refused row is named and changes nothing and, once left out, keeps its position."""
     store, state = subject.opened()
     state = fill(subject, store, state, 5)
     poison = _poison_of(subject)
@@ -82,9 +82,7 @@ def puts_refused_rows_aside(subject: Subject) -> None:
 
 
 def leaves_out_all_rows_of_a_bundle(subject: Subject) -> None:
-    """Check that a bundle whose rows are all refused counts like any other, and that a zombie cannot leave out
-    anything.
-    """
+    """Check that a bundle whose rows are all refused counts like any other, and that a zombie cannot leave rows out."""
     store, state = subject.opened()
     state = fill(subject, store, state, 5)
     bundle = _poisoned(subject, state, _poison_of(subject), *range(6))
@@ -108,7 +106,7 @@ def _poison_of(subject: Subject) -> Any:
 
 
 def _poisoned(subject: Subject, state: StoreState, poison: Any, *places: int) -> Bundle:
-    """Return the six rows that follow, with what is refused in those places."""
+    """Return a bundle of the next six rows, with `poison` in the given places."""
     rows, digest = b"", state.digest
     for place in range(6):
         record = poison if place in places else record_at(TASK, state.next + place)
@@ -118,7 +116,7 @@ def _poisoned(subject: Subject, state: StoreState, poison: Any, *places: int) ->
 
 
 def _refused(store: SinkStore, bundle: Bundle) -> dict[int, str]:
-    """Return the reasons that the store gives for the rows that it refuses, by position."""
+    """Return the reasons that the store reports for the rows that it refuses, by position."""
     try:
         store.write(bundle)
     except RowRefused as refused:
@@ -129,7 +127,7 @@ def _refused(store: SinkStore, bundle: Bundle) -> dict[int, str]:
 
 
 def _set_aside(store: SinkStore, bundle: Bundle) -> Bundle:
-    """Write the bundle without what is refused, as a job does that puts such rows aside; returns what was written."""
+    """Write the bundle without its refused rows, as a job does that sets such rows aside; return what was written."""
     out = dict(bundle.refused)
     while True:
         lacking = replace(bundle, refused=tuple(sorted(out.items())))

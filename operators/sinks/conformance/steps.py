@@ -1,4 +1,4 @@
-"""The steps of a write at which a process can be stopped or killed, in the store's own code and between.
+"""The steps of a write at which a process can be stopped or killed: in the store's own code, and between its calls.
 
 A write takes hundreds of calls and returns of functions, most of them in code without outside effects; a gap between
 two steps that should be one may be a handful of them. So places in the files that define the store, and the calls made
@@ -32,7 +32,9 @@ Place = tuple[str, str, int]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step of a call: the `index`th of all; or, with a place, the `index`th time that it comes there; 0: its end."""
+    """A step of a call: the `index`th of all steps or, with a place, the `index`th visit of that place; 0 is the
+    end.
+    """
 
     index: int
     place: Place | None = None
@@ -45,14 +47,14 @@ class Step:
 
 
 def own_files(store: object) -> frozenset[str]:
-    """Return the files that define what the store does, whatever its methods are decorated with."""
+    """Return the files that define what the store does, ignoring decorators of its methods."""
     methods = [inspect.unwrap(each) for kind in type(store).__mro__ for each in vars(kind).values() if callable(each)]
     codes = [method.__code__ for method in methods if hasattr(method, "__code__")]
     return frozenset(code.co_filename for code in codes if not code.co_filename.startswith("<"))
 
 
 def place_of(frame: Any, event: str, argument: Any, own: frozenset[str]) -> Place | None:
-    """Return the place of a profile event in one of the store's files; None elsewhere."""
+    """Return the place of a profile event in one of the store's files; None for other files."""
     name = getattr(argument, "__name__", "?") if event.startswith("c_") else frame.f_code.co_name
     for at in (frame, frame.f_back):
         if at is not None and at.f_code.co_filename in own:
@@ -63,7 +65,7 @@ def place_of(frame: Any, event: str, argument: Any, own: frozenset[str]) -> Plac
 
 
 def interrupted(store: object, at: Step, act: Callable[[], object], call: Callable[[], object]) -> None:
-    """Make the call, and run `act` at that step of it, once; never if it does not get that far."""
+    """Make the call, and run `act` once when the call reaches the given step, if it does."""
     own, left = own_files(store), at.index
 
     def step(frame: Any, event: str, argument: Any) -> None:
@@ -81,7 +83,7 @@ def interrupted(store: object, at: Step, act: Callable[[], object], call: Callab
 
 
 def killed_at(at: Step, prepared: Prepared) -> None:
-    """Fork a process that makes the call and is killed at that step of it, or after it."""
+    """Fork a process that makes the call and is killed at the given step of the call, or after it."""
 
     def die() -> None:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -96,7 +98,7 @@ def killed_at(at: Step, prepared: Prepared) -> None:
 
 
 def writing(subject: Subject, incarnation: int) -> Prepared:
-    """Return the write of the next two rows by a process of that incarnation."""
+    """Return a preparation of a write of the next two rows by a process of the given incarnation."""
 
     def prepared() -> tuple[object, Callable[[], object]]:
         store, state = subject.opened(incarnation)
@@ -107,7 +109,7 @@ def writing(subject: Subject, incarnation: int) -> Prepared:
 
 
 def steps_of(prepared: Prepared) -> list[Step]:
-    """Return the steps of a call that are worth a try, in order; counted in a process of its own."""
+    """Return the steps of a call that are worth trying, in order; they are counted in a separate process."""
     receiving, sending = os.pipe()
 
     def count() -> None:
@@ -148,7 +150,7 @@ def steps_of(prepared: Prepared) -> list[Step]:
 
 
 def evenly(items: Sequence[T], count: int) -> list[T]:
-    """Return `count` items at most, the first and the last among them, spread evenly."""
+    """Return at most `count` items, spread evenly, including the first and the last."""
     if len(items) <= count:
         return list(items)
     return [items[number * (len(items) - 1) // (count - 1)] for number in range(count)]

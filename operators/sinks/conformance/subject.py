@@ -1,7 +1,7 @@
-"""The material of every check of the kit: a sink under test, bundles to write, expected determinants and rows.
+"""The material of all checks: a sink under test, bundles to write, expected determinants and rows.
 
-All input of a store (rows, digest, determinants) is a function of the position alone, so after any accident the kit can
-say what must be held from the position that is held.
+All input of a store (rows, digest, determinants) is a function of the position alone. Whatever happens to a store, the
+kit can therefore derive from the position that the store reports what it must contain.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ class NotConforming(AssertionError):
 
 @dataclass(slots=True)
 class Subject:
-    """A sink under test and what a user sees of it.
+    """A sink under test, and what a user sees of it.
 
     Args:
-        sink: empty and fresh.
-        read: what a user sees of a task's rows now, in order; called at any moment.
-        seen: what `read` is expected to return when these records were written; the records themselves by default.
-        away: inside this context no process can reach or write the store: its server is stopped, its file locked …
-        tears: each changes the stored data of a task to what a writer may leave that dies in the middle of the last
-            bundle, which has 5 rows; it e.g. cuts the end off a file.  None are needed where a transaction of the
-            store holds all of a bundle.
-        replacing: the same sink, but one that lets a newer run take the place of an older one; by default a copy of
-            `sink` with `existing="replace"`, if `sink` has that option.
-        reads: what a user reads where this record was written, where that is not its JSON
+        sink: the sink, which must be new and empty.
+        read: returns the rows of a task that a user sees now, in order; it may be called at any moment.
+        seen: returns the expected result of `read` after the given records were written; by default, the records.
+        away: a context in which no process can reach or write the store: its server is stopped, its file is locked …
+        tears: functions, each of which changes the stored data of a task to a state that a writer may leave if it dies
+            in the middle of the last bundle, which has 5 rows; for example, by cutting off the end of a file. None are
+            needed if a transaction of the store covers all of a bundle.
+        replacing: the same sink, but one that lets a newer run replace an older one; by default, a copy of `sink` with
+            `existing="replace"`, if `sink` has that option.
+        reads: returns what a user reads for a written value, if that is not the value's JSON
             (`conformance.values.as_json`).
-        poison: returns a record that can be encoded and that the store refuses permanently from now on; it may add a
-            constraint to the store first, which has rows of the kit by then.
+        poison: returns a record that can be encoded but that the store refuses permanently from now on; it may first
+            add a constraint to the store, which contains rows of the kit by then.
     """
 
     sink: Sink
@@ -66,7 +66,7 @@ class Subject:
             self.replacing.existing = "replace"
 
     def opened(self, incarnation: int = 1, run: str = "run-1", task: str = "out/0") -> tuple[SinkStore, StoreState]:
-        """Return a new store object, as a new process would open it, and its state."""
+        """Return a new store object, opened as a new process would open it, and its state."""
         store = self.sink.open_store(task, self.job_directory)
         return store, store.open(task, run, incarnation)
 
@@ -77,17 +77,17 @@ class Subject:
 
 
 def record_at(task: str, position: int) -> Any:
-    """Return the record that the kit writes at that position."""
+    """Return the record that the kit writes at the given position."""
     return {"task": task, "n": position, "text": "zwölf" * (position % 5)}
 
 
 def log_at(owner: int, epoch: int, rows: int) -> bytes:
-    """Return the determinants that `owner` has logged in `epoch` when `rows` of its rows are out."""
+    """Return the determinants that `owner` has logged in `epoch` when it has emitted `rows` rows."""
     return bytes((owner * 31 + epoch * 7 + place) % 251 for place in range(rows * OWNERS[owner]))
 
 
 def bundle_at(subject: Subject, state: StoreState, count: int, incarnation: int = 1, task: str = "out/0") -> Bundle:
-    """Return the bundle that follows `state`: up to `count` rows, all of one epoch."""
+    """Return the bundle that follows `state`, with up to `count` rows of a single epoch."""
     first = state.next
     epoch, offset = divmod(first, EPOCH_ROWS)
     count = min(count, EPOCH_ROWS - offset)
@@ -103,14 +103,14 @@ def bundle_at(subject: Subject, state: StoreState, count: int, incarnation: int 
 
 
 def after(state: StoreState, bundle: Bundle) -> StoreState:
-    """Return the state of a store in `state` after it has taken `bundle`; the logs follow from the position."""
+    """Return the state of a store after it has accepted `bundle` in `state`; the logs follow from the position."""
     return StoreState(bundle.first + bundle.count, bundle.digest, state.logs)
 
 
 def fill(
     subject: Subject, store: SinkStore, state: StoreState, rows: int, incarnation: int = 1, task: str = "out/0"
 ) -> StoreState:
-    """Write bundles of 7 rows until `rows` rows are there."""
+    """Write bundles of up to 7 rows until `rows` rows are stored."""
     while state.next < rows:
         bundle = bundle_at(subject, state, min(7, rows - state.next), incarnation, task)
         store.write(bundle)
@@ -121,7 +121,7 @@ def fill(
 def expect_held(
     subject: Subject, state: StoreState, promise: str, task: str = "out/0", kept_from: int | None = 0
 ) -> None:
-    """Expect the digest and determinants of the position; `kept_from` None: those of some epochs up to the last."""
+    """Expect the digest and determinants of the position; `kept_from` None allows the logs to begin at any epoch."""
     digest = 0
     for position in range(state.next):
         digest = xxh3_64_intdigest(subject.sink.encode([record_at(task, position)]), digest)
@@ -146,13 +146,13 @@ def expect_agreement(
 
 
 def expect(holds: bool, promise: str, detail: str) -> None:
-    """Raise `NotConforming` unless it holds."""
+    """Raise `NotConforming` unless `holds` is true."""
     if not holds:
         raise NotConforming(f"{promise}: not so ({detail})")
 
 
 def expect_error(kind: type[CausalError], promise: str, step: Callable[[], object], *others: type[CausalError]) -> None:
-    """Raise `NotConforming` unless `step` raises an error of that kind, or of one of the others."""
+    """Raise `NotConforming` unless `step` raises an error of type `kind` or of one of the other types."""
     expected = " or ".join(each.__name__ for each in (kind, *others))
     try:
         step()

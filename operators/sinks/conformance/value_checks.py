@@ -1,6 +1,6 @@
-"""Checks of every value that a record can have: a user reads the value that was written, or the row is refused.
+"""Checks of every value that a record can contain: a user reads the value unchanged, or the row is refused.
 
-A store may refuse a value for which it has no type; it must not round, cut, convert or omit it.
+A store may refuse a value for which it has no type, but it must not round, cut, convert or omit the value.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ VALUES: tuple[Any, ...] = (
     [], [1, [None, "a"]], (1, 2), {}, {"a": {"b": [0.1]}}, {1: "a", 2.5: "b"}, {True: 1}, {None: 1}, {math.inf: 1},
     {(1, 2): "a"}, {b"k": 1}, {"a": math.nan, "b": [(math.inf,)]},
 )  # fmt: skip
-"""Values of every kind that a record can have, and those on which stores differ."""
+"""Values of every kind that a record can contain, including those that stores treat differently."""
 
 
 def as_json(value: Any) -> Any:
-    """Return the JSON value that a user reads where this value was put, spelled as by `encode_json`."""
+    """Return the JSON value that a user reads for a written value, spelled as by `encode_json`."""
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, datetime):
@@ -53,7 +53,7 @@ def _key(key: Any) -> str:
 
 
 def keeps_every_value_or_refuses_it(subject: Subject) -> None:
-    """Check each value inside of a record: it reads back unchanged, or the row is refused and absent."""
+    """Check each value inside a record: it is read back unchanged, or the row is refused and absent."""
     store, state = subject.opened()
     spelled = as_json if subject.reads is None else subject.reads
     position, digest = state.next, state.digest
@@ -83,7 +83,7 @@ def _last(read: Any) -> str:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Return whether two values are equal and of one kind: True is not 1, NaN is itself."""
+    """Return whether two values are equal and of the same type: True is not 1, and NaN equals itself."""
     if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
         return len(one) == len(other) and all(map(same, one, other))
     if isinstance(one, dict) and isinstance(other, dict):

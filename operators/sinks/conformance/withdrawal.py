@@ -1,7 +1,7 @@
-"""Checks of taking rows back, in addition to `operators.sinks.conformance`, for stores that have `withdraw`.
+"""Checks of withdrawals, in addition to `operators.sinks.conformance`, for stores that have `withdraw`.
 
-Below full sharing depth more failures at the same time than it covers may lose determinants on which visible rows
-depend (D9).
+Below full sharing depth, more simultaneous failures than it covers may lose determinants on which visible rows depend
+(D9).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from operators.sinks.conformance.dying import begun, killed_writers
 
 
 def marked(bundle: Bundle) -> Bundle:
-    """Return the bundle with what its rows depend on, as below full sharing depth."""
+    """Return the bundle with the dependencies of its rows, as below full sharing depth."""
     epoch, rows = bundle.epoch, bundle.first + bundle.count - bundle.epoch * EPOCH_ROWS
     return replace(bundle, depends=tuple((owner, epoch, len(log_at(owner, epoch, rows))) for owner in OWNERS))
 
@@ -56,7 +56,7 @@ def _mark_at(state: StoreState, position: int) -> WithdrawPoint:
 
 
 def remembers_where_bundles_ended(subject: Subject) -> None:
-    """Check that mark and dependencies are returned, and that a complete checkpoint leaves the last it covers."""
+    """Check that marks and dependencies are returned, and that a complete checkpoint keeps the last mark it covers."""
     store, state = _opened(subject)
     fill_marked(subject, store, state, EPOCH_ROWS + 14)
     store.close()
@@ -74,12 +74,13 @@ def remembers_where_bundles_ended(subject: Subject) -> None:
 
 
 def marked_depends(epoch: int, rows: int) -> tuple[tuple[int, int, int], ...]:
-    """Return the determinants that the first `rows` rows of an epoch of the kit depend on."""
+    """Return the determinants on which the first `rows` rows of an epoch of the kit depend."""
     return tuple((owner, epoch, len(log_at(owner, epoch, rows))) for owner in OWNERS)
 
 
 def takes_rows_back(subject: Subject) -> None:
-    """Check that rows and determinants after a mark are removed immediately and permanently, and others may replace
+    """Check that rows and determinants after a mark are removed immediately and permanently, and that others may
+    replace
     them.
     """
     store, state = _opened(subject)
@@ -109,7 +110,7 @@ def takes_rows_back(subject: Subject) -> None:
 
 
 def takes_back_only_to_a_mark(subject: Subject) -> None:
-    """Check that a withdrawal to another place, or by a zombie, changes nothing."""
+    """Check that a withdrawal to a position without a mark, or by a zombie, changes nothing."""
     store, state = _opened(subject)
     state = fill_marked(subject, store, state, 20)
     wrong = WithdrawPoint(5, 0, 0, 0, ())
@@ -123,7 +124,7 @@ def takes_back_only_to_a_mark(subject: Subject) -> None:
 
 
 def takes_back_rows_that_were_left_out(subject: Subject) -> None:
-    """Check that rows refused after the mark no longer count, while those refused before it do."""
+    """Check that rows refused after the mark no longer count, whereas rows refused before the mark do."""
     if subject.poison is None:
         raise SkipTest("give Subject(poison=…) to have refused rows checked, if the store can refuse any")
     store, state = _opened(subject)
@@ -142,9 +143,7 @@ def takes_back_rows_that_were_left_out(subject: Subject) -> None:
 
 
 def withdraws_all_or_nothing(subject: Subject, kills: int = 15, seed: int = 1) -> None:
-    """Check that rows, position and determinants agree when a process that writes and withdraws is killed
-    repeatedly.
-    """
+    """Check that rows, position and determinants agree if a process that writes and withdraws is killed repeatedly."""
     for number in killed_writers(lambda number: _writer(subject, 2 * number - 1), kills, seed):
         store, state = _opened(subject, 2 * number)
         expect_agreement(subject, state, "after a kill")
@@ -152,7 +151,7 @@ def withdraws_all_or_nothing(subject: Subject, kills: int = 15, seed: int = 1) -
 
 
 def lets_no_older_run_withdraw(subject: Subject) -> None:
-    """Check that a run that was replaced by a newer one withdraws none of its rows."""
+    """Check that a run that was replaced by a newer one cannot withdraw the newer run's rows."""
     if subject.replacing is None:
         raise SkipTest("give Subject(replacing=…) if a newer run can take the place of an older one")
     old, state = _opened(subject)
@@ -168,7 +167,7 @@ def lets_no_older_run_withdraw(subject: Subject) -> None:
 
 
 def _writer(subject: Subject, incarnation: int) -> int:
-    """Return a process that writes and takes back until it is killed."""
+    """Return the id of a process that writes and withdraws until it is killed."""
 
     def write(begin: Callable[[], object]) -> None:
         store, state = _opened(subject, incarnation)

@@ -1,7 +1,7 @@
-"""Checks of a writer that stops in the middle of a write, is replaced, and wakes up (Linux).
+"""Checks of a writer that is stopped in the middle of a write, replaced, and resumed (Linux).
 
-The check of the incarnation must be in the same atomic step as the rows: a store that looks first and writes then lets
-a zombie in between the two.  Random moments seldom find that; here a writer is stopped at each step in turn.
+The check of the incarnation must be in the same atomic step as the rows: a store that checks first and writes later
+lets a zombie write in between. Random moments seldom reveal this; here, a writer is stopped at each step in turn.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ RETRY_S, TRIES_MAX = 0.01, 500
 
 def fences_zombies_at_every_step_of_a_write(subject: Subject) -> None:
     """Check that a writer stopped anywhere in a write and replaced changes nothing that its successor has read when it
-    wakes.
+    resumes.
     """
     store, state = subject.opened()
     fill(subject, store, state, 10)
@@ -41,7 +41,7 @@ def fences_zombies_at_every_step_of_a_write(subject: Subject) -> None:
 
 
 def _stop_at(subject: Subject, step: Step, incarnation: int, successor_first: bool) -> None:
-    """Stop one writer there, and let a successor write before or after it wakes up."""
+    """Stop one writer at `step`, and let a successor write before or after the first one resumes."""
     store, state = subject.opened(incarnation)
     before = state.next
     store.close()
@@ -70,7 +70,7 @@ def _stop_at(subject: Subject, step: Step, incarnation: int, successor_first: bo
 
 
 def _stop_in_a_write(subject: Subject, incarnation: int, step: Step) -> None:
-    """Write two rows, and sleep at that step until SIGCONT; after the write, if the step is not reached."""
+    """Write two rows, and sleep until SIGCONT at the given step or, if the write does not reach it, after the write."""
     store, call = writing(subject, incarnation)()
     slept = False
 
@@ -80,7 +80,7 @@ def _stop_in_a_write(subject: Subject, incarnation: int, step: Step) -> None:
         os.kill(os.getpid(), signal.SIGSTOP)
 
     def write() -> object:
-        for _ in range(TRIES_MAX):  # its successor may hold the store
+        for _ in range(TRIES_MAX):  # the successor may hold the store's lock
             with suppress(Unavailable):
                 return call()
             time.sleep(RETRY_S)
@@ -92,7 +92,7 @@ def _stop_in_a_write(subject: Subject, incarnation: int, step: Step) -> None:
 
 
 class _Zombie:
-    """Run a process that stops itself, and the check meanwhile."""
+    """A process that stops itself, and the check that runs in the meantime."""
 
     def __init__(self, act: Callable[[], None], promise: str) -> None:
         self._pid = forked(act)
@@ -101,7 +101,7 @@ class _Zombie:
         self._left = True
 
     def beside(self, act: Callable[[], T]) -> T:
-        """Attempt a write, also if that needs a lock that the zombie holds."""
+        """Attempt a write, even if it needs a lock that the zombie holds."""
         awake = threading.Timer(LOCK_S, os.kill, (self._pid, signal.SIGCONT))
         awake.start()
         try:
@@ -115,7 +115,7 @@ class _Zombie:
             awake.join()
 
     def ended(self) -> int:
-        """Wake it up, and return its exit status."""
+        """Resume the process, and return its exit status."""
         os.kill(self._pid, signal.SIGCONT)
         self._left = False
         return os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])

@@ -1,18 +1,18 @@
-"""The contract of a sink, and everything that the author of one imports (D8).
+"""The contract of a sink, and everything that the author of a sink imports (D8).
 
-A sink has no downstream to hold its determinants, so its store holds them next to the rows. A `Sink` encodes records
-and opens a `SinkStore` for each of its tasks; the runtime passes one `Bundle` at a time to that store, and reads its
-state (`StoreState`) after a failure. An `Account` decides which bundle is accepted, the same for every store; a store
-only makes that durable in one atomic step. Errors that a store may raise:
+A sink has no downstream task to hold its determinants, so its store keeps them next to the rows. A `Sink` encodes
+records and opens a `SinkStore` for each of its tasks; the runtime passes one `Bundle` at a time to that store, and
+reads the store's state (`StoreState`) after a failure. An `Account` decides which bundle is accepted, in the same way
+for every store; a store only makes the decision durable in one atomic step. Errors that a store may raise:
 
-    Fenced             a younger incarnation has opened the store: this process must exit
+    Fenced             a newer incarnation has opened the store: this process must exit
     Superseded         a newer run has begun to write the same output: the job ends with that line (`check_newest`)
-    Unavailable        nothing was written, or the bundle may be written again: it is retried for `sink_retry_timeout_s`
-    RowRefused         the row will never be accepted: the job ends, or the row is put aside (`on_error`)
+    Unavailable        nothing was written, or the bundle may be rewritten: it is retried for `sink_retry_timeout_s`
+    RowRefused         the row will never be accepted: the job ends, or the row is set aside (`on_error`)
     PipelineError      the user must change something first; the job ends with that line
     CorruptData        stored data does not match its digest; the job ends with that line
 
-`operators.sinks.conformance` checks a sink; docs/guide/sinks.md writes one, step by step.
+`operators.sinks.conformance` checks a sink; docs/guide/sinks.md shows how to write one, step by step.
 """
 
 from causal.errors import CorruptData, Fenced, PipelineError, RowRefused, Superseded, Unavailable, fenced

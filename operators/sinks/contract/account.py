@@ -1,9 +1,9 @@
-"""The account that a store keeps of one sink task, and the rules of D8 by which every store accepts bundles.
+"""The account that a store keeps of one sink task, and the rules by which every store accepts bundles (D8).
 
-Pure: no file, no database. A store loads an `Account`, asks it to take a bundle, and makes exactly what it answers
-durable in one atomic step. When that step fails, the store drops the account and loads it again, so the account in
-memory never runs ahead of the stored one. A store that appends keeps an account as numbers and parts, one that writes
-it as a whole as bytes (`packed`).
+Pure: this module uses no file and no database. A store loads an `Account`, asks it to accept a bundle, and makes
+exactly its answer durable in one atomic step. If that step fails, the store discards the account and loads it again, so
+that the account in memory is never ahead of the stored one. A store that appends keeps an account as numbers and parts;
+a store that rewrites it as a whole keeps it as bytes (`packed`).
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from operators.records.seconds import seconds_of
 
 
 def fingerprint(bundle: Bundle) -> bytes:
-    """Return 16 bytes that differ when bundles differ, to recognise one whose acknowledgement was lost."""
+    """Return 16 bytes that differ for different bundles, to recognise a bundle whose acknowledgement was lost."""
     logs = [[delta.task, delta.epoch, delta.offset, delta.bytes] for delta in bundle.logs]
     fields = [bundle.first, bundle.count, bundle.digest, bundle.epoch, bundle.incarnation, logs, bundle.ended]
     if bundle.depends is not None:
         fields += [[list(extent) for extent in bundle.depends], bundle.rollback]
     if bundle.refused:
         fields.append({"refused": [list(row) for row in bundle.refused]})
-    hashed = xxh3_128(encode_loosely(fields))  # all of it is plain, and every bundle pays for a closer look
+    hashed = xxh3_128(encode_loosely(fields))  # all values are plain, and a stricter check would slow down every bundle
     hashed.update(bundle.rows)
     return hashed.digest()
 
@@ -68,14 +68,14 @@ class Account:
     """The `refused` at each mark."""
 
     def take(self, bundle: Bundle) -> tuple[LogDelta, ...] | None:
-        """Account for `bundle`; returns the log bytes that are new, or None if it is the last bundle once more.
+        """Account for `bundle`; return the new log bytes, or None if it is the last bundle again.
 
         Raises:
             InvariantViolation: the bundle does not begin at the next position, or its sizes do not agree.
-            PeerViolation: a delta leaves a gap or contradicts the held determinants.  The account is then unusable:
-                drop it.
+            PeerViolation: a delta leaves a gap or contradicts the held determinants. The account is then unusable and
+                must be discarded.
 
-        State: everything, unless the result is None.
+        State: everything changes unless the result is None.
         """
         mark = fingerprint(bundle)
         if mark == self.last and bundle.first + bundle.count == self.next:
@@ -106,7 +106,9 @@ class Account:
         self.mark_refused.append(self.refused)
 
     def leave_out(self, before: Bundle, bundle: Bundle) -> None:
-        """Replace the last bundle, which was `before`, by one with other rows left out, from any incarnation."""
+        """Replace the last bundle, `before`, with one that leaves out further rows; it may be of another
+        incarnation.
+        """
         again = replace(before, refused=bundle.refused, incarnation=bundle.incarnation)
         same = self.last == fingerprint(before) and again == bundle
         invariant(same, "only the last bundle can be taken otherwise", task=self.task, first=bundle.first)
@@ -116,7 +118,7 @@ class Account:
             self.mark_refused[-1] = self.refused
 
     def withdraw(self, mark: WithdrawPoint) -> None:
-        """Withdraw every bundle after `mark`, and the determinants that came with them."""
+        """Withdraw every bundle after `mark`, and the determinants that arrived with these bundles."""
         invariant(mark in self.marks, "rows are taken back to a mark of the store", task=self.task, next=mark.next)
         while self.marks[-1] != mark:
             self.marks.pop()
@@ -134,14 +136,14 @@ class Account:
             log.cut({epoch: extent for (task, epoch), extent in stands.items() if task == log.task})
 
     def merge(self, deltas: Iterable[LogDelta]) -> tuple[LogDelta, ...]:
-        """Store determinants, and return only new ones, each delta beginning where its log ended."""
+        """Store determinants; return only the new ones, where each delta begins at the previous end of its log."""
         fresh = []
         for delta in deltas:
             log = self.logs.get(delta.task)
             if log is None:
                 log = self.logs[delta.task] = DeterminantLog(delta.task, self.kept_from)
             taken = log.merge(delta)
-            if taken and not delta.bytes:  # what lies before it is stable, and never comes
+            if taken and not delta.bytes:  # the earlier bytes are stable, and will never arrive
                 fresh.append(delta)
             elif taken:
                 start = log.extent(delta.epoch) - taken
@@ -149,7 +151,7 @@ class Account:
         return tuple(fresh)
 
     def truncate(self, epoch: int) -> bool:
-        """Forget determinants and starts of epochs below `epoch`; returns false if there was nothing to do."""
+        """Discard determinants and starts of epochs below `epoch`; return False if there was nothing to discard."""
         if epoch <= self.kept_from:
             return False
         self.kept_from = epoch
@@ -158,7 +160,7 @@ class Account:
             log.truncate(epoch)
         self.marks = truncated(self.marks, epoch)
         if self.marks and self.marks[-1].epoch < epoch and self.marks[-1].next < self.next:
-            self.marks = []  # an upgrade began there, and rows came without dependencies: none of them goes back
+            self.marks = []  # after an upgrade, rows without dependencies cannot be withdrawn
         self.mark_bytes = self.mark_bytes[len(self.mark_bytes) - len(self.marks) :]
         self.mark_refused = self.mark_refused[len(self.mark_refused) - len(self.marks) :]
         return True
@@ -169,10 +171,10 @@ class Account:
         return StoreState(self.next, self.digest, whole, tuple(self.marks), self.withdrawn, self.refused)
 
     def fence(self, run: str, incarnation: int) -> None:
-        """Raise `Fenced` unless this account still belongs to that incarnation of that run.
+        """Raise `Fenced` unless this account still belongs to the given incarnation of the given run.
 
         Raises:
-            Superseded: it belongs to a newer run.
+            Superseded: the account belongs to a newer run.
         """
         check_newest(f"the store of sink task {self.task}", run, self.run)
         if (self.run, self.incarnation) != (run, incarnation):
@@ -180,7 +182,7 @@ class Account:
 
 
 def shown(run: str) -> str:
-    """Return a run as messages name it: its identity, and when it was started if that is known."""
+    """Return a run as messages name it: its identity and, if known, its start time."""
     start = start_of(run)
     if not start:
         return run
@@ -188,7 +190,7 @@ def shown(run: str) -> str:
 
 
 def check_newest(place: object, run: str, *others: str | None) -> None:
-    """Raise `Superseded` if one of the other runs, which have begun to write there, is newer than `run` (D15)."""
+    """Raise `Superseded` if one of the other runs that have begun to write there is newer than `run` (D15)."""
     newest = max([other for other in others if other], default="")
     if newest > run:
         raise Superseded(
@@ -198,7 +200,7 @@ def check_newest(place: object, run: str, *others: str | None) -> None:
 
 
 def foreign_rows(place: object, sink: str) -> PipelineError:
-    """Return the error of a store that holds rows of another run."""
+    """Return the error for a store that contains rows of another run."""
     return PipelineError(
         f"{place} holds rows of another run; resume that run if it has not ended "
         f'(causal run PIPELINE.py --resume), give another path, or say {sink}(…, existing="replace") to have it emptied'
@@ -211,7 +213,7 @@ Part = tuple[int, int, bytes]
 
 
 def log_parts(deltas: Iterable[LogDelta]) -> list[Part]:
-    """Return one part per epoch: appending never touches stored parts."""
+    """Return one part per epoch, so that appending never changes stored parts."""
     by_epoch: dict[int, list[list[object]]] = {}
     for delta in deltas:  # lists: a tuple costs MessagePack five times as much
         by_epoch.setdefault(delta.epoch, []).append([delta.task, delta.offset, delta.bytes])
@@ -227,10 +229,10 @@ def mark_parts(account: Account, start: int) -> list[Part]:
 
 
 def take_part(account: Account, kind: int, epoch: int, body: bytes) -> None:
-    """Add a part that was stored, in the order in which they were.
+    """Add a stored part; parts must be added in the order in which they were stored.
 
     Raises:
-        CausalError, TypeError, ValueError: it is none.
+        CausalError, TypeError, ValueError: `body` is not such a part.
     """
     if kind == LOG:
         account.merge(LogDelta(owner, epoch, start, bytes_) for owner, start, bytes_ in decode(body))
@@ -251,10 +253,10 @@ def packed(account: Account) -> bytes:
 
 
 def unpacked(task: str, body: bytes) -> Account:
-    """Return the account of that task.
+    """Return the account of `task` from bytes that `packed` returned.
 
     Raises:
-        CorruptData: these bytes are none.
+        CorruptData: `body` is not an account.
     """
     try:
         (*numbers, ended, row_bytes, withdrawn, refused), epochs, parts, mark_bytes = decode(body)

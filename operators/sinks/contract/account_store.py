@@ -1,11 +1,11 @@
 """The store of one sink task: an account and rows that change together, in one step.
 
-`AccountStore` is the machine of every store: claim, current, advance, truncate, withdraw, last bundle.  It has two
-kinds.  A journaled store (`operators.sinks.journaled`) appends each step to a journal.  A `ConnectedStore` asks a
-server or a database.  A statement or script that was asked and not answered may still happen.  Each of them therefore
-names the account that it follows, so it happens once or not at all, and after any error the account is read again.  A
-store of this kind adds its connection, how it reads an account, and how it changes one in one step: a server's script,
-a database's transaction.
+`AccountStore` is the common logic of every store: claim, current, advance, truncate, withdraw, last bundle. There are
+two kinds. A journaled store (`operators.sinks.journaled`) appends each step to a journal. A `ConnectedStore` sends each
+step to a server or a database. A statement or script whose answer was lost may still be executed. Each of them
+therefore names the account that it follows, so that it takes effect once or not at all, and after any error the account
+is read again. A store of this kind adds its connection, and functions that read the account and change it in one step:
+a script of a server, or a transaction of a database.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ S = TypeVar("S")
 
 
 class AccountStore(ABC, Generic[S]):
-    """The machine of a store.  One thread at a time.
+    """The common logic of a store. Only one thread may use it at a time.
 
-    State: `_account` is None when nothing in memory is to be trusted; the next step reads the account again.
+    State: `_account` is None if nothing in memory can be trusted; the next step then reads the account again.
     """
 
     def __init__(self, task: str, place: object) -> None:
@@ -36,7 +36,7 @@ class AccountStore(ABC, Generic[S]):
         self._account: Account | None = None
 
     def open(self, task: str, run: str, incarnation: int) -> StoreState:
-        """See `causal.ports.SinkStore.open`; raises `PipelineError` also for a place that is not fit."""
+        """See `causal.ports.SinkStore.open`; also raises `PipelineError` if the place is unsuitable."""
         invariant(task == self._task, "a store is opened by the task it was made for", made_for=self._task, task=task)
         self.close()
         self._run, self._incarnation = run, incarnation
@@ -73,28 +73,28 @@ class AccountStore(ABC, Generic[S]):
                 self._check_owner(session)
 
     def close(self) -> None:
-        """Close the store until it is opened again; what was written stays."""
+        """Close the store until it is opened again; written data is kept."""
         self._release()
 
     def _forget(self) -> None:
         """Make the next step read the account again."""
         self._account = None
 
-    # -- what a kind of store adds ---------------------------------------------------------------------------
+    # -- what a subclass provides ----------------------------------------------------------------------------
 
     @abstractmethod
     def _opening(self) -> AbstractContextManager[S]:
-        """Return the session of an `open`: it claims the place for this run before the account is claimed."""
+        """Return the session of `open`, which claims the place for this run before the account is claimed."""
 
     @abstractmethod
     def _asking(self, bundle: Bundle | None = None) -> AbstractContextManager[S]:
-        """Return the session of any other call; an error inside has the account read again.  `bundle` is what it
-        writes.
+        """Return the session of any other call, which writes `bundle`; after an error inside, the account is read
+        again.
         """
 
     @abstractmethod
     def _release(self) -> None:
-        """Release what is open."""
+        """Release the open resources."""
 
     @abstractmethod
     def _claimed(self, session: S) -> Account:
@@ -102,22 +102,22 @@ class AccountStore(ABC, Generic[S]):
 
     @abstractmethod
     def _owned(self, session: S) -> Account:
-        """Return the account in memory, or read again after a failure; never one of a younger incarnation."""
+        """Return the account from memory, or read it again after a failure; never that of a newer incarnation."""
 
     @abstractmethod
     def _taken(self, session: S, account: Account, bundle: Bundle) -> bool:
-        """Store a bundle and the account that takes it in one step; false if it is the last one once more."""
+        """Store a bundle and the resulting account in one step; return False if it is the last bundle again."""
 
     @abstractmethod
     def _truncated(self, session: S, account: Account, epoch: int) -> None:
-        """Store the account, which has just forgotten the determinants of epochs below `epoch`."""
+        """Store the account, which has just discarded the determinants of epochs below `epoch`."""
 
     def _check_owner(self, session: S) -> None:
-        """Raise `Fenced` where another process owns the account and `_owned` may not know it yet."""
+        """Raise `Fenced` if another process owns the account and `_owned` may not know this yet."""
 
 
 class WithdrawingAccountStore(AccountStore[S]):
-    """A store whose rows are known by task and position, so that they can be taken back."""
+    """A store whose rows are identified by task and position, so that they can be withdrawn."""
 
     def withdraw(self, mark: WithdrawPoint) -> StoreState:
         """See `causal.ports.WithdrawingStore.withdraw`."""
@@ -145,13 +145,13 @@ Before = tuple[int, bytes]
 
 
 class ConnectedStore(AccountStore[C]):
-    """An account and rows over a connection.  One thread at a time."""
+    """An account and rows over a connection. Only one thread may use the store at a time."""
 
     _errors: type[Exception]
-    """The driver's errors."""
+    """The exceptions of the driver."""
     _place: str
     _losses: str
-    """The ways in which the store may have lost what it acknowledged."""
+    """The ways in which the store may have lost data that it acknowledged."""
 
     def __init__(self, task: str, place: str) -> None:
         super().__init__(task, place)
@@ -169,47 +169,47 @@ class ConnectedStore(AccountStore[C]):
         self._run = ""
 
     def _drop(self) -> None:
-        """Close the connection; what is still under way on it is unknown, so the account is read again."""
+        """Close the connection. The outcome of pending requests is unknown, so the account is read again."""
         connection, self._connection, self._account = self._connection, None, None
         if connection is not None:
             connection.close()
 
-    # -- what a kind of store adds --------------------------------------------------------------------------------
+    # -- what a subclass provides ---------------------------------------------------------------------------------
 
     @abstractmethod
     def _connected(self, bundle: Bundle | None) -> AbstractContextManager[C]:
-        """Return a connection for one call, a new one if need be; `bundle` is what the call writes."""
+        """Return a connection for one call, a new one if necessary; `bundle` is what the call writes."""
 
     @abstractmethod
     def _translated(self, problem: Any) -> CausalError:
-        """Return the error of ours for one of the driver's."""
+        """Return our error that corresponds to an exception of the driver."""
 
     @abstractmethod
     def _loaded(self, connection: C) -> Account | None:
-        """Return the stored account, once all pending work is done; None where there is none."""
+        """Return the stored account after all pending work is done; None if there is none."""
 
     @abstractmethod
     def _owner(self, connection: C) -> tuple[str, int] | None:
-        """Return the run and incarnation that the stored account belongs to."""
+        """Return the run and incarnation to which the stored account belongs."""
 
     @abstractmethod
     def _check_newest(self, connection: C) -> None:
-        """Raise `Superseded` where a newer run has opened this output."""
+        """Raise `Superseded` if a newer run has opened this output."""
 
     @abstractmethod
     def _advance(self, connection: C, account: Account, before: Before, parts: Sequence[Part], bundle: Bundle) -> bool:
-        """Store a bundle, the account that took it, and its parts; false where the stored one is not `before`."""
+        """Store a bundle, its account and its parts; return False if the stored account is not `before`."""
 
     @abstractmethod
     def _shorten(self, connection: C, account: Account, epoch: int) -> bool:
-        """Store the account without the determinants of epochs below `epoch`; false as `_advance`."""
+        """Store the account without the determinants of epochs below `epoch`; return False as `_advance` does."""
 
     # -- the account ---------------------------------------------------------------------------------------
 
     @contextmanager
     def _asking(self, bundle: Bundle | None = None) -> Iterator[C]:
-        """Yield a connection for one call; after any error the account is read again, on a new one if that may be
-        broken.
+        """Yield a connection for one call; after any error, read the account again, on a new connection if
+        necessary.
         """
         if self._run == "":
             raise Unavailable(f"the store of sink task {self._task} is not open; open it first")
@@ -225,7 +225,7 @@ class ConnectedStore(AccountStore[C]):
         except BaseException:
             self._drop()
             raise
-        if self._account is not None:  # not before: a transaction ends with the context of its connection
+        if self._account is not None:  # not earlier: a transaction ends together with the context of its connection
             self._acknowledged = self._account.next
 
     def _owned(self, connection: C) -> Account:
@@ -262,7 +262,7 @@ class ConnectedStore(AccountStore[C]):
         )
 
     def _changed(self, connection: C, done: bool) -> None:
-        """Raise what kept the account from being stored, if it was not."""
+        """Raise the reason why the account was not stored, unless `done` is true."""
         if done:
             return
         self._account = None
@@ -274,7 +274,7 @@ class ConnectedStore(AccountStore[C]):
             raise self._not_owner(connection)
 
     def _not_owner(self, connection: C) -> Fenced:
-        """Return the error of a process that another one has replaced; raises `Superseded` if that one is of a newer
+        """Return the error for a process that another one has replaced; raise `Superseded` if the other is of a newer
         run.
         """
         self._check_newest(connection)
@@ -282,7 +282,7 @@ class ConnectedStore(AccountStore[C]):
 
 
 class WithdrawingConnectedStore(WithdrawingAccountStore[C], ConnectedStore[C]):
-    """A store over a connection whose rows can be taken back."""
+    """A store over a connection whose rows can be withdrawn."""
 
     def _taken_back(self, connection: C, account: Account, mark: WithdrawPoint) -> None:
         before = (account.next, account.last)
@@ -292,10 +292,10 @@ class WithdrawingConnectedStore(WithdrawingAccountStore[C], ConnectedStore[C]):
 
     @abstractmethod
     def _take_back(self, connection: C, account: Account, before: Before, parts: Sequence[Part]) -> bool:
-        """Delete the rows from `account.next` on and store the account, with these parts only; false as `_advance`."""
+        """Delete the rows from `account.next` on, and store the account with only these parts; return as `_advance`."""
 
 
 def check_lines(bundle: Bundle, task: str) -> None:
-    """Check that the rows of a bundle are lines, one each, before a server counts them."""
+    """Check that a bundle has one line per row, before a server counts the lines."""
     lines = bundle.rows.count(b"\n")
     invariant(lines == bundle.count, "one line per row", task=task, first=bundle.first, lines=lines)

@@ -1,6 +1,6 @@
-"""Encodes rows of a sink that keeps records as they are: one block per event, in the encoding of the wire.
+"""The row encoding of sinks that keep records unchanged: one block per event, in the encoding of the wire.
 
-So vectors stay the Arrow buffers that they were, and blocks can be put after one another as a bundle does.
+Vectors therefore remain Arrow buffers, and blocks can be concatenated, as in a bundle.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Any
 from causal.errors import CorruptData, PeerViolation
 from causal.records.batch import decode_rows, encode_records
 
-_HEAD = struct.Struct("<II")  # records, bytes of the body
+_HEAD = struct.Struct("<II")  # number of records, number of bytes in the body
 
 
 def block(records: Any) -> bytes:
-    """Return the block of these records; nothing of no records.
+    """Return the block that contains these records; empty for no records.
 
     Raises:
-        NotCarried: a value that cannot be kept unchanged.
+        NotCarried: a value cannot be stored unchanged.
     """
     if not len(records):
         return b""
@@ -31,7 +31,7 @@ def records_in(rows: bytes) -> Iterator[Any]:
     """Yield the records of each block: a list, `Rows` or `Vectors`.
 
     Raises:
-        CorruptData: these are no such blocks.
+        CorruptData: `rows` does not consist of such blocks.
     """
     view, place = memoryview(rows), 0
     while place < len(view):

@@ -1,7 +1,7 @@
-"""Encodes vectors as JSON lines, column by column, to the bytes that the row path's encoder gives for the same rows.
+"""The encoding of vectors as JSON lines, column by column, with the same bytes as the row path's encoder produces.
 
-Integers, booleans and text without anything to escape are written by Arrow; of every other column each distinct
-value is encoded once, by the row path's own encoder.
+Arrow writes integers, booleans and text that needs no escaping. In every other column, each distinct value is encoded
+once, by the row path's own encoder.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ Encode = Callable[[Any], str]
 
 
 def json_lines(vectors: Vectors, encode: Encode) -> bytes:
-    """Return one document per row, each line ended by a newline.
+    """Return one document per row; each line ends with a newline.
 
     Args:
-        encode: one value as JSON.
+        encode: returns one value as JSON.
     """
     parts: list[Any] = []
     before = "{"
@@ -50,7 +50,7 @@ def _written(column: pa.Array, encode: Encode) -> pa.Array:
                 pc.binary_join_element_wise(quote, text, quote, pa.scalar("", pa.large_string())), "null"
             )
     if types.is_floating(kind):
-        # Not by distinct value: 0.0 and -0.0 would be one.
+        # Not by distinct value, because 0.0 and -0.0 would be treated as one value.
         return pa.array([encode(value) for value in column.to_pylist()], pa.large_string())
     encoded = column.dictionary_encode(null_encoding="encode")
     distinct = pa.array([encode(value) for value in values_of(encoded.dictionary)], pa.large_string())

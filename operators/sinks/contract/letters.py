@@ -1,9 +1,10 @@
-"""Dead letters of refused rows: kept where no reader looks until their bundle is stored, and shown then.
+"""Dead letters of refused rows: hidden from readers until their bundle is stored, and then shown.
 
-A bundle may never be stored, because its writer died: another one replaces it, with other rows at the same positions.
-So its letters are written twice. First they are *kept*, with the state of the store once it has accepted the bundle
-without these rows; then they are shown. The next process asks the store for its state: it shows the letters kept for
-exactly this state, and drops the rest. So no letter is lost, and none contradicts the store.
+A bundle may never be stored because its writer died; another bundle then replaces it, with other rows at the same
+positions. Letters are therefore written twice. First they are *kept*, together with the state that the store will have
+once it has accepted the bundle without these rows; then they are shown. The next process asks the store for its state,
+shows the letters that were kept for exactly this state, and drops the others. No letter is lost, and none contradicts
+the store.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from operators.sinks.contract.sink import encode_json
 
 
 def letter_of(operator: str, task: str, run: str, position: int, record: Any, reason: str) -> bytes:
-    """Return the dead letter of a refused row, as a line of JSON."""
+    """Return the dead letter of a refused row as a line of JSON."""
     facts = {"operator": operator, "key": None, "position": position, "record": record}
     facts |= {"error": f"RowRefused: {reason}", "task": task, "run": run}
     return (encode_json(facts) + "\n").encode("utf-8", "backslashreplace")
@@ -27,14 +28,14 @@ def letter_of(operator: str, task: str, run: str, position: int, record: Any, re
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """The letters of rows of one bundle that were found to be refused at the same time.
+    """The letters for the rows of one bundle that were refused at the same time.
 
     Attributes:
-        run: of the job.
+        run: the run of the job.
         first: the position of the bundle's first row.
-        next: the position after its last row.
-        digest: of all rows up to there.
-        before: the number of rows that the store leaves out without these, ever.
+        next: the position after the bundle's last row.
+        digest: the digest of all rows before `next`.
+        before: the total number of rows that the store has left out, without these rows.
         letters: a line of JSON for each row.
     """
 
@@ -47,7 +48,7 @@ class Kept:
 
     @property
     def after(self) -> int:
-        """The number of rows that the store leaves out with these, ever."""
+        """The total number of rows that the store has left out, including these rows."""
         return self.before + len(self.letters)
 
     def packed(self) -> bytes:
@@ -56,9 +57,7 @@ class Kept:
 
 
 def unpacked(body: bytes) -> Kept:
-    """Return the letters in bytes that this module wrote and that have their checksum, or lie in a store that has
-    it.
-    """
+    """Return the letters from bytes that `Kept.packed` returned and that a checksum protects."""
     try:
         return Kept(*decode(body))
     except (CausalError, TypeError, ValueError) as problem:
@@ -67,12 +66,12 @@ def unpacked(body: bytes) -> Kept:
 
 
 def standing(every: Iterable[Kept], run: str, state: StoreState) -> list[Kept]:
-    """Those of the kept letters, in their order, whose rows are left out in this state of the store."""
+    """Return the kept letters, in order, whose rows are left out in the given state of the store."""
     stand: list[Kept] = []
     for kept in every:
         if (kept.run, kept.next, kept.digest) == (run, state.next, state.digest):
             while stand and stand[-1].after > kept.before:
-                stand.pop()  # it was not known to be kept, and its rows were refused again
+                stand.pop()  # it was not recorded that this letter was kept, and its rows were refused again
             stand.append(kept)
     while stand and stand[-1].after > state.refused:
         stand.pop()
@@ -80,29 +79,29 @@ def standing(every: Iterable[Kept], run: str, state: StoreState) -> list[Kept]:
 
 
 def stored(every: list[Kept], run: str) -> list[Kept]:
-    """Those of the letters that the writer has kept whose rows are left out in the bundle that it has just stored."""
+    """Return the letters kept by a writer whose rows are left out in the bundle that it has just stored."""
     last = every[-1:]
     return standing(every, run, StoreState(last[0].next, last[0].digest, (), refused=last[0].after)) if last else []
 
 
 class Letters(Protocol):
-    """The place of dead letters for the rows that the store of one sink task refuses.
+    """The destination of dead letters for rows that the store of one sink task refuses.
 
-    Every method raises `Unavailable` where the place cannot be read or written now, and may then be called again.
+    Every method raises `Unavailable` if the destination cannot be accessed now; the call can then be repeated.
     """
 
     def keep(self, kept: Kept, incarnation: int) -> None:
-        """Keep letters until their bundle is stored, after those that are kept for other rows of it."""
+        """Keep letters until their bundle is stored, after letters already kept for other rows of the bundle."""
         ...
 
     def show(self, incarnation: int) -> None:
-        """Show all that this incarnation has kept: the store has taken their bundle without these rows."""
+        """Show all letters that this incarnation has kept: the store has accepted their bundle without these rows."""
         ...
 
     def settle(self, state: StoreState, incarnation: int) -> None:
-        """Show of what was kept up to this incarnation what stands in this state of the store, and drop the rest."""
+        """Show the letters kept up to this incarnation that are valid in this state of the store; drop the others."""
         ...
 
     def withdraw(self, position: int) -> None:
-        """Remove the letters from this position on: their rows were withdrawn, and others come in their place."""
+        """Remove the letters from `position` on: their rows were withdrawn, and other rows will replace them."""
         ...

@@ -1,6 +1,6 @@
-"""Checks of options that several sinks have, with the same messages.
+"""Checks of options that several sinks share, with uniform messages.
 
-`sink` is how a message names the sink.
+`sink` is the name of the sink in messages.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ def check_choice(sink: str, name: str, value: object, choices: Sequence[str]) ->
 
 
 def absolute(sink: str, name: str, path: str | os.PathLike[str]) -> Path:
-    """Return the absolute path, from the working directory; raises `PipelineError` where it is none."""
+    """Return `path` as an absolute path, relative to the working directory; raise `PipelineError` if it is no path."""
     if not path or not isinstance(path, (str, os.PathLike)):
         raise PipelineError(f"{sink}: {name} is {path!r}; give a path, as a str or a Path")
     return Path(path).absolute()
 
 
 def check_durability(sink: str, value: object, choices: Sequence[str] = DURABILITY) -> None:
-    """Raise `PipelineError` unless the value is one of the choices, or None, which stands for the job's setting."""
+    """Raise `PipelineError` unless `value` is one of the choices, or None for the job's setting."""
     if value is not None:
         check_choice(sink, "durability", value, choices)
 
 
 def check_range(sink: str, name: str, value: float, least: int, most: int) -> None:
-    """Raise `PipelineError` unless `value` is between the two, or one of them."""
+    """Raise `PipelineError` unless `value` is between `least` and `most`, inclusive."""
     if not least <= value <= most:
         raise PipelineError(f"{sink}: {name} is {value!r}; give {least} to {most}")
 
 
 def check_cutting(sink: str, file_bytes: int, publish_s: float) -> None:
-    """Raise `PipelineError` unless rows can be put into files of that size, and after that time."""
+    """Raise `PipelineError` unless the options for the size and age of files are valid."""
     check_range(sink, "file_bytes", file_bytes, 1, FILE_BYTES_MAX)
     if not publish_s > 0:
         raise PipelineError(f"{sink}: publish_s is {publish_s!r}; give a number of seconds above 0")

@@ -1,9 +1,9 @@
-"""The treatment of a row that a sink's store will never take: the job ends with one line, or the row is put aside.
+"""The treatment of rows that a sink's store will never accept: the job ends with one line, or the row is set aside.
 
-`refusing` wraps any store.  The letter of a row that is put aside is first kept where no reader looks, then its bundle
-is written without it: the store remembers in the same step that it was left out, and its position counts, so that a
-replay, which regenerates the row, lines up.  Then the letter is shown, once, whatever dies
-(`operators.sinks.contract.letters`).
+`refusing` wraps any store. The letter of a row that is set aside is first kept where no reader sees it; then its bundle
+is written without the row. In the same step, the store records that the row was left out, and its position still
+counts, so that a replay, which regenerates the row, matches. Finally the letter is shown, exactly once, whichever
+process dies (`operators.sinks.contract.letters`).
 """
 
 from __future__ import annotations
@@ -23,17 +23,19 @@ SHOWN_MAX = 200
 
 @runtime_checkable
 class PromisingStore(Protocol):
-    """A store that holds a bundle before the world has taken it."""
+    """A store that holds a bundle before the outside world has accepted it."""
 
     def promised_bundle(self) -> Bundle | None:
-        """Return a bundle that is held and has not reached the world as a whole: it must be written again."""
+        """Return a held bundle that has not completely reached the outside world and must be written again; else
+        None.
+        """
         ...
 
 
 class RefusingStore:
-    """A store in which a refused row stops the job or is put aside.
+    """A store in which a refused row stops the job or is set aside.
 
-    State: `refused` is how many rows of the store were ever left out, below its position.
+    State: `refused` is the total number of rows that the store left out below its position.
     """
 
     def __init__(self, inner: SinkStore, sink: Sink, name: str, task: str, letters: Letters | None) -> None:
@@ -73,7 +75,7 @@ class RefusingStore:
         """See `causal.ports.SinkStore.write`.
 
         Raises:
-            OperatorFailed: the store refuses a row, and the job is set to stop.
+            OperatorFailed: the store refuses a row, and the job is configured to stop.
         """
         this = (bundle.first, bundle.count, bundle.digest)
         if self._of != this:
@@ -120,7 +122,7 @@ class RefusingStore:
         self._inner.close()
 
     def _settled(self, state: StoreState, incarnation: int) -> StoreState:
-        """Bring the letters into agreement with the store, which has this state and is written by no other process."""
+        """Reconcile the letters with the store, which is in the given state and which no other process writes."""
         if self._letters is not None:
             self._letters.settle(state, incarnation)
             if state.withdrawn:
@@ -134,7 +136,7 @@ class RefusingStore:
 
 
 class WithdrawingRefusingStore(RefusingStore):
-    """A `RefusingStore` around a store that can take rows back."""
+    """A `RefusingStore` for a store that can withdraw rows."""
 
     def withdraw(self, mark: WithdrawPoint) -> StoreState:
         """See `causal.ports.WithdrawingStore.withdraw`."""
@@ -144,11 +146,11 @@ class WithdrawingRefusingStore(RefusingStore):
 
 
 def refusing(inner: SinkStore, sink: Sink, name: str, task: str, letters: Letters | None) -> RefusingStore:
-    """Return `inner`, wrapped so that refused rows stop the job or are put aside.
+    """Return `inner`, wrapped so that refused rows stop the job or are set aside.
 
     Args:
-        name: of the sink's operator.
-        letters: where they are put aside; None stops the job instead.
+        name: the name of the sink's operator.
+        letters: the destination of refused rows; None stops the job instead.
     """
     kind = WithdrawingRefusingStore if isinstance(inner, WithdrawingStore) else RefusingStore
     return kind(inner, sink, name, task, letters)

@@ -1,10 +1,10 @@
-"""Dead letters of rows that a sink's store refuses, in files of one machine.
+"""Dead letters of rows that a sink's store refuses, in files on one machine.
 
     refused-<task>.jsonl                             the letters
-    .refused-<task>.<incarnation>.kept               letters kept until their bundle is stored, framed records
+    .refused-<task>.<incarnation>.kept               letters kept until their bundle is stored, as framed records
 
-A successor removes the second file of each process before it, under the lock. So a zombie that wakes up finds nothing
-to show: its stored letters have been shown already.
+Under the lock, a successor removes the second file of each earlier process. A zombie that resumes therefore has no
+letters to show: the letters of stored bundles have already been shown.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ BUSY_MS = 2000
 
 
 class RefusedRows:
-    """The dead letters of one sink task (`operators.sinks.contract.letters.Letters`); no file before the first of them.
+    """The dead letters of one sink task (`operators.sinks.contract.letters.Letters`); no file exists before the first.
 
     Args:
-        directory: of the dead letters; its parent is there.
-        run: of the job; letters of another run are not added to.
-        private: whether only the job's user reads them.
+        directory: the directory of the dead letters; its parent exists.
+        run: the run of the job; letters are not added to those of another run.
+        private: whether only the job's user can read the letters.
     """
 
     def __init__(self, directory: Path, task: str, run: str, private: bool = True) -> None:
@@ -48,7 +48,7 @@ class RefusedRows:
         """See `Letters.keep`.
 
         Raises:
-            PipelineError: the file holds letters of another run.
+            PipelineError: the file contains letters of another run.
         """
         with self._writing():
             ensure_directory(self.path.parent, mode_of_directories(self._private))
@@ -59,7 +59,7 @@ class RefusedRows:
                 fresh = not path.exists()
                 file = opened(path, os.O_RDWR | os.O_APPEND, mode_of_files(self._private))
                 try:
-                    os.ftruncate(file, bodies(path.read_bytes(), path)[1])  # an attempt before may have torn it
+                    os.ftruncate(file, bodies(path.read_bytes(), path)[1])  # an earlier attempt may have torn it
                     write_whole(file, framed(kept.packed()))
                     os.fdatasync(file)
                 finally:
@@ -68,7 +68,7 @@ class RefusedRows:
                     sync_directory(self.path.parent)
 
     def show(self, incarnation: int) -> None:
-        """See `Letters.show`; does nothing where a successor has shown them."""
+        """See `Letters.show`; does nothing if a successor has shown the letters."""
         with self._writing(), self._locked():
             path = self._kept_of(incarnation)
             if every := self._kept_in(path):
@@ -126,7 +126,7 @@ class RefusedRows:
             self._append(kept.first, kept.letters)
 
     def _append(self, first: int, letters: Iterable[bytes]) -> None:
-        """Show those of the letters, of a bundle that begins at `first`, that are not shown yet."""
+        """Show the given letters, of a bundle that begins at `first`, unless they are already shown."""
         file = opened(self.path, os.O_RDWR | os.O_APPEND, mode_of_files(self._private))
         try:
             if self._shown is None:
@@ -146,12 +146,12 @@ class RefusedRows:
             os.close(file)
 
     def _read(self, first: int) -> int:
-        """Read the letters of rows from `first` on; returns how many bytes of the file are whole letters."""
+        """Read the letters of rows from `first` on; return the size of the part of the file that has whole letters."""
         self._shown, whole = set(), 0
         with open(self.path, "rb") as file:
             for line in file:
                 if not line.endswith(b"\n"):
-                    break  # torn: its writer died, or the disk was full
+                    break  # a torn letter: its writer died, or the disk was full
                 whole += len(line)
                 letter = json.loads(line)
                 if letter["run"] != self._run:

@@ -1,4 +1,4 @@
-"""The base class of sinks, the rows that it makes of records, and checks that sinks make before a job starts."""
+"""The base class of sinks, the encoding of records as rows, and the checks that sinks make before a job starts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _plain(before_bytes: str, value: Any) -> Any:
 
 
 def _spelled(value: Any) -> Any:
-    """Return the value with text for what JSON has no number for: NaN and the infinities, also as keys."""
+    """Return the value with text in place of numbers that JSON lacks: NaN and the infinities, even as keys."""
     if isinstance(value, float) and not isfinite(value):
         return NOT_FINITE[repr(value)]
     if isinstance(value, dict):
@@ -52,12 +52,12 @@ NOT_FINITE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 
 
 def json_encoder(before_bytes: str = "") -> Callable[[Any], str]:
-    """Return `JSONEncoder.encode` with its C part made once instead of for every record, in two thirds of the time.
+    """Return an equivalent of `JSONEncoder.encode` that creates its C part only once, which saves a third of the time.
 
-    It does not look for records that hold themselves: what comes to a sink was bytes before.
+    It does not detect records that contain themselves, because every record that reaches a sink was decoded from bytes.
 
     Args:
-        before_bytes: what stands before the hexadecimal digits of bytes.
+        before_bytes: the text to put before the hexadecimal digits of bytes.
     """
     plain = partial(_plain, before_bytes)
     encoder = json.JSONEncoder(ensure_ascii=False, separators=(", ", ": "), default=plain, allow_nan=False)
@@ -74,7 +74,7 @@ def json_encoder(before_bytes: str = "") -> Callable[[Any], str]:
             return again(record)
 
     def again(record: Any) -> str:
-        """Encode a record with a number or a key that JSON does not have, or nested deeper than calls go otherwise."""
+        """Encode a record with numbers or keys that JSON lacks, or with nesting beyond the usual recursion limit."""
         with room_for_nesting():
             try:
                 try:
@@ -94,11 +94,12 @@ or None is its text; any other is refused (`NotCarried`)."""
 
 
 class Sink(ABC):
-    """A sink, as `.sink(name, …)` takes it."""
+    """A sink, as accepted by `.sink(name, …)`."""
 
     durability: str | None = None
-    """The promise of its stores for acknowledged rows: "process", they survive the death of every process; "os", also a
-    loss of power.  None, as a job is planned: what the job promises (`durability`)."""
+    """The promise of its stores for acknowledged rows: "process" means that they survive the death of every process,
+    "os"
+    that they also survive a loss of power. None, when a job is planned, stands for the job's own `durability`."""
 
     everywhere: bool = False
     """Whether its stores are reached from every host alike, so that its tasks can move to another one."""
@@ -110,9 +111,9 @@ class Sink(ABC):
     """The place of its rows, for messages: an absolute path or a URL; empty where the sink does not say it."""
 
     def encode(self, records: Sequence[Any]) -> bytes:
-        """Return the rows of these records, one JSON document per line (`encode_json`), each line ended by a newline.
+        """Return the rows of these records: one JSON document per line (`encode_json`), each followed by a newline.
 
-        A surrogate without its other half, which UTF-8 cannot say, is written as its JSON escape.
+        An unpaired surrogate, which UTF-8 cannot represent, is written as its JSON escape.
         """
         return "".join([encode_json(record) + "\n" for record in records]).encode("utf-8", "backslashreplace")
 
@@ -121,7 +122,7 @@ class Sink(ABC):
         return self.encode(rows.listed() if type(self).encode is not Sink.encode else rows)  # type: ignore[arg-type]
 
     def encode_vectors(self, vectors: Vectors) -> bytes:
-        """Return the rows that `encode` returns for those of `vectors`, column by column unless `encode` is
+        """Return the rows that `encode` returns for the rows of `vectors`, column by column unless `encode` is
         overridden.
         """
         from operators.records.arrow_rows import rows_of
@@ -132,34 +133,34 @@ class Sink(ABC):
         return json_lines(vectors, encode_json)
 
     def shown_row(self, rows: bytes, index: int) -> Any:
-        """Return one of the rows that `encode` returned, for a dead letter and for people, as JSON can carry it.
+        """Return one of the rows that `encode` returned as a JSON-compatible value, for dead letters and for display.
 
-        A sink whose `encode` returns anything but a JSON document per line overrides this.
+        A sink whose `encode` does not return one JSON document per line overrides this method.
         """
         return json.loads(rows.split(b"\n", index + 1)[index])
 
     @abstractmethod
     def open_store(self, task: str, job_directory: Path) -> SinkStore:
-        """Return the store of one sink task; nothing is fenced or read before its `open`."""
+        """Return the store of one sink task; it fences and reads nothing before its `open`."""
 
     def check(self) -> None:
-        """Raise `PipelineError` for what can be known to be wrong before the job starts, e.g. a path."""
+        """Raise `PipelineError` for mistakes that can be detected before the job starts, such as a wrong path."""
 
     def newest_run(self) -> str | None:
-        """Return the newest run that has begun to write where this sink writes; None if there is none, or it is not
-        known.
+        """Return the newest run that has begun to write to this sink's output; None if there is none, or it is unknown.
 
-        A run that begins takes a higher start number. A sink that lets a newer run take the place of an older one
-        (`existing="replace"`) should define this: otherwise a clock that was set back makes the new run the older one.
+        A new run receives a higher start number than the one returned. A sink that lets a newer run replace an older
+        one (`existing="replace"`) should override this method: otherwise, a clock that was set back would make the new
+        run appear older.
 
         Raises:
-            Unavailable: the store cannot be asked now.
+            Unavailable: the store cannot be queried now.
         """
         return None
 
 
 def check_writable(directory: Path, sink: str) -> None:
-    """Raise `PipelineError` unless a file can be made in `directory`; leaves nothing behind."""
+    """Raise `PipelineError` unless a file can be created in `directory`; no file remains afterwards."""
     if not directory.is_dir():
         raise PipelineError(f"{sink}: the directory {directory} does not exist; make it first (mkdir -p {directory})")
     try:
@@ -171,16 +172,16 @@ def check_writable(directory: Path, sink: str) -> None:
 
 
 def check_directory(directory: Path, sink: str) -> None:
-    """Raise `PipelineError` unless files can be made in `directory`, or it can be made in the one above it."""
+    """Raise `PipelineError` unless files can be created in `directory`, or `directory` itself can be created."""
     if directory.exists() and not directory.is_dir():
         raise PipelineError(f"{sink}: {directory} is not a directory; give another path")
     check_writable(directory if directory.exists() else directory.parent, sink)
 
 
 def lines_of(bundle: Bundle) -> tuple[Iterable[int], Iterable[str]]:
-    """Return positions and lines of the rows that are to be stored: all of the bundle but those in `refused`.
+    """Return the positions and lines of the rows to store: all rows of the bundle except those in `refused`.
 
-    For a sink that leaves `Sink.encode` as it is.
+    This is for sinks that do not override `Sink.encode`.
     """
     lines = bundle.rows.decode().split("\n")
     invariant(len(lines) == bundle.count + 1, "one line per row", first=bundle.first, count=bundle.count)

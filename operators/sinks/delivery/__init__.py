@@ -1,1 +1,1 @@
-"""Rows handed to something without transactions: a function, the console, a web service."""
+"""Delivery of rows to targets without transactions: a function, the console, a web service."""

@@ -1,4 +1,4 @@
-"""A sink that hands rows to a function of the user, for a system that has no sink of its own."""
+"""A sink that passes rows to a user's function, for systems that have no sink of their own."""
 
 from __future__ import annotations
 
@@ -21,15 +21,16 @@ BATCH_ROWS_MAX = 100_000
 
 
 class CallbackSink(Sink):
-    """A sink that calls `fn(delivery)`, with up to `batch_rows` rows at a time, in order, by one thread per task.
+    """A sink that calls `fn(delivery)` with up to `batch_rows` rows at a time, in order, from one thread per task.
 
-    When `fn` returns, its rows count as accepted. It raises `causal.errors.Unavailable`, or one of `retried`, where it
-    may be called again with the same delivery; `RowRefused(position, reason)`, having taken nothing, where the row at
-    that position will never be accepted; anything else ends the job.
+    When `fn` returns, its rows count as accepted. `fn` raises `causal.errors.Unavailable`, or one of `retried`, if it
+    may be called again with the same delivery. It raises `RowRefused(position, reason)`, without having accepted any
+    row, if the row at that position will never be accepted. Any other exception ends the job.
 
-    Each row is delivered at least once, and always with the same key (`delivery.keys`, `delivery.positions`): exactly
-    once for an `fn` that ignores keys it has seen, e.g. by storing the highest position of each task with what it does.
-    A row may come twice only when a process died, or was cut off, between accepting it and reporting that.
+    Each row is delivered at least once, and always with the same key (`delivery.keys`, `delivery.positions`). Rows take
+    effect exactly once if `fn` ignores keys that it has seen, for example by storing the highest position of each task
+    together with its effects. A row is delivered again only if a process died, or was cut off, after `fn` accepted the
+    row and before this was recorded.
 
     Needs: nothing.
     Readers: what your function does with rows.
@@ -37,11 +38,12 @@ class CallbackSink(Sink):
     Fence: none: a zombie repeats rows with the same keys.
     Server: the service's promise.
     Power: `durability="os"` for the journal.
-    Limits: after a kill a row may come again, with the same key: exactly once only where keys are honoured; rows cannot
+    Limits: after a kill a row may arrive again, with the same key: exactly once only where keys are honoured; rows
+        cannot
     be withdrawn.
 
     Args:
-        durability: "process", or "os": the journal is on the disk before rows go out; none: the job's.
+        durability: "process", or "os", with which the journal is on disk before rows are sent; by default, the job's.
     """
 
     def __init__(
@@ -84,4 +86,4 @@ class CallbackSink(Sink):
 
 
 def _nothing() -> None:
-    """Release nothing: a function holds no resources."""
+    """Do nothing: a function holds no resources."""

@@ -1,4 +1,4 @@
-"""A sink whose rows `causal run` prints on its standard output, each once, also when tasks are killed."""
+"""A sink whose rows `causal run` prints on its standard output, each once, even if tasks are killed."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ KEPT_BYTES_LEAST = 1 << 16
 
 
 class ConsoleSink(Sink):
-    """A sink whose rows `causal run` prints as JSON, a line each.
+    """A sink whose rows `causal run` prints as JSON, one per line.
 
-    Tasks run in processes without a terminal. They write their rows, as `JsonLinesSink` does, into the directory of the
-    job, and `causal run` follows the files, and frees the space of printed rows. A row is printed once, by `--resume`
-    too what was not printed before; twice only if `causal run` itself was killed in between. Rows of one task come in
-    order. Where the output is read more slowly than rows arrive, the job is throttled.
+    Tasks run in processes without a terminal. They write their rows into the job's directory, as `JsonLinesSink` does;
+    `causal run` follows the files and frees the space of printed rows. Each row is printed once; `--resume` prints the
+    rows that were not printed before. A row is printed twice only if `causal run` itself was killed in between. Rows of
+    one task are printed in order. If the output is read more slowly than rows arrive, the job is throttled.
 
     Needs: nothing.
     Readers: the standard output of `causal run`.
@@ -34,7 +34,8 @@ class ConsoleSink(Sink):
     Limits: a row is printed again only if `causal run` itself was killed.
 
     Args:
-        kept_bytes_max: rows of a task that may wait to be printed, on the disk; more of them are back-pressure.
+        kept_bytes_max: the bytes of rows that may wait on disk to be printed, per task; beyond this, the job is
+            throttled.
     """
 
     def __init__(self, kept_bytes_max: int = KEPT_BYTES_MAX) -> None:
@@ -52,14 +53,14 @@ class ConsoleSink(Sink):
 
 
 class ConsoleStore(JsonLinesStore):
-    """The store of rows that wait to be printed, up to `kept_bytes_max`."""
+    """The store of rows that wait to be printed, up to `kept_bytes_max` bytes."""
 
     def __init__(self, sink: JsonLinesSink, task: str, kept_bytes_max: int) -> None:
         super().__init__(sink, task)
         self._kept_bytes_max = kept_bytes_max
 
     def write(self, bundle: Bundle) -> None:
-        """See `causal.ports.SinkStore.write`; a bundle is `Unavailable` while too many wait before it."""
+        """See `causal.ports.SinkStore.write`; raises `Unavailable` while too many rows are waiting."""
         if self._rows >= 0 and (taken := taken_bytes(self._rows)) > self._kept_bytes_max:
             raise Unavailable(
                 f"{self._path}: {taken} bytes of rows wait to be printed, kept_bytes_max is {self._kept_bytes_max}; "

@@ -1,6 +1,6 @@
-"""HTTP connections that wait for the final answer of a request: informational answers (1xx) are read and skipped.
+"""HTTP connections that wait for the final answer to a request; informational answers (1xx) are read and skipped.
 
-Python's own client skips only 100, and treats 102 (Processing) or 103 (Early Hints) as the answer.
+Python's own client skips only status 100, and treats 102 (Processing) or 103 (Early Hints) as the final answer.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ INTERIM_MAX = 100
 
 
 class FinalAnswer(http.client.HTTPResponse):
-    """An answer after any number of interim ones; 101 is final, as it ends HTTP on the connection."""
+    """An answer preceded by any number of interim answers; 101 is final, because it ends HTTP on the connection."""
 
     _interim = 0
 
@@ -22,7 +22,7 @@ class FinalAnswer(http.client.HTTPResponse):
             self._interim += 1
             if self._interim > INTERIM_MAX:
                 raise http.client.HTTPException(f"more than {INTERIM_MAX} interim answers to one request")
-            status = http.client.CONTINUE  # which the client skips with its headers
+            status = http.client.CONTINUE  # the client skips this status together with its headers
         return version, status, reason
 
 
@@ -39,10 +39,10 @@ class SecureConnection(http.client.HTTPSConnection):
 
 
 def content_of(answer: http.client.HTTPResponse, bytes_max: int) -> bytes:
-    """Return the beginning of the content of an answer.
+    """Return at most the first `bytes_max` bytes of an answer's content.
 
     Raises:
-        HTTPException: it ends before it is complete.
+        HTTPException: the content ends before it is complete.
     """
     content = answer.read(bytes_max)
     if answer.length and len(content) < bytes_max:

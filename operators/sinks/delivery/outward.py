@@ -1,13 +1,14 @@
-"""Sinks for systems without transactions: our own journal records which rows were promised, and which were accepted.
+"""Sinks for systems without transactions: a journal records which rows were promised and which were accepted.
 
-A bundle is first appended to the journal, rows, determinants, position and all, in one write: from there on these rows
-and no others will be delivered, whatever dies. Then they go out, in order and in batches, and each accepted batch is
-recorded. The next process that opens the store delivers the rest of a dead one, from the journal, with the same
-idempotency keys. So nothing is lost or contradicted. Rows that were accepted but not recorded are delivered again with
-the same key: each row is there exactly once if the other side honours keys, at least once if it does not.
+A bundle is first appended to the journal with its rows, determinants and position, in one write. From then on, exactly
+these rows will be delivered, whichever process dies. The rows are then sent in order, in batches, and each accepted
+batch is recorded. The next process that opens the store delivers the rest of a dead process's rows from the journal,
+with the same idempotency keys, so nothing is lost or contradicted. Rows that were accepted but not recorded are
+delivered again with the same key: each row takes effect exactly once if the other side honours keys, and at least once
+if it does not.
 
-A zombie that wakes up finds before the next batch that its journal was replaced; the batch that it was delivering may
-arrive late, once more, and with the same keys.
+A zombie that resumes notices, before its next batch, that its journal was replaced. The batch that it was delivering
+may arrive late and once more, with the same keys.
 """
 
 from __future__ import annotations
@@ -32,24 +33,26 @@ BUSY_MS = 2000
 
 
 class DeliveryRefused(CausalError):
-    """The other side refuses a delivery of several rows and has taken none of them: it is delivered in halves."""
+    """The other side refuses a delivery of several rows and has accepted none of them; it is then delivered in
+    halves.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """A delivery of rows of one sink task, in order; the same rows always come with the same positions."""
+    """A delivery of rows of one sink task, in order; the same rows always have the same positions."""
 
     run: str
-    """The run of the job; kept by `--resume`."""
+    """The run of the job, which `--resume` continues."""
     task: str
     positions: Sequence[int]
-    """The positions of the rows, ascending; without gaps but for rows that were refused."""
+    """The positions of the rows, ascending, without gaps except for refused rows."""
     lines: Sequence[str]
     """The rows as JSON."""
 
     @property
     def records(self) -> list[Any]:
-        """The rows, from their JSON."""
+        """The rows, decoded from their JSON."""
         return list(map(json.loads, self.lines))
 
     @property
@@ -59,27 +62,27 @@ class Delivery:
 
     @property
     def key(self) -> str:
-        """An idempotency key of the whole delivery."""
+        """The idempotency key of the whole delivery."""
         return f"{self.run}/{self.task}/{self.positions[0]}-{self.positions[-1]}:{len(self.positions)}"
 
     def halves(self) -> tuple[Delivery, Delivery]:
-        """Return the first rows, and the others."""
+        """Return the first half of the rows, and the second half."""
         middle = len(self.positions) // 2
         first = replace(self, positions=self.positions[:middle], lines=self.lines[:middle])
         return first, replace(self, positions=self.positions[middle:], lines=self.lines[middle:])
 
 
 class OutwardStore(JournaledStore):
-    """The outside world of one sink task, and its journal. One thread at a time.
+    """The outside world of one sink task, and its journal. Only one thread may use it at a time.
 
     Args:
-        directory: of the journals; its parent exists.
-        carry: delivers, and returns when the other side has accepted all of it.  It raises `Unavailable` where it may
-            be retried, `RowRefused` where nothing was accepted because of rows that never will be, and
-            `DeliveryRefused`         where nothing was accepted and the row at fault is unknown.
+        directory: the directory of the journals; its parent exists.
+        carry: delivers rows, and returns when the other side has accepted all of them. It raises `Unavailable` if the
+            delivery may be retried, `RowRefused` if nothing was accepted because of rows that will never be accepted,
+            and `DeliveryRefused` if nothing was accepted and the row at fault is unknown.
         let_go: called by `close`.
-        batch_rows: the most rows of a delivery.
-        sync: whether the journal is on the disk before rows go out.
+        batch_rows: the maximum number of rows per delivery.
+        sync: whether the journal must be on disk before rows are sent.
     """
 
     _journal: FileJournal
@@ -100,10 +103,10 @@ class OutwardStore(JournaledStore):
         self._batch_rows = batch_rows
 
     def open(self, task: str, run: str, incarnation: int) -> StoreState:
-        """See `causal.ports.SinkStore.open`; what was promised and not taken is delivered first."""
+        """See `causal.ports.SinkStore.open`; rows that were promised but not accepted are delivered first."""
         state = super().open(task, run, incarnation)
         try:
-            with suppress(RowRefused):  # reported when `operators.sinks.contract.refusals` writes the bundle again
+            with suppress(RowRefused):  # reported again when `operators.sinks.contract.refusals` rewrites the bundle
                 self._deliver()
             return state
         except BaseException:
@@ -111,13 +114,15 @@ class OutwardStore(JournaledStore):
             raise
 
     def promised_bundle(self) -> Bundle | None:
-        """Return the bundle that was promised and not taken as a whole; to be written again before any other."""
+        """Return the bundle that was promised but not completely accepted, to be rewritten before any other; else
+        None.
+        """
         if self._ledger is None or not self._ledger.entries:
             return None
         return replace(self._ledger.entries[0].bundle, incarnation=self._incarnation)
 
     def write(self, bundle: Bundle) -> None:
-        """See `causal.ports.SinkStore.write`; of the rows of one bundle, those before a refused one stay delivered."""
+        """See `causal.ports.SinkStore.write`; rows of the bundle that precede a refused row remain delivered."""
         super().write(bundle)
         self._deliver()
 
@@ -131,10 +136,10 @@ class OutwardStore(JournaledStore):
         invariant(ready, "a bundle is taken before the next one", task=self._task, first=bundle.first)
 
     def _publish(self, ledger: Ledger) -> None:
-        """Do nothing: rows go out when the lock is released, for that may take long."""
+        """Do nothing: rows are sent after the lock is released, because sending may take long."""
 
     def _deliver(self) -> None:
-        """Deliver what is pending, a batch at a time, and note each."""
+        """Deliver the pending rows one batch at a time, and record each batch."""
         if self._ledger is None or not self._ledger.entries:
             return
         pending = self._ledger.entries[0].bundle
@@ -159,9 +164,9 @@ class OutwardStore(JournaledStore):
         self._note(delivery.positions[-1] + 1)
 
     def _note(self, position: int) -> None:
-        """Remember that all rows below that position have been taken."""
+        """Record that all rows below `position` have been accepted."""
         if self._ledger is not None and self._ledger.published < position:
-            with self._journal.guarded():  # without the lock: a younger process has put another journal in its place
+            with self._journal.guarded():  # no lock is needed: a newer process has put another journal in its place
                 self._journal.append(publication_record(position), lasting=False)
             self._ledger.publish(position)
             progressed()

@@ -29,15 +29,16 @@ RETRY_AFTER_S_MAX = 60.0
 class WebhookSink(Sink):
     """A sink that posts `{"run", "task", "rows": [{"position", "record"}, …]}` to `url`.
 
-    The header `Idempotency-Key` is the same when the same rows are posted again. One request of a task is under way at
-    a time, so rows arrive in order. A status of 2xx means that all rows of the request were accepted. One of `retried`,
-    no whole answer, or a broken connection: the same request again, not before `Retry-After`. One of `refused`: none
-    were accepted; the request is halved until the refused row is found, and that one stops the job or is put aside
-    (`on_error`). Any other status, also a redirection, ends the job.
+    The header `Idempotency-Key` is the same whenever the same rows are posted again. Each task has one request in
+    progress at a time, so rows arrive in order. A status of 2xx means that all rows of the request were accepted. After
+    a status in `retried`, an incomplete answer or a broken connection, the same request is sent again, not before
+    `Retry-After`. A status in `refused` means that no row was accepted: the request is halved until the refused row is
+    isolated, and that row stops the job or is set aside (`on_error`). Any other status, including a redirection, ends
+    the job.
 
-    Each row is posted at least once. It takes effect exactly once if the service ignores rows accepted before:
-    a request with a key that it knows; or, which holds however rows are cut into requests, a row with a position not
-    above the highest of its run and task, which the service stores together with what it does for the row.
+    Each row is posted at least once. It takes effect exactly once if the service ignores rows that it has accepted
+    before. The service can recognise them by a known key of the request or, however rows are divided into requests, by
+    a position not above the highest of its run and task, which the service stores together with the effects of the row.
 
     Needs: nothing.
     Readers: what your service does with rows.
@@ -48,11 +49,11 @@ class WebhookSink(Sink):
     Limits: as `CallbackSink`.
 
     Args:
-        url: http or https; no proxy is used, certificates are checked.
-        batch_rows: the most rows of a request.
-        timeout_s: of connecting, and of each wait for the answer.
-        headers: sent with each request, e.g. for authorisation.
-        durability: "process", or "os": the journal is on the disk before rows go out; none: the job's.
+        url: an http or https URL; no proxy is used, and certificates are checked.
+        batch_rows: the maximum number of rows per request.
+        timeout_s: the time limit for connecting and for each wait for the answer.
+        headers: headers to send with each request, for example for authorisation.
+        durability: "process", or "os", with which the journal is on disk before rows are sent; by default, the job's.
     """
 
     def __init__(
@@ -94,7 +95,7 @@ class WebhookSink(Sink):
 
 
 class Courier:
-    """A client that posts the deliveries of one task over one connection, which is kept."""
+    """A client that posts the deliveries of one task over one persistent connection."""
 
     def __init__(self, sink: WebhookSink) -> None:
         self._sink = sink
@@ -103,7 +104,7 @@ class Courier:
 
     def post(self, delivery: Delivery) -> None:
         """See `OutwardStore.carry`."""
-        import http.client  # takes longer than all the rest of a worker's start; few jobs need it
+        import http.client  # this import takes longer than the rest of a worker's start, and few jobs need it
 
         if monotonic() < self._not_before_s:
             raise Unavailable(f"{self._sink.place} has asked not to be called for a while")
@@ -126,7 +127,7 @@ class Courier:
         answer = self._connection.getresponse()
         content = content_of(answer, ANSWER_BYTES_MAX)
         if answer.isclosed() is False or answer.will_close:
-            self.close()  # the answer is longer than the limit, or the service asks for it
+            self.close()  # the answer is longer than the limit, or the service asks to close the connection
         return answer, content
 
     def _judge(self, answer: http.client.HTTPResponse, content: bytes) -> None:
