@@ -1,1 +1,1 @@
-"""Rows in files of one host: JSON lines, and rows that wait for their checkpoint."""
+"""Rows in files on one host: JSON lines, and rows that wait for their checkpoint."""

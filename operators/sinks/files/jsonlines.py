@@ -1,9 +1,10 @@
 """A sink that writes rows to one `.jsonl` file per sink task, each line exactly once.
 
-A line counts when its newline is there; a line that counts never changes, and is withdrawn only where determinants were
-lost (below full sharing depth) on which it depends.  Beside `out-0.jsonl` lie `.out-0.journal` and `.out-0.lock`.  A
-bundle is first appended to the journal (`operators.sinks.journaled.journaled_store`).  Then its rows go to their
-place in the `.jsonl`, which is known and so can be done again: the next process that opens the store completes it.
+A line counts once its newline is written. A line that counts never changes, and it is withdrawn only if determinants on
+which it depends were lost (below full sharing depth). Next to `out-0.jsonl` are `.out-0.journal` and `.out-0.lock`. A
+bundle is first appended to the journal (`operators.sinks.journaled.journaled_store`). Its rows are then written to
+their position in the `.jsonl` file; the position is known, so the write can be repeated, and the next process that
+opens the store completes it.
 """
 
 from __future__ import annotations
@@ -42,10 +43,10 @@ OWNER = ".causal.run"
 
 
 class JsonLinesSink(Sink):
-    """A sink that writes `<directory>/<task>.jsonl`, with "-" for "/" in the task's name.
+    """A sink that writes `<directory>/<task>.jsonl`, where "-" replaces "/" in the task's name.
 
-    With the URL of a shared store it writes objects of lines (`operators.sinks.objects.object_place` has their names),
-    and its tasks may move between hosts.
+    If it is given the URL of a shared store, it writes objects of lines (named as
+    `operators.sinks.objects.object_place` describes), and its tasks may move between hosts.
 
     Needs: nothing; extra `hosts` for a URL.
     Readers: one file of JSON lines per task; of a URL objects of rows, some seconds late; immediately by our readers.
@@ -58,19 +59,19 @@ class JsonLinesSink(Sink):
     before.
 
     Args:
-        directory: created if missing, its parent is not.  A relative path is relative to the directory where the sink
-            is created.
-            Or `s3://BUCKET/PREFIX`, or `file:///DIRECTORY` on storage that all hosts mount.
+        directory: created if it is missing; its parent must exist. A relative path is relative to the directory in
+            which the sink is created. Alternatively, `s3://BUCKET/PREFIX`, or `file:///DIRECTORY` on storage that all
+            hosts mount.
         existing: what to do with rows of an earlier run in that directory: "refuse" to start, or "replace" them.
-        durability: "process", or "os", which also waits for the disk; none: the job's.
+        durability: "process", or "os", which also waits for the disk; by default, the job's.
         busy_ms: how long to wait for a process that writes the same file before the write counts as `Unavailable`.
-        file_bytes: in a shared store, this many bytes of rows make an object.
-        publish_s: in a shared store, the longest time that rows wait for others before they go to an object; until
-            then only our readers see them.
+        file_bytes: in a shared store, the number of bytes of rows that make an object.
+        publish_s: in a shared store, the longest time that rows wait for others before they are moved to an object;
+            until then, only our readers see them.
     """
 
     private = False
-    """Whether only the job reads it: it lies in the job's own directory."""
+    """Whether only the job reads the rows, because they are in the job's own directory."""
 
     def __init__(
         self,
@@ -101,7 +102,7 @@ class JsonLinesSink(Sink):
         return self.directory / f"{task.replace('/', '-')}.jsonl"
 
     def open_store(self, task: str, job_directory: Path) -> SinkStore:
-        """Return the store of one sink task; nothing is touched before its `open`."""
+        """Return the store of one sink task; it accesses nothing before its `open`."""
         return self.objects_of(task) if self.url else JsonLinesStore(self, task)
 
     def objects_of(self, task: str) -> ObjectLines:
@@ -110,7 +111,7 @@ class JsonLinesSink(Sink):
         return ObjectLines(task, Cutting(self.url, "jsonl", *said))
 
     def check(self) -> None:
-        """Raise `PipelineError` where the directory could not be made or written, or the store does not answer."""
+        """Raise `PipelineError` if the directory cannot be created or written, or the store does not answer."""
         if self.url:
             check_place("JsonLinesSink", self.url)
             return
@@ -128,10 +129,11 @@ class JsonLinesSink(Sink):
 
 
 def publish(url: str, ended: bool = False) -> None:
-    """Move all rows in a shared store from the journals to objects: for a job whose end came by `kill -9`.
+    """Move all rows in a shared store from the journals to objects, for a job that was ended by `kill -9`.
 
     Args:
-        ended: the job will not be resumed, so rows that could be withdrawn (below full sharing depth) become final.
+        ended: whether the job will not be resumed, so that rows that could be withdrawn (below full sharing depth)
+            become final.
 
     Raises:
         PipelineError: no sink has written there.
@@ -141,7 +143,7 @@ def publish(url: str, ended: bool = False) -> None:
 
 
 class _Lines:
-    """The part of a store that checks lines before they are taken."""
+    """The part of a store that checks lines before they are accepted."""
 
     _task: str
 
@@ -159,7 +161,7 @@ class ObjectLines(_Lines, ObjectRows):
 
 
 class JsonLinesStore(_Lines, WithdrawingJournaledStore):
-    """The outside world of one sink task, in a `.jsonl` file and its journal.  One thread at a time."""
+    """The outside world of one sink task, in a `.jsonl` file and its journal. Only one thread may use it at a time."""
 
     _journal: FileJournal
 
@@ -178,7 +180,7 @@ class JsonLinesStore(_Lines, WithdrawingJournaledStore):
         self._check_there(directory / OWNER)
         ensure_directory(directory, mode_of_directories(self._sink.private))
         if self._journal.sync:
-            sync_directory(directory.parent)  # also where the process that made it died before that
+            sync_directory(directory.parent)  # even if the process that created it died before this
         with locked_once(directory / ".causal.lock", self._sink.busy_ms, directory, self._mode):
             self._make_room()
             yield
@@ -193,11 +195,11 @@ class JsonLinesStore(_Lines, WithdrawingJournaledStore):
     def _settle(self, ledger: Ledger) -> None:
         end = ledger.account.row_bytes
         stored = self._stored(ledger, end - ledger.row_bytes)
-        if stored > end:  # rows were withdrawn and not cut off yet
+        if stored > end:  # rows were withdrawn but not yet cut off
             os.ftruncate(self._rows, end)
 
     def _stored(self, ledger: Ledger, least: int) -> int:
-        """Return the size of the file, which others may have cut (rotation of logs) or written to."""
+        """Return the size of the file, which other programs may have truncated (log rotation) or written to."""
         stored = os.fstat(self._rows).st_size
         if stored < least:
             raise CorruptData(
@@ -236,10 +238,10 @@ class JsonLinesStore(_Lines, WithdrawingJournaledStore):
         self._rows = -1
 
     def _make_room(self) -> None:
-        """Claim the directory for the newest run; rows of an earlier one are refused, or removed with "replace".
+        """Claim the directory for the newest run; refuse rows of an earlier run, or remove them with "replace".
 
-        The directory's file `.causal.run` names the run before anything is removed, so an older run that comes back
-        in the middle of this finds out, and a run that is killed in the middle removes the rest when it comes back.
+        The directory's file `.causal.run` names the run before anything is removed. An older run that returns during
+        the removal therefore notices it, and a run that is killed during the removal removes the rest when it returns.
         """
         directory = self._sink.directory
         owner = _run_of(directory)
@@ -263,7 +265,7 @@ class JsonLinesStore(_Lines, WithdrawingJournaledStore):
 
 
 def _run_of(directory: Path) -> str | None:
-    """Return the run that the directory belongs to, by its own file; None where there is none yet."""
+    """Return the run to which the directory belongs, according to its own file; None if there is none yet."""
     try:
         return (directory / OWNER).read_text("ascii").rstrip("\n")
     except FileNotFoundError:

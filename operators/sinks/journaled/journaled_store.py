@@ -1,12 +1,12 @@
-"""A store of one sink task on top of a journal: all that the stores in files of one host share.
+"""The store of one sink task on top of a journal: the code that all stores in files on one host share.
 
-A bundle is first appended to the journal, rows, determinants, position, digest and all, with one write: that is the
-atomic step.  From there on its rows are pending, until the store has published them in its own form: lines in a file,
-Parquet files, deliveries.  Publishing can be done again: the process that opens the store next completes it.
+A bundle is first appended to the journal with its rows, determinants, position and digest, in one write: this is the
+atomic step. From then on its rows are pending, until the store has published them in its own form: lines in a file,
+Parquet files, deliveries. Publishing can be repeated: the process that opens the store next completes it.
 
-The journal is a file (`locked_journal`) or objects of a shared store (`shared_journal`).  `open` puts a new one, with
-its incarnation, in the place of the old one.  A zombie that wakes up finds that before its next step counts, and
-changes nothing.
+The journal is a file (`locked_journal`) or consists of objects of a shared store (`shared_journal`). `open` replaces
+the old journal with a new one that contains its incarnation. A zombie that resumes notices this before its next step
+takes effect, and changes nothing.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ from operators.sinks.journaled.ledger import Ledger, bundle_record, state_record
 
 
 class JournaledStore(AccountStore[None]):
-    """The outside world of one sink task, in a journal and what is published from it. One thread at a time.
+    """The outside world of one sink task: a journal, and the data published from it. Only one thread may use it at a
+    time.
 
     Args:
-        place: the store as users know it; errors name it.
+        place: the store as users know it, for error messages.
     """
 
     def __init__(self, task: str, journal: Journal, place: object) -> None:
@@ -43,7 +44,7 @@ class JournaledStore(AccountStore[None]):
         """See `causal.ports.LastingStore.expect`."""
         self._expected, self._counted = True, counted
 
-    # -- what a store of its own kind adds ---------------------------------------------------------------
+    # -- what a subclass provides ------------------------------------------------------------------------
 
     @contextmanager
     def _room(self) -> Iterator[None]:
@@ -55,26 +56,28 @@ class JournaledStore(AccountStore[None]):
         """Prepare for the first journal of the task."""
 
     def _settle(self, ledger: Ledger) -> None:
-        """Check what is published against a ledger that was just read, and bring it in line."""
+        """Check the published data against a ledger that was just read, and bring it into agreement with the ledger."""
 
     def _fitted(self, ledger: Ledger, bundle: Bundle) -> Any:
-        """Check the rows of a bundle before it is taken; returns them as columns, or None."""
+        """Check the rows of a bundle before it is accepted; return them as columns, or None."""
 
     def _publish(self, ledger: Ledger) -> None:
-        """Publish pending rows as far as that is done with every bundle; by default they are nowhere else."""
+        """Publish pending rows as far as this is done after every bundle; by default, rows exist only in the
+        journal.
+        """
         ledger.publish(ledger.account.next)
 
     def _make_way(self, ledger: Ledger) -> None:
-        """Rewrite a journal that has grown much."""
+        """Rewrite the journal if it has grown much."""
         if self._journal.is_due():
             self._renew(ledger)
 
     def _renew(self, ledger: Ledger) -> None:
-        """Replace the existing journal by one with nothing but the state."""
+        """Replace the existing journal with one that contains only the state."""
         self._journal.renew(state_record(ledger))
 
     def _foreign(self) -> CausalError:
-        """Return the error of a journal that an older run has written."""
+        """Return the error for a journal that an older run has written."""
         return fenced(self._task, self._incarnation)
 
     def _release(self) -> None:
@@ -115,10 +118,10 @@ class JournaledStore(AccountStore[None]):
             if bundle.count:
                 ledger.entries[-1].columns = columns
                 self._publish(ledger)
-        return True  # whether it is ours is known
+        return True  # it is known whether the bundle is ours
 
     def _truncated(self, session: None, account: Account, epoch: int) -> None:
-        self._renew(self._read_ledger)  # so it does not grow without bound
+        self._renew(self._read_ledger)  # so that the journal does not grow without bound
 
     @property
     def _read_ledger(self) -> Ledger:
@@ -140,21 +143,21 @@ class JournaledStore(AccountStore[None]):
         return ledger
 
     def _check_there(self, proof: Path) -> None:
-        """Raise `Unavailable` where the place is expected and this part of it, which every task makes, is not there."""
+        """Raise `Unavailable` if the place is expected to exist but `proof`, which every task creates, is missing."""
         if self._expected and not proof.exists():
             raise absent(self._place, self._journal.where)
 
     def _check_counted(self) -> None:
-        """Raise `Unavailable` where the journal is not there, and a checkpoint counts rows in it."""
+        """Raise `Unavailable` if the journal is missing although a checkpoint counts rows in it."""
         if self._counted and not self._journal.is_there:
             raise absent(self._place, self._journal.where)
 
     def _sign(self, ledger: Ledger) -> None:
-        """Leave this incarnation in the journal, which fences every lower one."""
+        """Record this incarnation in the journal, which fences every lower one."""
         self._renew(ledger)
 
     def _current(self) -> Ledger:
-        """Return the ledger, if no younger process has claimed the journal."""
+        """Return the ledger if no newer process has claimed the journal."""
         ours = self._journal.is_ours(self._incarnation)
         if self._ledger is None or not ours:
             self._forget()
@@ -163,7 +166,7 @@ class JournaledStore(AccountStore[None]):
         return self._ledger
 
     def _load(self) -> Ledger:
-        """Read the journal, publish what its writer may not have published, and cut off its torn tail."""
+        """Read the journal, publish what its writer may have left unpublished, and cut off a torn record at the end."""
         ledger = Ledger.of(self._journal.read(), self._journal.where)
         account = ledger.account
         if account.task != self._task:
@@ -186,6 +189,6 @@ class WithdrawingJournaledStore(WithdrawingAccountStore[None], JournaledStore):
         self._retract(self._read_ledger, mark)
 
     def _retract(self, ledger: Ledger, mark: WithdrawPoint) -> None:
-        """Withdraw in the journal, which is the step; what is published follows."""
+        """Withdraw the rows in the journal, which is the atomic step; the published data is changed afterwards."""
         ledger.withdraw(mark)
         self._journal.append(withdrawal_record(mark))

@@ -1,8 +1,8 @@
-"""The account of a sink task and its pending bundles, as the records of a journal make them.
+"""The account of a sink task and its pending bundles, as derived from the records of a journal.
 
-The first record is a state; after it come bundles, publications, cuts, claims of younger incarnations, truncations and
-withdrawals, each of which takes effect once it is complete. Nothing here changes a file, so a reader that only looks
-uses it as the writer does.
+The first record is a state. It is followed by bundles, publications, cuts, claims of newer incarnations, truncations
+and withdrawals, each of which takes effect once its record is complete. Nothing here changes a file, so a mere reader
+uses this module in the same way as the writer.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def bundle_of(fields: Sequence[Any]) -> Bundle:
     """Return the bundle of these fields.
 
     Raises:
-        TypeError, ValueError: these are no fields of one.
+        TypeError, ValueError: these are not the fields of a bundle.
     """
     first, count, rows, digest, epoch, incarnation, deltas, ended, depends, rollback, refused = fields
     logs = tuple(LogDelta(*delta) for delta in deltas)
@@ -54,7 +54,7 @@ class Entry:
 
     bundle: Bundle
     columns: Any = None
-    """The rows as columns, where they have been made already."""
+    """The rows as columns, if they have already been converted."""
 
     @property
     def first(self) -> int:
@@ -92,7 +92,7 @@ class Ledger:
         """Return the ledger of these records.
 
         Raises:
-            CorruptData: they are not those of a journal; names the file.
+            CorruptData: the records are not those of a journal; the message names the file.
             PipelineError: an earlier version of this package wrote them.
         """
         try:
@@ -124,9 +124,9 @@ class Ledger:
                 raise CorruptData(f"{where} holds a record that cannot be ({problem}); restore the file") from None
 
     def take(self, bundle: Bundle) -> bool:
-        """Accept a bundle, or the pending one without further rows; false if all of it is already there.
+        """Accept a bundle, or the pending bundle with further rows left out; return False if it is already there.
 
-        Raises: as `Account.take`.
+        Raises: as for `Account.take`.
         """
         pending = self.entries[-1].bundle if self.entries else None
         if pending is not None and pending.first == bundle.first:
@@ -161,7 +161,7 @@ class Ledger:
             self.cuts.popleft()
 
     def cut(self, position: int) -> None:
-        """Record that all pending rows below `position` which are in no cut are published together."""
+        """Record that all pending rows below `position` that are in no cut yet are published together."""
         self.cuts.append((self.cuts[-1][1] if self.cuts else self.published, position))
 
     def withdraw(self, mark: WithdrawPoint) -> None:
@@ -197,35 +197,36 @@ _TAKERS = {
 
 
 def ledger_in(journal: Path) -> Ledger:
-    """Return the ledger in a journal at this moment, without disturbing its writer."""
+    """Return the ledger of a journal as of now, without disturbing the journal's writer."""
     return Ledger.of(bodies(journal.read_bytes(), journal)[0], journal)
 
 
 def covered(account: Account) -> int:
-    """Return the end of rows that are never withdrawn: a checkpoint covers them, the job has ended, or nothing is
-    lost.
+    """Return the end of the rows that are never withdrawn.
+
+    Rows are final if a checkpoint covers them, if the job has ended, or if no determinant can be lost.
     """
     return account.marks[0].next if account.marks and not account.ended else account.next
 
 
 def state_record(ledger: Ledger) -> bytes:
-    """Return the first record of a new journal, which has the whole state."""
+    """Return the first record of a new journal, which contains the whole state."""
     account, pending = ledger.account, [bundle_fields(entry.bundle) for entry in ledger.entries]
     return encode([_STATE, account.task, packed(account), ledger.published, pending])
 
 
 def bundle_record(bundle: Bundle) -> bytes:
-    """Return the record of a bundle that the ledger has taken."""
+    """Return the record of a bundle that the ledger has accepted."""
     return encode_loosely([_BUNDLE, *bundle_fields(bundle)])
 
 
 def publication_record(position: int) -> bytes:
-    """Return the record of a publication: no row below this position is pending."""
+    """Return the record of a publication: no row below `position` is pending."""
     return encode([_PUBLISHED, position])
 
 
 def cut_record(position: int) -> bytes:
-    """Return the record of a cut: the pending rows below this position are published together."""
+    """Return the record of a cut: the pending rows below `position` are published together."""
     return encode([_CUT, position])
 
 
@@ -235,7 +236,7 @@ def claim_record(incarnation: int) -> bytes:
 
 
 def truncation_record(epoch: int) -> bytes:
-    """Return the record of a truncation: determinants of epochs below this one are forgotten."""
+    """Return the record of a truncation: determinants of epochs below `epoch` are discarded."""
     return encode([_TRUNCATED, epoch])
 
 

@@ -1,9 +1,9 @@
-"""The store of a task's requests: it holds the determinants on which a request depends, before it is sent (D4, D8).
+"""The store of a task's requests, which holds the determinants of a request before the request is sent (D4, D8).
 
-The outside world acts on a request as soon as it arrives, so a request is an effect like a row: it may leave only when
-what it depends on is held by a process or store that survives the task and all its neighbours.  The store is one
-journal per task, in the job's directory or in the storage that its hosts share.  A bundle is one appended record; there
-are no rows to keep, their keys are only compared.
+The outside world acts on a request as soon as it arrives, so a request is an effect, like a row. It may be sent only
+when everything on which it depends is held by a process or store that survives the task and all its neighbours. The
+store is one journal per task, in the job's directory or in the storage that its hosts share. A bundle is one appended
+record; there are no rows to keep, and the keys of requests are only compared.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ BUSY_MS = 2000
 
 
 class RequestStore(WithdrawingJournaledStore):
-    """The requests of one task; a `causal.ports.WithdrawingStore`.  One thread at a time.
+    """The requests of one task; a `causal.ports.WithdrawingStore`. Only one thread may use it at a time.
 
     Args:
-        directory: of the journals of all tasks; its parent is there.
-        sync: whether a bundle is on the disk before its requests leave.
+        directory: the directory of the journals of all tasks; its parent exists.
+        sync: whether a bundle must be on disk before its requests are sent.
     """
 
     _journal: FileJournal
@@ -38,16 +38,17 @@ class RequestStore(WithdrawingJournaledStore):
     def _claim(self) -> Ledger:
         path = self._journal.path
         if self._journal.is_there and ledger_in(path).account.run != self._run:
-            path.unlink()  # of a run whose state was replaced
+            path.unlink()  # it belongs to a run whose state was replaced
         return super()._claim()
 
 
 class SharedRequestStore(WithdrawingJournaledStore):
-    """The requests of one task of a job of several hosts; a `causal.ports.WithdrawingStore`.  One thread at a time.
+    """The requests of one task in a multi-host job; a `causal.ports.WithdrawingStore`. Only one thread may use it at a
+    time.
 
     Args:
-        url: of the storage that the hosts share.
-        place: of the run, in it.
+        url: the URL of the storage that the hosts share.
+        place: the place of the run in that storage.
     """
 
     def __init__(self, task: str, url: str, place: str) -> None:

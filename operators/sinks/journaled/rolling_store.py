@@ -1,6 +1,6 @@
-"""A journaled store whose rows wait for others that go to the same file or object, which never changes.
+"""A journaled store that gathers rows until they fill a file or an object, which then never changes.
 
-Rows that may still be withdrawn (below full sharing depth) do not become visible: that could not be undone.
+Rows that may still be withdrawn (below full sharing depth) do not become visible, because this could not be undone.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from operators.sinks.journaled.ledger import Ledger, covered, truncation_record
 
 
 class RollingStore(WithdrawingJournaledStore, ABC):
-    """The outside world of one sink task, in a journal and what many bundles of it are published as."""
+    """The outside world of one sink task: a journal, and files or objects that contain the rows of many bundles."""
 
     def truncate(self, epoch: int) -> None:
-        """See `causal.ports.SinkStore.truncate`; rows that have waited for long enough are published."""
+        """See `causal.ports.SinkStore.truncate`; rows that have waited long enough are published."""
         if self._ledger is not None and epoch <= self._ledger.account.kept_from and not self._due(self._ledger):
             return
         with self._locked():
@@ -33,24 +33,25 @@ class RollingStore(WithdrawingJournaledStore, ABC):
         """Publish all rows of the journal.
 
         Args:
-            uncovered: also those that could be withdrawn if the job were resumed; only after it ended permanently.
+            uncovered: whether to include rows that could be withdrawn if the job were resumed; set this only after the
+                job has ended permanently.
         """
         with self._locked():
             ledger = self._current()
             self._publish_below(ledger, ledger.account.next if uncovered else covered(ledger.account))
 
     def close(self) -> None:
-        """Publish rows as far as that can be done, and close; rows that stay in the journal are not lost."""
+        """Publish rows as far as possible, and close the store; rows that remain in the journal are not lost."""
         if self._ledger is not None:
             with suppress(Fenced, Unavailable, CorruptData):
                 self.publish()
         self._release()
 
-    # -- what a store of its own kind adds -------------------------------------------------------------------
+    # -- what a subclass provides ------------------------------------------------------------------------------
 
     @abstractmethod
     def _due(self, ledger: Ledger) -> bool:
-        """Return whether rows have waited for long enough."""
+        """Return whether rows have waited long enough."""
 
     @abstractmethod
     def _published(self, ledger: Ledger) -> int:
@@ -58,12 +59,12 @@ class RollingStore(WithdrawingJournaledStore, ABC):
 
     @abstractmethod
     def _publish_below(self, ledger: Ledger, below: int) -> None:
-        """Publish the rows below that position, as far as none with others after it are published with them."""
+        """Publish the rows below the given position, except rows that must be published together with later ones."""
 
-    # -- what it changes of a journaled store ----------------------------------------------------------------
+    # -- what it changes in a journaled store ----------------------------------------------------------------
 
     def _publish(self, ledger: Ledger) -> None:
-        """Do nothing: rows wait for others."""
+        """Do nothing, because rows wait for others."""
 
     def _retract(self, ledger: Ledger, mark: WithdrawPoint) -> None:
         if self._published(ledger) > mark.next:
@@ -75,15 +76,16 @@ class RollingStore(WithdrawingJournaledStore, ABC):
 
 
 def publish_all(accounts: Iterable[Account], store_of: Callable[[str], RollingStore], ended: bool) -> None:
-    """Publish all rows that wait in the journals of these accounts: for a job whose end came by `kill -9`.
+    """Publish all rows that wait in the journals of these accounts, for a job that was ended by `kill -9`.
 
     Args:
-        store_of: makes the store of a task.
-        ended: the job will not be resumed, so rows that could be withdrawn (below full sharing depth) become final.
+        store_of: creates the store of a task.
+        ended: whether the job will not be resumed, so that rows that could be withdrawn (below full sharing depth)
+            become final.
     """
     for account in accounts:
         store = store_of(account.task)
-        store.open(account.task, account.run, account.incarnation)  # as the process that had it last
+        store.open(account.task, account.run, account.incarnation)  # as the process that owned it last
         try:
             store.publish(uncovered=ended)
         finally:

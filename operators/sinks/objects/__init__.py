@@ -1,1 +1,1 @@
-"""Rows in objects of a shared store, which every host reaches alike."""
+"""Rows in objects of a shared store, which all hosts can access."""

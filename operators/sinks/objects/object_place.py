@@ -1,13 +1,13 @@
-"""The place of one sink in a shared store, which belongs to the newest run that has begun to write there (D15).
+"""The place of one sink in a shared store; it belongs to the newest run that has begun to write there (D15).
 
     run=<run>/<task>-<first>-<next>.<suffix>     rows, which never change; nothing of another run is ever in that folder
     _causal/runs/<run>                           one object per run, "jsonl" or "parquet"; the highest is the newest
     _causal/schemas/<run>                        the schema of Parquet objects
     _causal/journals/<task>/…                    the journal of each task (`causal.storage.object_journal`)
 
-Readers of directories pass over names that begin with `_`. A newer run announces itself before it removes anything,
-then makes the journals of older runs void, which fences their processes, and then removes their rows. A process of an
-older run that slept through all that can still add an object to the folder of its own run, and no other.
+Readers of directories skip names that begin with `_`. A newer run announces itself before it removes anything, then
+invalidates the journals of older runs, which fences their processes, and finally removes their rows. A process of an
+older run that was paused during all this can still add an object to the folder of its own run, but to no other folder.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _ROWS = re.compile(r"(.+)-(\d{12,})-(\d{12,})\.[a-z]+")
 
 
 def shared_url(sink: str, directory: object, durability: str | None) -> str:
-    """Return the URL that a sink received instead of a directory, without a slash at its end; empty for a directory.
+    """Return the URL that a sink received instead of a directory, without a trailing slash; "" for a directory.
 
     Raises:
-        PipelineError: it is not of a shared store, or more is asked of it than it promises.
+        PipelineError: the URL is not that of a shared store, or the store does not promise the required durability.
     """
     if not isinstance(directory, str) or "://" not in directory:
         return ""
@@ -52,12 +52,12 @@ def shared_url(sink: str, directory: object, durability: str | None) -> str:
 
 
 def connected(url: str, proof: str | None = None) -> Depot:
-    """Return a client of the store; it has threads, so the process must not fork after this."""
+    """Return a client of the store; the client has threads, so the process must not fork afterwards."""
     return Depot(url, "", proof=proof)
 
 
 def check_place(sink: str, url: str) -> None:
-    """Raise `PipelineError` unless the store at that URL answers; a directory that is not there is not made yet."""
+    """Raise `PipelineError` unless the store at the URL answers; a missing directory is not created yet."""
     if url.startswith("file:") and not (root := Path(urlsplit(url).path)).exists():
         check_writable(next(above for above in root.parents if above.exists()), sink)
         return
@@ -68,7 +68,7 @@ def check_place(sink: str, url: str) -> None:
 
 
 def kind_of(depot: Depot, run: str) -> str:
-    """Return the suffix of the objects of rows of that run."""
+    """Return the suffix of the row objects of the given run."""
     return depot.read(f"{RUNS}/{run}").decode("ascii", "replace")
 
 
@@ -80,7 +80,7 @@ def newest_run(url: str) -> str | None:
 
 
 def stem_of(task: str) -> str:
-    """Return the beginning of the names of a task's objects."""
+    """Return the prefix of the names of a task's objects."""
     return task.replace("/", "-")
 
 
@@ -90,12 +90,12 @@ def journal_folder(task: str) -> str:
 
 
 def rows_name(run: str, task: str, first: int, next_: int, suffix: str) -> str:
-    """Return the name of the object with these rows; names in their order are rows in theirs."""
+    """Return the name of the object with these rows; sorting the names sorts the rows."""
     return f"run={run}/{stem_of(task)}-{first:012d}-{next_:012d}.{suffix}"
 
 
 def rows_in(depot: Depot, run: str) -> dict[str, list[tuple[int, int, str]]]:
-    """Return (first, next, name) of each object of rows of a run, in order, by the beginning of the task's names."""
+    """Return (first, next, name) of each row object of a run, in order, by the name prefix of the task."""
     ranges: dict[str, list[tuple[int, int, str]]] = {}
     for name in depot.names(f"run={run}"):
         match = _ROWS.fullmatch(name.rpartition("/")[2])
@@ -132,7 +132,7 @@ def accounts(depot: Depot) -> list[Account]:
 
 
 def make_room(depot: Depot, url: str, run: str, existing: str | None, sink: str, suffix: str) -> None:
-    """Claim the place for `run`, the newest; the claim may be interrupted anywhere and repeated.
+    """Claim the place for `run`, the newest run; the claim may be interrupted at any point and repeated.
 
     Raises:
         Superseded: a newer run has begun to write there.
@@ -154,7 +154,7 @@ def make_room(depot: Depot, url: str, run: str, existing: str | None, sink: str,
 
 
 def _of_other_runs(depot: Depot, url: str, run: str) -> Iterator[tuple[ObjectJournal, bool]]:
-    """Yield each journal of another run, and whether it has taken rows."""
+    """Yield each journal of another run, and whether it has accepted rows."""
     for folder in journals(depot):
         journal = ObjectJournal("", folder, url, lambda: depot)
         journal.prepare()

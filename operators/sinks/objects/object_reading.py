@@ -1,7 +1,7 @@
-"""Reading of a sink's output in a shared store: objects of rows, and then the rows still in journals.
+"""The reader of a sink's output in a shared store: objects of rows, followed by the rows still in journals.
 
-No writer is locked out and nothing is changed.  Journals are read before the objects are listed: rows that move from
-one to the other in between are in both, never in neither.
+Reading blocks no writer and changes nothing. Journals are read before the objects are listed, so that rows that are
+moved in the meantime appear in both, never in neither.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class ObjectOutput(ABC):
         return ends
 
     def hint(self, task: str, position: int) -> Any:
-        """Return no hint: objects are named after positions."""
+        """Return no hint, because objects are named after positions."""
         return None
 
     def rows(self, task: str, start: int, stop: int, hint: Any = None) -> Iterator[Piece]:
@@ -79,11 +79,11 @@ class ObjectOutput(ABC):
 
     @abstractmethod
     def _of_object(self, stored: bytes, name: str, first: int, next_: int, start: int, stop: int) -> Iterator[Piece]:
-        """Return the rows of an object from `start` up to `stop`."""
+        """Return the rows of an object from position `start` up to `stop`."""
 
     @abstractmethod
     def _of_bundle(self, entry: Entry, start: int, stop: int) -> Iterator[Piece]:
-        """Return the rows of a bundle from `start` up to `stop`."""
+        """Return the rows of a bundle from position `start` up to `stop`."""
 
 
 class ObjectLinesOutput(ObjectOutput):

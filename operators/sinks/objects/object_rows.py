@@ -1,8 +1,9 @@
-"""The store of a sink task whose rows lie in objects of a shared store, so that the task may move to another host.
+"""The store of a sink task whose rows are in objects of a shared store, so that the task may move to another host.
 
-A bundle is one record of the task's journal, rows and all: that is the atomic step, and one request.  Rows that wait
-there for `publish_s`, or fill `file_bytes`, become one object that never changes.  Which rows go into it is first
-decided by a record, a *cut*: each process that creates the object gives the same rows the same name.
+A bundle, including its rows, is one record of the task's journal: this is the atomic step, and takes one request. Rows
+that have waited there for `publish_s`, or that fill `file_bytes`, become one object that never changes. A record, a
+*cut*, first decides which rows belong to the object, so that every process that creates it stores the same rows under
+the same name.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ from operators.sinks.objects.object_place import RUNS, journal_folder, known_run
 
 @dataclass(frozen=True, slots=True)
 class Cutting:
-    """The options by which rows become objects.
+    """The options that determine how rows become objects.
 
     Attributes:
-        suffix: of their names.
+        suffix: the suffix of the objects' names.
         existing: what to do with rows of an older run: "refuse" or "replace".
-        file_bytes: rows of this many bytes make an object.
-        publish_s: rows wait no longer for others.
-        sink: how messages name the sink.
+        file_bytes: the number of bytes of rows that make an object.
+        publish_s: the longest time that rows wait for others.
+        sink: the name of the sink in messages.
     """
 
     url: str
@@ -45,7 +46,7 @@ class Cutting:
 
 
 class ObjectRows(RollingStore):
-    """The outside world of one sink task, in a journal of objects and objects of rows.  One thread at a time."""
+    """The outside world of one sink task: a journal in objects, and objects of rows. One thread at a time."""
 
     _journal: ObjectJournal
 
@@ -60,7 +61,7 @@ class ObjectRows(RollingStore):
     def _packed(self, entries: Sequence[Entry], first: int, next_: int) -> bytes:
         """Return the content of the object with the rows of these bundles."""
 
-    # -- what a journaled store of its own kind adds -------------------------------------------------------
+    # -- what a journaled store of this kind provides ------------------------------------------------------
 
     @contextmanager
     def _room(self) -> Iterator[None]:
@@ -70,14 +71,14 @@ class ObjectRows(RollingStore):
         make_room(self._store, cutting.url, self._run, cutting.existing, cutting.sink, cutting.suffix)
         self._store.proof = RUNS
         yield
-        check_newest(cutting.url, self._run, *known_runs(self._store))  # a newer run may have come before the claim
+        check_newest(cutting.url, self._run, *known_runs(self._store))  # a newer run may have begun before the claim
 
     def _claim(self) -> Ledger:
         if self._journal.is_there:
             run = Ledger.of(self._journal.read(), self._journal.where).account.run
             check_newest(self._cutting.url, self._run, run)
             if run != self._run:
-                self._journal.void()  # a process of an older run came late
+                self._journal.void()  # a process of an older run arrived late
         return super()._claim()
 
     def _settle(self, ledger: Ledger) -> None:
@@ -108,7 +109,7 @@ class ObjectRows(RollingStore):
         return ledger.published
 
     def _due(self, ledger: Ledger) -> bool:
-        """Return whether rows that will stay fill an object, or the oldest has waited for long enough."""
+        """Return whether final rows fill an object, or the oldest row has waited long enough."""
         if not ledger.entries:
             self._waiting_since_s = None
             return False
@@ -121,7 +122,7 @@ class ObjectRows(RollingStore):
         )
 
     def _publish_below(self, ledger: Ledger, below: int) -> None:
-        """Decide which rows make an object, create it, and begin the journal again after them."""
+        """Decide which rows make an object, create the object, and restart the journal after them."""
         ready = _below(ledger.entries, below)
         if not ready:
             return
@@ -132,7 +133,7 @@ class ObjectRows(RollingStore):
         self._renew(ledger)
 
     def _create_objects(self, ledger: Ledger) -> None:
-        """Create the objects that were decided; one that is there has the same rows."""
+        """Create the objects that were decided; an object that already exists contains the same rows."""
         while ledger.cuts:
             first, next_ = ledger.cuts[0]
             entries = _below(ledger.entries, next_)
@@ -144,5 +145,5 @@ class ObjectRows(RollingStore):
 
 
 def _below(entries: Iterable[Entry], position: int) -> list[Entry]:
-    """Return the bundles whose rows are all below that position."""
+    """Return the bundles whose rows are all below the given position."""
     return list(takewhile(lambda entry: entry.next <= position, entries))

@@ -1,7 +1,7 @@
 """Dead letters of rows that a sink's store refuses, in a shared store: one object each, created if absent.
 
-refused/<task>-<position>-<digest>.jsonl a letter refused-kept/<task>-<incarnation>-<number> letters kept until their
-bundle is stored
+refused/<task>-<position>-<digest>.jsonl         a letter
+refused-kept/<task>-<incarnation>-<number>       letters kept until their bundle is stored
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class RefusedObjects:
     """The letters of one sink task; see `operators.sinks.contract.letters.Letters`.
 
     Args:
-        url: of the dead letters; connected to when the first row is refused.
-        run: of the job.
+        url: the URL of the dead letters; the connection is opened when the first row is refused.
+        run: the run of the job.
     """
 
     def __init__(self, url: str, task: str, run: str) -> None:
@@ -41,7 +41,7 @@ class RefusedObjects:
         """The letters that this process has kept and not shown, by name."""
 
     def keep(self, kept: Kept, incarnation: int) -> None:
-        """See `Letters.keep`; an attempt without an answer is made under another name, and counts instead of it."""
+        """See `Letters.keep`; an attempt without an answer is repeated under another name, which replaces it."""
         self._number += 1
         name = f"{KEPT}/{self._stem}-{incarnation:012d}-{self._number:012d}"
         self._connected.create(name, kept.packed())
@@ -57,7 +57,7 @@ class RefusedObjects:
         """See `Letters.settle`."""
         self._kept.clear()
         if not state.refused:
-            return  # so nothing was connected before the first refused row
+            return  # thus nothing is connected before the first refused row
         depot = self._connected
         by_incarnation: dict[int, list[str]] = {}
         for name in self._names(KEPT, 0):
@@ -77,12 +77,12 @@ class RefusedObjects:
         return self._depot
 
     def _names(self, folder: str, least: int) -> list[str]:
-        """Return the names of this task in a folder, ascending, with at least that number after the task."""
+        """Return the names of this task's objects in a folder, ascending, whose number is at least `least`."""
         names = [name for name in self._connected.names(folder) if self._place(name) >= least]
         return sorted(names)
 
     def _place(self, name: str) -> int:
-        """Return the number after the task in a name; -1 in one of another task."""
+        """Return the number after the task in a name; -1 if the name belongs to another task."""
         parts = _PLACE.fullmatch(name.partition("/")[2])
         return int(parts[2]) if parts is not None and parts[1] == self._stem else -1
 

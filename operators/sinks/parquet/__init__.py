@@ -1,1 +1,1 @@
-"""Rows in Parquet files that are complete whenever a reader sees them."""
+"""Rows in Parquet files that are complete whenever a reader can see them."""

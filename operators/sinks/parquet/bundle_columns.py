@@ -1,6 +1,6 @@
 """The rows of a bundle, in blocks, as Arrow columns; rows that do not fit the schema are refused by position.
 
-The first rows make the schema, for all tasks and permanently, unless the sink has one.
+The first rows determine the schema, for all tasks and permanently, unless the sink specifies one.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from operators.sinks.parquet.fitting import columns_of, inferred, misfits, witho
 
 
 def batches_of(rows: bytes, first: int, refused: Sequence[int], schema: pa.Schema) -> list[pa.RecordBatch]:
-    """Return the rows from position `first` on, but those at the positions that are refused.
+    """Return the rows from position `first` on, except those at the refused positions.
 
     Raises:
-        RowRefused: some of the others do not fit the schema; it names all of them.
+        RowRefused: some of the rows do not fit the schema; the error names all of them.
     """
     batches: list[pa.RecordBatch] = []
     wrong: list[tuple[int, str]] = []
@@ -44,10 +44,10 @@ def batches_of(rows: bytes, first: int, refused: Sequence[int], schema: pa.Schem
 
 
 def schema_of(rows: bytes, first: int, refused: Sequence[int], names: Sequence[str] | None) -> pa.Schema:
-    """Return the schema of these rows, as far as they have one.
+    """Return the schema of these rows, as far as it can be inferred.
 
     Raises:
-        RowRefused: none of them has columns.
+        RowRefused: none of the rows has columns.
     """
     records: list[Any] = []
     positions: list[int] = []
@@ -65,9 +65,9 @@ def schema_of(rows: bytes, first: int, refused: Sequence[int], names: Sequence[s
 
 
 class FittedColumns(ABC):
-    """The part of a store that makes columns of bundles before they are taken.
+    """The part of a store that converts bundles to columns before they are accepted.
 
-    State: `_schema` is that of all files, as far as it is known here; `_names` are those for the parts of tuples.
+    State: `_schema` is the schema of all files, as far as it is known here; `_names` are the column names for tuples.
     """
 
     _task: str
@@ -75,7 +75,7 @@ class FittedColumns(ABC):
     _schema: pa.Schema | None = None
 
     def _fitted(self, ledger: Ledger, bundle: Bundle) -> list[pa.RecordBatch] | None:
-        """Return the rows as columns; None for a bundle that has none, or that was taken before.
+        """Return the rows as columns; None for a bundle that has none or that was accepted before.
 
         Raises:
             RowRefused: some rows do not fit.
@@ -92,11 +92,11 @@ class FittedColumns(ABC):
 
     @abstractmethod
     def _agreed(self, schema: pa.Schema) -> pa.Schema:
-        """Make this the schema of all tasks, unless another was first; returns the valid one."""
+        """Make `schema` the schema of all tasks unless another one was first; return the valid one."""
 
 
 def _located(rows: bytes, first: int, refused: Sequence[int]) -> Iterator[tuple[int, Any, list[int]]]:
-    """Yield of each block the position of its first record, its records, and the indices of those that are refused."""
+    """Yield, for each block, the position of its first record, its records, and the indices of its refused records."""
     at = first
     for records in records_in(rows):
         yield at, records, [place - at for place in refused if at <= place < at + len(records)]

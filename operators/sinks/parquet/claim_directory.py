@@ -1,4 +1,4 @@
-"""The rule that a directory of Parquet files belongs to the newest run: older rows are refused, or removed."""
+"""The rule that a directory of Parquet files belongs to the newest run: older rows are refused or removed."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _ROWS = re.compile(r".+-\d{12,}-\d{12,}\.parquet")
 def make_room(settings: ParquetSettings, run: str) -> None:
     """Claim the manifest for `run`; the caller holds the directory's lock.
 
-    A zombie of an earlier run finds its journal gone, and the manifest not its own before it names a file.  The
-    manifest names the new run before anything is removed, so an older run that comes back in the middle of this finds
-    out, and a run that is killed in the middle removes the rest when it comes back.
+    A zombie of an earlier run notices that its journal is gone, and that the manifest is no longer its own, before it
+    names a file. The manifest names the new run before anything is removed. An older run that returns during the
+    removal therefore notices it, and a run that is killed during the removal removes the rest when it returns.
 
     Raises:
         Superseded: a newer run has begun to write there.
-        PipelineError: there are rows of another run, files that no run wrote, or the schema has changed.
+        PipelineError: there are rows of another run or files that no run wrote, or the schema has changed.
     """
     directory, sync = settings.directory, settings.durability == "os"
     manifest = load_manifest(directory)

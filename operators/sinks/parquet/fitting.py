@@ -1,7 +1,7 @@
-"""Conversion of records to Arrow columns of one fixed schema, and the search for those that do not fit it.
+"""Conversion of records to Arrow columns of one fixed schema, and the search for records that do not fit it.
 
-A row fits when no value has to be changed (`operators.records.exact_types`), and no key without a column is dropped. A
-missing value is null. Columns of vectors are only looked at where their types differ from those of the schema.
+A row fits if no value has to be changed (`operators.records.exact_types`) and no key is without a column. A missing
+value becomes null. Columns of vectors are only examined if their types differ from those of the schema.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _NAMES_CHARACTERS_MAX = 300
 
 
 def columns_of(records: Any, schema: pa.Schema) -> pa.RecordBatch:
-    """Return the records as columns of just this schema.
+    """Return the records as columns of exactly this schema.
 
     Raises:
-        Misfit: one of them does not fit; `misfits` finds it.
+        Misfit: a record does not fit; `misfits` identifies it.
     """
     if isinstance(records, Vectors):
         return _cast(records.batch, schema)
@@ -34,7 +34,7 @@ def columns_of(records: Any, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def misfits(records: Any, schema: pa.Schema) -> list[tuple[int, str]]:
-    """Return (index, reason) of each record that does not fit, by halving, so few are found fast among many."""
+    """Return (index, reason) of each record that does not fit; halving makes the search fast if there are few."""
     return _misfits(listed(records), lambda piece: columns_of(piece, schema), 0)
 
 
@@ -50,7 +50,7 @@ def _misfits(records: Any, attempt: Callable[[Any], object], offset: int) -> lis
 
 
 def without(records: Any, left_out: Sequence[int]) -> Any:
-    """Return the records but those at these indices."""
+    """Return the records except those at the given indices."""
     if not left_out:
         return records
     kept = bytearray(b"\1") * len(records)
@@ -62,15 +62,15 @@ def without(records: Any, left_out: Sequence[int]) -> Any:
 
 
 def inferred(records: Any, names: Sequence[str] | None) -> pa.Schema:
-    """Return the schema of these records: the columns in the order in which they are first met.
+    """Return the schema of these records, with the columns in the order of their first occurrence.
 
-    A column that has no value yet counts as text; decimals get all the digits there are.
+    A column without any value counts as text; decimals receive the largest possible number of digits.
 
     Args:
-        names: of the columns, where records are tuples or lists.
+        names: the names of the columns, if records are tuples or lists.
 
     Raises:
-        Misfit: there is nothing in them that could be columns.
+        Misfit: the records contain nothing that could be columns.
     """
     if isinstance(records, Vectors):
         return records.batch.schema
@@ -132,7 +132,7 @@ def _complete(field: pa.Field, column: pa.Array) -> pa.Array:
 
 
 def _kind(name: str, values: list[Any]) -> pa.DataType:
-    """Return the type of the values; where they have several, the type of the first."""
+    """Return the type of the values or, if they have several types, the type of the first."""
     try:
         return _firm(pa.array(values).type)
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
@@ -180,9 +180,7 @@ def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _family(kind: pa.DataType) -> str:
-    """Return the family of a type: types of one family differ in their range, and a cast within it may keep the
-    values.
-    """
+    """Return the family of a type. Types of one family differ in range, and a cast between them may keep the values."""
     families = {
         "number": (types.is_integer, types.is_floating, types.is_decimal),
         "text": (types.is_string, types.is_large_string),

@@ -1,8 +1,8 @@
-"""The one manifest of a directory of Parquet files: whose rows they are, their schema, and which files there are.
+"""The manifest of a directory of Parquet files: the run that owns the rows, their schema, and the existing files.
 
-`_causal/manifest.json` is replaced as a whole, under the directory's lock. A file holds the rows of one task from one
-position up to another, and is named after them; those of a task follow one another without a gap. A file that has the
-name of a file of rows and is not in the manifest comes from a process that died before it could record it.
+`_causal/manifest.json` is replaced as a whole, under the directory's lock. A file contains the rows of one task from
+one position up to another, and is named after these positions; the files of a task are contiguous. A file that is named
+like a file of rows but is not in the manifest was left by a process that died before it could record the file.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ROWS = re.compile(r"(.+)-(\d{12,})-(\d{12,})\.parquet")
 
 @dataclass(slots=True)
 class Manifest:
-    """The facts that a reader needs about a directory before it opens any file in it."""
+    """The facts about a directory that a reader needs before it opens any file in it."""
 
     run: str
     schema: pa.Schema | None = None
@@ -49,17 +49,17 @@ class Manifest:
 
 
 def stem_of(task: str) -> str:
-    """Return the beginning of the names of a task's files."""
+    """Return the prefix of the names of a task's files."""
     return task.replace("/", "-")
 
 
 def file_name(task: str, first: int, next_: int) -> str:
-    """Return the name of the file with these rows; names in their order are rows in theirs."""
+    """Return the name of the file with these rows; sorting the names sorts the rows."""
     return f"{stem_of(task)}-{first:012d}-{next_:012d}.parquet"
 
 
 def rows_in(name: str, task: str) -> tuple[int, int] | None:
-    """Return (first, next) of the rows of that task in a file of that name, None if it is no such name."""
+    """Return (first, next) of the task's rows in the file named `name`; None if it is not a file of that task."""
     match = _ROWS.fullmatch(name)
     return (int(match[2]), int(match[3])) if match is not None and match[1] == stem_of(task) else None
 
@@ -70,7 +70,7 @@ def manifest_path(directory: Path) -> Path:
 
 
 def load_manifest(directory: Path) -> Manifest | None:
-    """Return the manifest as it is now, None where there is none.
+    """Return the current manifest; None if there is none.
 
     Raises:
         CorruptData: the file is not a manifest.
@@ -118,5 +118,5 @@ def store_manifest(directory: Path, manifest: Manifest, sync: bool) -> None:
 
 
 def holding_directory(directory: Path, wait_ms: int) -> AbstractContextManager[None]:
-    """Hold the directory's lock; raises as `causal.storage.lock.FileLock.locked`."""
+    """Hold the directory's lock; raise the same errors as `causal.storage.lock.FileLock.locked`."""
     return locked_once(directory / OURS / "directory.lock", wait_ms, directory, mode_of_files())

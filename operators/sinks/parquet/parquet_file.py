@@ -1,7 +1,7 @@
-"""A Parquet file while it grows, under a name that readers skip.
+"""A Parquet file that is still growing, under a name that readers skip.
 
-Its metadata names the owner of its rows: run, task, the position of the first row and the one after the last, and which
-positions in between have no row because the store refused it.
+Its metadata names the owner of its rows: the run, the task, the position of the first row and the position after the
+last, and the positions in between that have no row because the store refused it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _KEY = b"causal"
 
 
 class PartFile:
-    """A file of rows from `first` on that no reader sees."""
+    """A file of rows from position `first` on, which no reader sees."""
 
     def __init__(self, path: Path, schema: pa.Schema, compression: str, first: int) -> None:
         self.path = path
@@ -60,7 +60,7 @@ class PartFile:
         self._waiting, self._waiting_bytes = [], 0
 
     def finish(self, run: str, task: str, sync: bool) -> None:
-        """Write what waits and the end of the file, which completes it."""
+        """Write the waiting rows and the footer, which completes the file."""
         try:
             self._write()
             description = {"run": run, "task": task, "first": self.first, "next": self.next, "refused": self._refused}
@@ -81,7 +81,7 @@ class PartFile:
         self.path.unlink(missing_ok=True)
 
     def _let_go(self) -> None:
-        self._writer.is_open = False  # or it would write an end when it is collected
+        self._writer.is_open = False  # otherwise the ParquetWriter would write a footer when it is garbage-collected
         if not self._file.closed:
             self._file.close()
 
@@ -89,7 +89,7 @@ class PartFile:
 def packed(
     batches: Sequence[pa.RecordBatch], schema: pa.Schema, compression: str, description: dict[str, Any]
 ) -> bytes:
-    """Return a whole file with these rows, and the metadata that say whose they are."""
+    """Return a whole file with these rows, and metadata that identifies their owner."""
     stream = pa.BufferOutputStream()
     with pq.ParquetWriter(stream, schema, compression=compression) as writer:
         if batches:
@@ -99,7 +99,7 @@ def packed(
 
 
 def description_of(path: Path | pa.BufferReader) -> dict[str, Any] | None:
-    """Return the metadata with the owner of a file's rows; None if it is not a complete file of ours."""
+    """Return the metadata that names the owner of a file's rows; None if it is not a complete file of ours."""
     try:
         metadata = pq.read_metadata(path).metadata or {}
         description = json.loads(metadata[_KEY])

@@ -1,7 +1,7 @@
-"""A reader of all that a `ParquetSink` wrote, at any moment: rows in files that the manifest names, and in journals.
+"""A reader of the complete output of a `ParquetSink` at any moment: rows in the manifest's files, and in journals.
 
-No writer is locked out and nothing is changed.  A journal is read before the manifest: rows that move from one to the
-other in between are in both, never in neither.
+Reading blocks no writer and changes nothing. A journal is read before the manifest, so that rows that are moved in the
+meantime appear in both, never in neither.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class ParquetOutput:
 
         Raises:
             PipelineError: no sink has written there.
-            CorruptData: a file is damaged; names it.
+            CorruptData: a file is damaged; the message names it.
         """
         tails = {}
         ledgers = {}
@@ -57,7 +57,7 @@ class ParquetOutput:
         manifest = load_manifest(self.directory)
         if manifest is None:
             raise PipelineError(f"{self.directory} was not written by a ParquetSink; give the directory of one")
-        # A journal of another run: its directory is being emptied for a new one.
+        # Skip journals of another run, whose directory is being emptied for a new run.
         self._ledgers = {task: ledger for task, ledger in ledgers.items() if ledger.account.run == manifest.run}
         for task, ledger in self._ledgers.items():
             ledger.publish(manifest.end_of(task))
@@ -65,19 +65,19 @@ class ParquetOutput:
 
     @property
     def run(self) -> str:
-        """The run whose rows they are."""
+        """The run that wrote the rows."""
         return self._manifest.run
 
     @property
     def schema(self) -> pa.Schema | None:
-        """The schema; None as long as there are no rows."""
+        """The schema; None while there are no rows."""
         return self._manifest.schema
 
     def ends(self, uncovered: bool) -> dict[str, int]:
-        """Return the end of the rows that can be read, by task.
+        """Return the end of the readable rows, by task.
 
         Args:
-            uncovered: also rows that may still be taken back, below full sharing depth.
+            uncovered: whether to include rows that may still be withdrawn, below full sharing depth.
         """
         ends = {task: ranges[-1][1] for task, ranges in self._manifest.files.items() if ranges}
         for task, ledger in self._ledgers.items():
@@ -85,11 +85,11 @@ class ParquetOutput:
         return ends
 
     def hint(self, task: str, position: int) -> Any:
-        """Return no hint: files are named after positions."""
+        """Return no hint, because files are named after positions."""
         return None
 
     def rows(self, task: str, start: int, stop: int, hint: Any = None) -> Iterator[Located]:
-        """Yield the rows of a task from position `start` up to `stop`, as they were at the last look, in order."""
+        """Yield the rows of a task from position `start` up to `stop`, as of the last call of `look`, in order."""
         for first, next_ in self._manifest.files.get(task, []):
             if first < stop and start < next_:
                 path = self.directory / file_name(task, first, next_)
@@ -134,10 +134,10 @@ def rows_of_entry(entry: Entry, schema: pa.Schema | None, start: int, stop: int)
 def rows_of_file(
     path: Path | pa.BufferReader, shown: object, first: int, next_: int, start: int, stop: int
 ) -> Iterator[Located]:
-    """Yield the rows of a file with those from `first` up to `next_`, from `start` up to `stop`.
+    """Yield the rows from `start` up to `stop` of a file that contains the rows from `first` up to `next_`.
 
     Raises:
-        CorruptData: it is damaged; names it as `shown`.
+        CorruptData: the file is damaged; the message names it as `shown`.
     """
     description = description_of(path)
     if description is None:
@@ -168,7 +168,7 @@ def _positions(first: int, next_: int, refused: object) -> np.ndarray:
 
 
 def table_of(output: Any, uncovered: bool) -> pa.Table:
-    """Return all rows of a reader of Parquet files that has looked, by task and position."""
+    """Return all rows of a reader of Parquet files, as of its last look, by task and position."""
     schema = pa.schema([]) if output.schema is None else output.schema
     ends = output.ends(uncovered)
     batches = [batch for task in sorted(ends) for _, batch in output.rows(task, 0, ends[task])]
@@ -176,11 +176,11 @@ def table_of(output: Any, uncovered: bool) -> pa.Table:
 
 
 def read(directory: str | os.PathLike[str], uncovered: bool = True) -> pa.Table:
-    """Return all rows that a `ParquetSink` has written so far, each once, by task and in their order.
+    """Return all rows that a `ParquetSink` has written so far, each once, by task and in order.
 
     Args:
-        directory: or the URL of a place in a shared store.
-        uncovered: also rows that may still be taken back, which happens below full sharing depth only.
+        directory: the sink's directory, or the URL of a place in a shared store.
+        uncovered: whether to include rows that may still be withdrawn, which happens only below full sharing depth.
     """
     url = shared_url("read", directory, None)
     output = ObjectParquetOutput(connected(url)) if url else ParquetOutput(directory)

@@ -1,7 +1,7 @@
-"""Moves rows from a sink task's journal to Parquet files: they gather in a hidden file, named when it is complete.
+"""The movement of rows from a sink task's journal to Parquet files, through a hidden file that is named once complete.
 
-A file gets its name, then the manifest says that it exists, both under the directory's lock; a process that dies in
-between leaves a complete file with rows that are in the journal, too, and the next one that opens the store adds it.
+A file is first given its name, and then listed in the manifest, both under the directory's lock. A process that dies in
+between leaves a complete file whose rows are also in the journal; the next process that opens the store adds the file.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from operators.sinks.parquet.parquet_settings import ParquetSettings
 
 
 class Rolling:
-    """The files of one sink task, for the incarnation that has its journal."""
+    """The files of one sink task, for the incarnation that owns its journal."""
 
     def __init__(self, settings: ParquetSettings, task: str, run: str, incarnation: int) -> None:
         self._settings = settings
@@ -45,25 +45,25 @@ class Rolling:
         """The arrival of the oldest row that is in no complete file, in monotonic time."""
 
     def clear(self) -> None:
-        """Remove hidden files that a process of this task left behind."""
+        """Remove hidden files that an earlier process of this task left."""
         for left in sorted((self._directory / OURS).glob("*.part")):
             if left.name.rsplit("-", 3)[0] == stem_of(self._task):
                 left.unlink(missing_ok=True)
 
     @property
     def holding(self) -> bool:
-        """Whether there are rows in hidden files."""
+        """Whether hidden files contain rows."""
         return self._growing is not None or bool(self._complete)
 
     def drop(self) -> None:
-        """Remove the hidden files: they are made again from the journal."""
+        """Remove the hidden files; they are created again from the journal."""
         parts = [*self._complete, *([self._growing] if self._growing is not None else [])]
         self._growing, self._complete, self._waiting_since_s = None, [], None
         for part in parts:
             part.drop()
 
     def adopt(self, ledger: Ledger) -> None:
-        """Name the files for which a process died before it could do so, and remove any that is not whole."""
+        """Add files to the manifest that a process died before adding, and remove incomplete files."""
         with holding_directory(self._directory, self._settings.busy_ms):
             manifest = self.manifest()
             named = len(manifest.files.get(self._task, []))
@@ -85,7 +85,7 @@ class Rolling:
         ledger.publish(manifest.end_of(self._task))
 
     def manifest(self) -> Manifest:
-        """Return the manifest; raises `Fenced` unless it is still that of this run."""
+        """Return the manifest; raise `Fenced` unless it still belongs to this run."""
         manifest = load_manifest(self._directory)
         if manifest is not None:
             check_newest(self._directory, self._run, manifest.run)
@@ -94,14 +94,14 @@ class Rolling:
         return manifest
 
     def due(self, ledger: Ledger) -> bool:
-        """Return whether the oldest row has waited for long enough."""
+        """Return whether the oldest row has waited long enough."""
         if self._waiting_since_s is None and ledger.entries:
             self._waiting_since_s = time.monotonic()
         since_s = self._waiting_since_s
         return since_s is not None and time.monotonic() - since_s >= self._settings.publish_s
 
     def advance(self, ledger: Ledger, schema: pa.Schema | None) -> bool:
-        """Move rows on, a bounded number unless a file is due; returns whether files were named."""
+        """Move a bounded number of rows, or more if a file is due; return whether files were named."""
         below = covered(ledger.account)
         if ledger.row_bytes >= GROUP_BYTES:
             left = ledger.row_bytes - GROUP_BYTES
@@ -114,12 +114,12 @@ class Rolling:
         return self._name(ledger, below)
 
     def publish(self, ledger: Ledger, schema: pa.Schema | None, below: int) -> bool:
-        """Move on and name all rows below that position, as far as no hidden file has others with them."""
+        """Move and name all rows below the given position, except those in a hidden file with later rows."""
         self._settle(ledger, schema, below)
         return self._name(ledger, below)
 
     def _settle(self, ledger: Ledger, schema: pa.Schema | None, below: int) -> None:
-        """End the hidden file, at that position unless it is further already."""
+        """Complete the hidden file, at the given position unless it extends further already."""
         if self._growing is None or self._growing.next <= below:
             while ledger.entries and ledger.entries[0].next <= below:
                 self._hide(ledger.shift(), schema)
@@ -146,7 +146,7 @@ class Rolling:
             part.finish(self._run, self._task, self._settings.durability == "os")
 
     def _name(self, ledger: Ledger, below: int) -> bool:
-        """Name the complete files whose rows stay, so that readers see them."""
+        """Name the complete files whose rows are final, so that readers see them."""
         due = [part for part in self._complete if part.next <= below]
         if not due:
             return False

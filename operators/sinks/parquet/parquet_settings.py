@@ -1,4 +1,4 @@
-"""The settings of a `ParquetSink`, as its stores use them."""
+"""The settings of a `ParquetSink` in the form that its stores use."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import pyarrow as pa
 
 @dataclass(frozen=True, slots=True)
 class ParquetSettings:
-    """The settings of one sink; each is the argument of `ParquetSink` that has its name.
+    """The settings of one sink; each is the `ParquetSink` argument of the same name.
 
     Attributes:
-        url: of the place in a shared store; empty where `directory` is meant.
+        url: the URL of the place in a shared store; empty if `directory` is used.
     """
 
     url: str

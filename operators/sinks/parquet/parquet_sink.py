@@ -1,17 +1,17 @@
-"""A sink that writes rows to Parquet files, each row exactly once; no reader ever sees a part of a file.
+"""A sink that writes rows to Parquet files, each row exactly once; no reader ever sees an incomplete file.
 
-In the directory lie files of rows, `<task>-<first>-<next>.parquet`, which never change once they exist, and `_causal/`,
-which readers of Parquet directories pass over: one manifest, which names the files that exist, and a journal for each
-task. A bundle is first appended to the journal, rows, determinants, position, digest and all, with one write: that is
-the atomic step, and `read` and Spark's format "causal" see it immediately. From the journal rows move to a file when
-there are `file_bytes` of them or the oldest is `publish_s` old, and when the store is closed. A file grows under a
-hidden name and gets its own when it is complete.
+The directory contains files of rows, `<task>-<first>-<next>.parquet`, which never change once they exist, and
+`_causal/`, which readers of Parquet directories skip. It contains a manifest, which names the existing files, and a
+journal for each task. A bundle is first appended to the journal with its rows, determinants, position and digest, in
+one write: this is the atomic step, and `read` and Spark's format "causal" see the bundle immediately. Rows are moved
+from the journal to a file when there are `file_bytes` of them, when the oldest is `publish_s` old, and when the store
+is closed. A file grows under a hidden name and receives its own name when it is complete.
 
-So any other program that reads the `*.parquet` files sees whole files, no row twice, and rows up to `publish_s` and a
-checkpoint interval late; below full sharing depth no row that may still be withdrawn.
+Any other program that reads the `*.parquet` files therefore sees only complete files and no row twice. It sees rows up
+to `publish_s` and a checkpoint interval late and, below full sharing depth, no row that may still be withdrawn.
 
 All changes of a journal happen under the task's lock, and `open` appends the claim of its incarnation. A zombie that
-wakes up finds under the lock that the journal has grown, reads it, and changes nothing.
+resumes notices under the lock that the journal has grown, reads it, and changes nothing.
 
 Durability. Written rows survive the death of any process with either setting; "os" also waits for the disk.
 """
@@ -61,8 +61,9 @@ COMPRESSIONS = ("snappy", "zstd", "lz4", "gzip", "none")
 class ParquetSink(Sink):
     """A sink that writes Parquet files into a directory of its own.
 
-    Records are dicts, or tuples with `columns` or a `schema`, or vectors, which are never taken apart. All files have
-    one schema; a row that does not fit it is refused, and the job's setting `on_error` decides what happens to it.
+    Records are dicts, tuples (with `columns` or a `schema`) or vectors, which are never converted to rows. All files
+    have one schema; a row that does not fit it is refused, and the job's setting `on_error` determines what happens to
+    it.
 
     Needs: extra `arrow`; `hosts` for a URL.
     Readers: Parquet files of a directory or URL, some seconds late; immediately by our readers.
@@ -73,18 +74,17 @@ class ParquetSink(Sink):
     Limits: as `JsonLinesSink`; a directory may also be on storage with locks that all hosts share.
 
     Args:
-        directory: created if missing, its parent is not.  A relative path is relative to the directory where the sink
-            is created.
-            Or the URL of a shared store, `s3://BUCKET/PREFIX`, or `file:///DIRECTORY` on storage that all hosts mount:
-            then tasks may move between hosts.
-        schema: a `pyarrow.Schema`, or a dict from the name of each column to its Arrow type ("int64", "string").  By
-            default that of the first bundle that is written, and it stays so.
-        columns: names for the parts of tuples, where no schema is given.
-        file_bytes: this many bytes of rows, before compression, make a file.
-        publish_s: the longest time that rows wait for others before they go to a file; then files may be small.
-        compression: of the files: "snappy", "zstd", "lz4", "gzip" or "none".
+        directory: created if it is missing; its parent must exist. A relative path is relative to the directory in
+            which the sink is created. Alternatively, the URL of a shared store, `s3://BUCKET/PREFIX`, or
+            `file:///DIRECTORY` on storage that all hosts mount; tasks may then move between hosts.
+        schema: a `pyarrow.Schema`, or a dict from the name of each column to its Arrow type ("int64", "string"). By
+            default, the schema of the first bundle that is written, permanently.
+        columns: the names of columns for tuples, if no schema is given.
+        file_bytes: the number of bytes of rows, before compression, that make a file.
+        publish_s: the longest time that rows wait for others before they are moved to a file, which may then be small.
+        compression: the compression of the files: "snappy", "zstd", "lz4", "gzip" or "none".
         existing: what to do with rows of an earlier run in that directory: "refuse" to start, or "replace" them.
-        durability: "process" or "os" (see the module); none: the job's.
+        durability: "process" or "os" (see the module); by default, the job's.
         busy_ms: how long to wait for a process that writes the same files before the write counts as `Unavailable`.
     """
 
@@ -122,11 +122,11 @@ class ParquetSink(Sink):
             raise PipelineError("ParquetSink: columns are not those of the schema; give one of the two")
 
     def encode(self, records: Sequence[Any]) -> bytes:
-        """Return a block of the records as they are; they become columns when they are written."""
+        """Return a block of the records unchanged; they become columns when they are written."""
         return block(records)
 
     def encode_rows(self, rows: Rows) -> bytes:
-        """Return the same block that `encode` gives for these tuples."""
+        """Return the same block that `encode` returns for these tuples."""
         return block(rows)
 
     def encode_vectors(self, vectors: Vectors) -> bytes:
@@ -134,7 +134,7 @@ class ParquetSink(Sink):
         return block(vectors)
 
     def shown_row(self, rows: bytes, index: int) -> Any:
-        """Return one of the rows that `encode` gave, as JSON could carry it."""
+        """Return one of the rows that `encode` returned, as a JSON-compatible value."""
         for records in records_in(rows):
             if index < len(records):
                 record = records.listed()[index] if isinstance(records, Rows) else records[index]
@@ -146,16 +146,16 @@ class ParquetSink(Sink):
         raise IndexError(index)
 
     def open_store(self, task: str, job_directory: Path) -> SinkStore:
-        """Return the store of one sink task; nothing is touched before its `open`."""
+        """Return the store of one sink task; it accesses nothing before its `open`."""
         return ObjectParquet(self.settings, task) if self.url else ParquetStore(self.settings, task)
 
     @property
     def settings(self) -> ParquetSettings:
-        """The settings as its stores use them."""
+        """The settings in the form that the sink's stores use."""
         return ParquetSettings(**{each.name: getattr(self, each.name) for each in fields(ParquetSettings)})
 
     def check(self) -> None:
-        """Raise `PipelineError` where the directory could not be made or written, or the store does not answer."""
+        """Raise `PipelineError` if the directory cannot be created or written, or the store does not answer."""
         if self.url:
             check_place("ParquetSink", self.url)
             return
@@ -196,11 +196,12 @@ def _schema_of(schema: pa.Schema | Mapping[str, Any]) -> pa.Schema:
 
 
 def publish(directory: str | os.PathLike[str], ended: bool = False) -> None:
-    """Move all rows from the journals to files: for a job whose end came by `kill -9`.
+    """Move all rows from the journals to files, for a job that was ended by `kill -9`.
 
     Args:
-        directory: or the URL of a place in a shared store.
-        ended: the job will not be resumed, so rows that could be withdrawn (below full sharing depth) become final.
+        directory: the sink's directory, or the URL of a place in a shared store.
+        ended: whether the job will not be resumed, so that rows that could be withdrawn (below full sharing depth)
+            become final.
 
     Raises:
         PipelineError: no sink has written there.

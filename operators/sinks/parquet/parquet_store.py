@@ -1,4 +1,4 @@
-"""The store of one task of a `ParquetSink`: bundles go to its journal, and from there to files (see `parquet`)."""
+"""The store of one task of a `ParquetSink`: bundles are written to its journal, and then moved to files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from operators.sinks.parquet.parquet_settings import ParquetSettings
 
 
 class ParquetStore(FittedColumns, RollingStore):
-    """The outside world of one sink task, in a journal and Parquet files.  One thread at a time."""
+    """The outside world of one sink task, in a journal and Parquet files. Only one thread may use it at a time."""
 
     _journal: FileJournal
 
@@ -55,7 +55,7 @@ class ParquetStore(FittedColumns, RollingStore):
         return ledger
 
     def _sign(self, ledger: Ledger) -> None:
-        self._journal.append(claim_record(self._incarnation))  # pending rows may be many: they stay where they are
+        self._journal.append(claim_record(self._incarnation))  # pending rows may be many: not rewritten
 
     def _begin(self) -> None:
         manifest = self._rolling.manifest()
@@ -93,16 +93,16 @@ class ParquetStore(FittedColumns, RollingStore):
 
     def _retract(self, ledger: Ledger, mark: WithdrawPoint) -> None:
         super()._retract(ledger, mark)
-        self._forget()  # hidden files may have rows that were withdrawn
+        self._forget()  # hidden files may contain rows that were withdrawn
 
     def _make_way(self, ledger: Ledger) -> None:
-        """Move rows on; a journal that has grown much by rows that are in files is rewritten."""
+        """Move rows to files; rewrite a journal that has grown much because of rows that are already in files."""
         named = self._rolling.advance(ledger, self._schema)
         if self._journal.is_due(0 if named else self._settings.file_bytes):
             self._renew(ledger)
 
     def _renew(self, ledger: Ledger) -> None:
-        if self._rolling.holding:  # rows of hidden files are pending, too
+        if self._rolling.holding:  # rows in hidden files are pending, too
             ledger = ledger_in(self._journal.path)
             ledger.publish(self._rolling.manifest().end_of(self._task))
         super()._renew(ledger)

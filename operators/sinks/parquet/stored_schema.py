@@ -1,4 +1,4 @@
-"""The schema of all Parquet objects of a run, in an object of its own: the first that is created counts."""
+"""The schema of all Parquet objects of a run, in its own object, of which the first one created counts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from operators.sinks.objects.object_place import SCHEMAS
 
 
 def stored_schema(depot: Depot, run: str) -> pa.Schema | None:
-    """Return the schema; None as long as there are no rows.
+    """Return the schema; None while there are no rows.
 
     Raises:
         CorruptData: the object is not a schema.
@@ -27,7 +27,7 @@ def stored_schema(depot: Depot, run: str) -> pa.Schema | None:
 
 
 def agreed_schema(depot: Depot, run: str, schema: pa.Schema) -> pa.Schema:
-    """Make this the schema of the run, unless there is one; returns the valid one."""
+    """Make `schema` the schema of the run unless there is one already; return the valid one."""
     if depot.create(f"{SCHEMAS}/{run}", schema.serialize().to_pybytes()):
         return schema
     return stored_schema(depot, run)
