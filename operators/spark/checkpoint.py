@@ -1,12 +1,13 @@
-"""Spark's checkpoint of a job with a shared store: on the driver's disk, and as of each published batch in the store.
+"""Spark's checkpoint in a job with a shared store: on the driver's disk and, as of each published batch, in the store.
 
-The manifest of a batch names the object with the checkpoint as it was when the batch was committed. A driver begins
-with the checkpoint of the last manifest, whatever is on its disk: so Spark continues exactly after the published
-batches, and no directory has to be mounted, nor does Hadoop need a client of the store.
+The manifest of a batch names the object that contains the checkpoint as of the batch's commit. A driver begins with the
+checkpoint of the last manifest, whatever is on its disk. Spark therefore continues exactly after the published batches,
+no directory has to be mounted, and Hadoop needs no client of the store.
 
     spark/<batch>-<token>-<chance>      the files written since the object's parent, and the names of removed ones
 
-An object without a parent has all files; from time to time one is written, and earlier ones are removed.
+An object without a parent contains all files; such an object is written from time to time, and earlier ones are
+removed.
 """
 
 from __future__ import annotations
@@ -36,11 +37,11 @@ _NOTES = "stored-checkpoint.json"
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """An object that was made of the checkpoint.
+    """An object that was created from the checkpoint.
 
     Attributes:
-        files: path → (size, time of the last change) of what it stands for, with its parents.
-        length: the number of its parents.
+        files: path → (size, time of the last change) of the files that the object and its parents contain.
+        length: the number of the object's parents.
     """
 
     name: str
@@ -53,8 +54,8 @@ class StoredCheckpoint:
     """The checkpoint of one query.
 
     Args:
-        folder: of the ingest log, in the store.
-        directory: of the ingest log, on this host; the checkpoint is in there.
+        folder: the folder of the ingest log in the store.
+        directory: the directory of the ingest log on this host, which contains the checkpoint.
     """
 
     def __init__(self, objects: Objects, folder: str, directory: Path) -> None:
@@ -64,10 +65,10 @@ class StoredCheckpoint:
         self._notes = directory / _NOTES
 
     def packed(self, batch: int, token: int) -> Kept:
-        """Return an object of what the checkpoint is now; nothing is stored.
+        """Return an object with the current checkpoint, without storing it.
 
         Raises:
-            PipelineError: it is larger than an object may be.
+            PipelineError: the checkpoint is larger than an object may be.
         """
         parent, length, before = self._noted()
         if length >= CHAIN_MAX:
@@ -82,7 +83,7 @@ class StoredCheckpoint:
                 if before.get(name) != stamp:
                     fresh[name] = path.read_bytes()
                 files[name] = stamp
-            except FileNotFoundError:  # Spark has removed or renamed it
+            except FileNotFoundError:  # Spark has removed or renamed the file
                 continue
         size = sum(map(len, fresh.values()))
         if size > BYTES_MAX:
@@ -95,11 +96,11 @@ class StoredCheckpoint:
         return Kept(name, digest_of(body).encode() + body, length + 1, files)
 
     def store(self, kept: Kept) -> None:
-        """Create the object; no other one has its name, so it may be done again."""
+        """Create the object; its name is unique, so the call may be repeated."""
         self._objects.create(f"{self._folder}/{kept.name}", kept.data)
 
     def note(self, kept: Kept) -> None:
-        """Make the object, which a manifest names now, the parent of the next; remove objects no longer needed."""
+        """Make the object, which a manifest now names, the parent of the next one; remove objects no longer needed."""
         self._save_notes(kept.name, kept.length, kept.files)
         if not kept.length:
             names = self._objects.sizes(self._folder)
@@ -107,10 +108,10 @@ class StoredCheckpoint:
             self._objects.remove([name for name in names if batch_of(name.rpartition("/")[2]) < batch])
 
     def restore(self, name: str) -> None:
-        """Replace what is on this host's disk by that object and its parents; by nothing where the name is empty.
+        """Replace the files on this host's disk with those of the named object and its parents, or remove them for "".
 
         Raises:
-            CorruptData: one of them is missing or damaged.
+            CorruptData: one of the objects is missing or damaged.
         """
         shutil.rmtree(self.directory, ignore_errors=True)
         self._notes.unlink(missing_ok=True)
@@ -140,7 +141,7 @@ class StoredCheckpoint:
             yield from (Path(folder, name) for name in names if not name.endswith(".tmp"))
 
     def _noted(self) -> tuple[str, int, dict[str, tuple[int, int]]]:
-        """Return the object that was noted last, the number of its parents and the files that it stands for."""
+        """Return the last noted object, the number of its parents and the files that they contain."""
         try:
             notes = unseal(self._notes.read_bytes(), str(self._notes))
         except FileNotFoundError:
@@ -159,7 +160,7 @@ def _stamp(path: Path) -> tuple[int, int]:
 
 
 def _unpacked(data: bytes, where: str) -> tuple[str, dict[str, bytes], list[str]]:
-    """Return the parent, the files and the names of those that are gone, from the content of an object."""
+    """Return the parent, the files and the names of removed files from the content of an object."""
     digest, body = data[:32], data[32:]
     if digest_of(body).encode() != digest:
         raise CorruptData(f"{where} does not match its digest; {RESTORE}")
@@ -173,7 +174,7 @@ def _unpacked(data: bytes, where: str) -> tuple[str, dict[str, bytes], list[str]
 
 
 def checkpoint_of(place: IngestPlace) -> StoredCheckpoint | None:
-    """Return the keeper of Spark's checkpoint in the store; None where it stays in the job's directory."""
+    """Return the keeper of Spark's checkpoint in the store; None if the checkpoint stays in the job's directory."""
     if not place.store:
         return None
     return StoredCheckpoint(Depot(place.store, place.prefix, proof=""), place.folder, place.directory)

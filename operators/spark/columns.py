@@ -1,4 +1,4 @@
-"""Turns pieces of an output into the Arrow record batches that Spark wants: exactly its schema."""
+"""The conversion of pieces of an output to Arrow record batches with exactly the schema that Spark requests."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ _FLOATS = {text: float(text) for text in NOT_FINITE.values()}
 
 
 def sampled(output: Output, path: str, uncovered: bool) -> pa.Schema:
-    """Return the schema of the existing rows: that of Parquet files, or of the first rows of each task.
+    """Return the schema of the existing rows: that of the Parquet files, or that of the first rows of each task.
 
     Raises:
-        PipelineError: there are none yet, or they are not JSON objects.
+        PipelineError: there are no rows yet, or the rows are not JSON objects.
     """
     schema = getattr(output, "schema", None)
     if schema is None:
@@ -62,7 +62,7 @@ def _of_spark(kind: pa.DataType) -> pa.DataType:
 
 
 def json_of_piece(task: str, piece: Piece, schema: pa.Schema) -> pa.RecordBatch:
-    """Return a record batch of the columns task, position and the record as JSON."""
+    """Return a record batch with the task, the position and the record as JSON as its columns."""
     positions, rows = piece
     if isinstance(rows, pa.RecordBatch):
         texts = [encode_json(record) for record in rows.to_pylist()]
@@ -81,8 +81,9 @@ def _named(columns: list[pa.Array], schema: pa.Schema) -> list[pa.Array]:
 
 
 def columns_of_piece(task: str, piece: Piece, schema: pa.Schema) -> pa.RecordBatch:
-    """Return a record batch of the records' values in the columns of the schema: by name, or by place where they are
-    lists.
+    """Return a record batch with the records' values in the columns of the schema.
+
+    Values are assigned by name or, for records that are lists, by index.
     """
     positions, rows = piece
     own = [field for field in schema if field.name not in ("_task", "_position")]
@@ -110,7 +111,7 @@ def _values(records: list[Any], own: list[pa.Field], task: str, first: int) -> l
 
 
 def _array(field: pa.Field, values: list[Any], task: str, first: int) -> pa.Array:
-    """Return a column, with bytes, times, decimals, NaN and infinities from the text that the sink wrote for them."""
+    """Return a column; bytes, times, decimals, NaN and infinities are converted from the text that the sink wrote."""
     kind = field.type
     if types.is_timestamp(kind) or types.is_date(kind) or types.is_decimal(kind):
         return _text(values)

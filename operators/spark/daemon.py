@@ -1,10 +1,10 @@
-"""Spark's own daemon of Python workers, which import the modules of a run from its archive (D12).
+"""A replacement of Spark's daemon of Python workers, whose workers import a run's modules from its archive (D12).
 
     python -m operators.spark.daemon WORKER_MODULE
 
-Set as `spark.python.daemon.module`; the workers are forked from it, and inherit the finder. In an executor that has no
-directory of the job the archive comes from the shared store, by way of another process: the client of the store has
-threads, and nothing may fork after its creation.
+It is set as `spark.python.daemon.module`; the workers are forked from it and inherit the finder. In an executor without
+a directory of the job, another process reads the archive from the shared store, because the store's client has threads
+and no process may fork after the client's creation.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ def main() -> None:
 
 
 def fetched(store: str, digest: str) -> Archive:
-    """Return the archive of that digest, as another process has read it from the store.
+    """Return the archive with the given digest, which another process reads from the store.
 
     Raises:
-        CorruptData: it cannot be read, or is damaged.
+        CorruptData: the archive cannot be read or is damaged.
     """
     command = module_command(__spec__.name, store, os.environ[PLACE], digest)
     done = subprocess.run(command, stdout=subprocess.PIPE, timeout=FETCH_S)

@@ -1,9 +1,9 @@
-"""The driver process of a `SparkSource`: runs its query and publishes micro-batches into the ingest log.
+"""The driver process of a `SparkSource`, which runs its query and publishes micro-batches to the ingest log.
 
     python -m operators.spark.driver JOB_DIRECTORY SOURCE
 
-Exit status 0: the query has ended and the log records it. 2: another start would fail again, see the last line of
-standard error. Anything else: restart it; it resumes where Spark's checkpoint and the log are.
+Exit status 0: the query has ended, and the log records this. 2: a restart would fail again; the last line of standard
+error states why. Any other status: restart the process; it resumes from Spark's checkpoint and the log.
 """
 
 from __future__ import annotations
@@ -64,21 +64,21 @@ _RAISED = re.compile(r"[\w.]+(Error|Exception|Violation|Fenced|Unavailable|NotCa
 
 
 class _Failed(Exception):
-    """The query failed for a reason that another start may cure."""
+    """The query failed for a reason that a restart may resolve."""
 
 
 def configuration(source: SparkSource, work: Path, address: str = LOOPBACK) -> dict[str, str]:
-    """Return Spark's configuration: small, quiet, and nothing outside `work`; the source's own entries win.
+    """Return Spark's configuration: small, quiet, and confined to `work`; the source's own entries take precedence.
 
     Args:
-        address: of the driver, as executors reach it.
+        address: the address at which executors reach the driver.
     """
     options = " ".join(
         [
             f"-Djava.io.tmpdir={work / 'tmp'}",
             f"-Dlog4j2.configurationFile={work / 'conf' / 'log4j2.properties'}",
             "-XX:+UseSerialGC",
-            "-XX:TieredStopAtLevel=1",  # Half the start-up; what runs long is in the Python operators.
+            "-XX:TieredStopAtLevel=1",  # Halves the start-up time; the long-running work is in Python operators.
             "-XX:-UsePerfData",
         ]
     )
@@ -99,21 +99,21 @@ def configuration(source: SparkSource, work: Path, address: str = LOOPBACK) -> d
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(source.batch_rows_max),
         "spark.sql.execution.arrow.maxBytesPerBatch": str(16 << 20),
         "spark.sql.files.openCostInBytes": str(1 << 20),
-        "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",  # Else listing 33 files is a Spark job.
+        "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",  # Otherwise listing 33 files is a Spark job.
         "spark.sql.streaming.stopTimeout": "5s",
         "spark.python.daemon.module": spark_daemon.__name__,
         "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINT_FILES,
-        # Hadoop sets the mode of each file that it makes, whatever the umask of the process is.
+        # Hadoop sets the mode of each file that it creates, regardless of the process's umask.
         "spark.hadoop.fs.permissions.umask-mode": f"{PRIVATE:03o}",
         **source.conf,
     }
 
 
 def sockets(source: SparkSource, job_directory: Path) -> dict[str, str]:
-    """Return the entries by which Spark and its Python workers are connected by files, in the job's short directory.
+    """Return the entries that connect Spark and its Python workers by sockets in the job's short directory.
 
-    By TCP each exchange waits 40 ms for an acknowledgement that the kernel delays.  Executors on other hosts, which do
-    not have that directory, keep TCP.
+    With TCP, each exchange waits 40 ms for an acknowledgement that the kernel delays. Executors on other hosts, which
+    lack that directory, keep TCP.
     """
     try:
         directory = (job_directory / "runtime").read_text().strip()
@@ -129,12 +129,12 @@ def drive(
 ) -> int:
     """Run the query of a source until it ends, and return the process's exit status.
 
-    The process belongs to this call: SIGTERM and SIGINT end it, its children are waited for.
+    The process belongs to this call: SIGTERM and SIGINT end it, and the call waits for its children.
 
     Args:
-        code: digest of the archive that Spark's workers import the pipeline's modules from.
-        beside: without an archive, the directory that they import them from.
-        bytes_max: the bound on published bytes that are not read.
+        code: the digest of the archive from which Spark's workers import the pipeline's modules.
+        beside: without an archive, the directory from which the workers import them.
+        bytes_max: the maximum number of published bytes that are unread.
     """
     try:
         _drive(source, place, code, beside, bytes_max)
@@ -164,7 +164,7 @@ def _drive(source: SparkSource, place: IngestPlace, code: str, beside: Path | No
     with _alone(directory / "driver.lock") as lock, _jvm(directory / "spark-work", lock) as jvm:
         _export_code(place, code, beside)
         address = _address(source, place.job_directory)
-        _start_jvm(source, jvm, address, place, code)  # before the client of a store has threads
+        _start_jvm(source, jvm, address, place, code)  # before the client of a store has started threads
         log = place.open()
         if place.store and _has_ended(log):
             return
@@ -183,17 +183,17 @@ def _drive(source: SparkSource, place: IngestPlace, code: str, beside: Path | No
 
 
 def _has_ended(log: IngestLog) -> bool:
-    """Begin the log unless it has begun; returns whether it will have no more entries."""
+    """Create the log unless it exists; return whether it is complete."""
     insisted(log.create)
     return insisted(log.ended) is not None
 
 
 def _begun(place: IngestPlace, log: IngestLog) -> tuple[IngestPlace, int]:
-    """Take over the log and make Spark's checkpoint match it; returns the place to write to and a token.
+    """Take over the log and make Spark's checkpoint match it; return the place to write to and a token.
 
     Raises:
-        PipelineError: log and checkpoint are of different queries.
-        CorruptData: one of them lacks what the other has.
+        PipelineError: the log and the checkpoint belong to different queries.
+        CorruptData: one of them lacks data that the other has.
     """
     from operators.spark.writer import last_committed, stored_query
 
@@ -211,7 +211,7 @@ def _begun(place: IngestPlace, log: IngestLog) -> tuple[IngestPlace, int]:
 
 
 def _restored(log: IngestLog, checkpoint: StoredCheckpoint) -> int:
-    """Put the checkpoint of the last batch on this host's disk; returns the batch, -1 for none."""
+    """Restore the checkpoint of the last batch on this host's disk; return the batch, or -1 for none."""
     for _ in range(BEGIN_TRIES_MAX):
         batch = max(log.batches(), default=-1)
         manifest = log.manifest(batch)
@@ -225,14 +225,16 @@ def _restored(log: IngestLog, checkpoint: StoredCheckpoint) -> int:
 
 
 def _address(source: SparkSource, job_directory: Path) -> str:
-    """Return the address at which executors reach this driver: loopback where Spark runs its tasks on this machine."""
+    """Return the address at which executors reach this driver: loopback if Spark runs its tasks on this machine."""
     host = None if source.local else HostFile.load(job_directory)
     return LOOPBACK if host is None else host.address
 
 
 @contextmanager
 def _alone(path: Path) -> Iterator[int]:
-    """Yield the lock of the one driver that runs; its JVM holds it too, so it is free only when both are gone."""
+    """Yield the lock of the only running driver; its JVM holds the lock too, so it is free only when both have
+    ended.
+    """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         if not lock(descriptor, PREDECESSOR_WAIT_S):
@@ -244,16 +246,16 @@ def _alone(path: Path) -> Iterator[int]:
 
 @contextmanager
 def _jvm(work: Path, lock: int) -> Iterator[SparkJvm]:
-    """Yield a JVM to start, which ends with the block or by a signal, wherever the main thread is then."""
+    """Yield a JVM to start, which ends with the block or on a signal, whatever the main thread is doing then."""
     jvm = SparkJvm(work, lock)
 
     def end() -> None:
-        # A thread of py4j may wait for an answer to "forget this object": a traceback is all it has to say of the end.
+        # A py4j thread may be waiting for an answer to "forget this object"; it would only log a traceback at the end.
         logging.disable(logging.CRITICAL)
         jvm.end()
 
     def stop(signum: int, frame: FrameType | None) -> None:
-        end()  # Not by an exception: one raised inside a finaliser would be lost.
+        end()  # Not by an exception, because one raised inside a finaliser would be lost.
         os._exit(128 + signum)
 
     earlier = {signum: signal.signal(signum, stop) for signum in (signal.SIGTERM, signal.SIGINT)}
@@ -276,11 +278,9 @@ def _export_code(place: IngestPlace, code: str, beside: Path | None) -> None:
 
 
 def _code_environment(place: IngestPlace, code: str) -> dict[str, str]:
-    """Return the variables of Python workers, on this host and in executors on others, which have the package
-    installed.
-    """
+    """Return the variables of Python workers on this host and in executors on hosts where the package is installed."""
     return {
-        "PYTHONSAFEPATH": "1",  # Spark starts them by -m: nothing in the working directory is imported
+        "PYTHONSAFEPATH": "1",  # Spark starts the workers with -m: nothing in the working directory is imported
         spark_daemon.JOB: str(place.job_directory),
         spark_daemon.CODE: code,
         spark_daemon.STORE: place.store,
@@ -306,12 +306,12 @@ def _session() -> SparkSession:
 
     try:
         return SparkSession.builder.getOrCreate()
-    except Exception as problem:  # Whatever the JVM objects to before it has seen the user's query.
+    except Exception as problem:  # Any error of the JVM before it has seen the user's query.
         raise _Failed(f"Spark did not start: {_first_line(problem)}") from problem
 
 
 def _frame(source: SparkSource, spark: SparkSession, jvm: SparkJvm) -> DataFrame:
-    """Return the user's DataFrame, if it is a streaming one whose rows a record can hold."""
+    """Return the user's DataFrame, if it is a streaming one whose rows can be records."""
     from pyspark.sql import DataFrame
     from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -335,7 +335,7 @@ def _frame(source: SparkSource, spark: SparkSession, jvm: SparkJvm) -> DataFrame
 
 
 def _pickle_by_value(read: Callable[..., object]) -> None:
-    """Send functions of the pipeline file to Spark's workers as they are: that file is no module to import there."""
+    """Send functions of the pipeline file to Spark's workers by value, because the workers cannot import that file."""
     from pyspark.cloudpickle import register_pickle_by_value
 
     for name in {getattr(read, "__module__", None), PIPELINE_MODULE} - {"__main__", None}:
@@ -368,7 +368,7 @@ def _start(
 def _await(query: StreamingQuery, publisher: BatchPublisher) -> None:
     try:
         query.awaitTermination()
-    except Exception as problem:  # the group of Spark, or of a JVM that has ended
+    except Exception as problem:  # an error of Spark, or of a JVM that has ended
         cause = publisher.problem or problem
         if isinstance(cause, CausalError):
             raise cause from problem
@@ -387,9 +387,7 @@ def _await(query: StreamingQuery, publisher: BatchPublisher) -> None:
 
 
 def _counted(source: SparkSource, log: IngestLog, failures: Failures, problem: UserCodeFailed) -> Exception:
-    """Return the error for a failure of the user's code: one after which Spark is restarted, or one that ends the
-    job.
-    """
+    """Return the error for a failure of the user's code, which either restarts Spark or ends the job."""
     batch = max(insisted(log.batches), default=-1) + 1
     count = failures.count(batch)
     if count < source.failures_max:
@@ -407,9 +405,7 @@ def _mistake(jvm: SparkJvm, what: str, problem: Exception) -> Exception:
 
 
 def _first_line(problem: Exception) -> str:
-    """Return the line of the error that says most: the end of a Python traceback, or else the first line of the
-    message.
-    """
+    """Return the most informative line of an error: the end of a Python traceback, or else the first line."""
     lines = str(problem).strip().splitlines()
     stated = [line for line in lines if _RAISED.match(line)]
     return next(iter([*stated, *lines]), type(problem).__name__)
@@ -421,7 +417,7 @@ def main(argv: Sequence[str]) -> int:
         return _report(2, "?", "usage: python -m operators.spark.driver JOB_DIRECTORY SOURCE")
     job_directory, name = Path(argv[0]).resolve(), argv[1]
     processlog.begin(job_directory / "logs" / f"companion-{name}.log", lambda: name)
-    logging.getLogger("py4j").setLevel(logging.WARNING)  # below that, a line for each command
+    logging.getLogger("py4j").setLevel(logging.WARNING)  # below that level, py4j logs a line for each command
     try:
         config = JobConfig.load(job_directory)
         source = load_of_job(job_directory, config, lasting=True).sources.get(name)

@@ -1,18 +1,18 @@
 """Spark's source of a sink's output: `spark.readStream.format("causal").option("path", …)`, and `spark.read`.
 
-An offset is {"run": …, task: next position}. A position never has another row, and rows that may still be withdrawn are
-not read (below full sharing depth, until a checkpoint covers them): so rows that Spark's own checkpoint covers are read
-once, whatever dies on either side.
+An offset is {"run": …, task: next position}. A position always refers to the same row, and rows that may still be
+withdrawn are not read (below full sharing depth, until a checkpoint covers them). Rows that Spark's own checkpoint
+covers are therefore read once, whichever process dies on either side.
 
 Options:
 
-    path             of a SqliteSink's file, or of the directory of a JsonLinesSink or a ParquetSink
-    maxRowsPerBatch  rows of one micro-batch, over all tasks; without it all existing ones
-    records          "columns" (default): the keys of each record are columns, those of the schema that is given, or of
-                     the rows that are there; "json": columns task, position, record, where record is a JSON text
-    uncovered        "true": also rows that may still be withdrawn; for a job that has ended
+    path             the file of a SqliteSink, or the directory of a JsonLinesSink or a ParquetSink
+    maxRowsPerBatch  the rows of one micro-batch, over all tasks; by default, all existing rows
+    records          "columns" (default): the keys of each record are columns, as in the given schema or, without one,
+                     in the existing rows; "json": columns task, position, record, where record is a JSON text
+    uncovered        "true": include rows that may still be withdrawn; for a job that has ended
 
-Columns `_task` and `_position` of a given schema are filled with where the row is from.
+If a given schema has columns `_task` and `_position`, they contain the task and position of each row.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ PARTITION_ROWS_MAX = 1_000_000
 
 @dataclass(frozen=True)
 class Reading:
-    """The options, checked."""
+    """The checked options."""
 
     path: str
     rows_max: int | None
@@ -77,7 +77,7 @@ class Reading:
         return output
 
     def schema(self) -> Any:
-        """Return the schema of the rows that are there, for a query without one."""
+        """Return the schema of the existing rows, for a query without a schema."""
         if self.as_json:
             return _JSON_SCHEMA
         return from_arrow_schema(sampled(self.output(), self.path, self.uncovered))
@@ -96,7 +96,7 @@ class Range(InputPartition):  # type: ignore[misc]
 
 
 def _ranges(output: Output, start: Mapping[str, int], end: Mapping[str, int]) -> list[InputPartition]:
-    """Return the ranges in order of task and position, each of a bounded number of rows."""
+    """Return the ranges in the order of task and position; the number of rows in each range is limited."""
     return [
         Range(output.run, task, first, min(first + PARTITION_ROWS_MAX, end[task]), output.hint(task, first))
         for task in sorted(end)
@@ -105,11 +105,11 @@ def _ranges(output: Output, start: Mapping[str, int], end: Mapping[str, int]) ->
 
 
 def _batches(reading: Reading, schema: pa.Schema, partition: Any) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a partition; runs in a Python worker of Spark, again after a failure, and gives the same
-    again.
+    """Yield the rows of a partition. This runs in a Python worker of Spark, and again, with equal results, on
+    failure.
     """
     if not isinstance(partition, Range):
-        return  # Spark wants at least one partition, also of nothing
+        return  # Spark requires at least one partition, even for an empty result
     output = reading.output()
     if output.run != partition.run:
         raise PipelineError(f"{reading.path} was emptied for a new run of its job; restart the query")
@@ -119,7 +119,7 @@ def _batches(reading: Reading, schema: pa.Schema, partition: Any) -> Iterator[pa
 
 
 class OutputReader(DataSourceReader):  # type: ignore[misc]
-    """The reader of `spark.read.format("causal")`: all rows that are there when the query is planned."""
+    """The reader of `spark.read.format("causal")`: all rows that exist when the query is planned."""
 
     def __init__(self, options: Mapping[str, str], schema: Any) -> None:
         self._reading = Reading.of(options)
@@ -136,7 +136,7 @@ class OutputReader(DataSourceReader):  # type: ignore[misc]
 
 
 class OutputStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
-    """The reader of `spark.readStream.format("causal")`: every row once, as it comes."""
+    """The reader of `spark.readStream.format("causal")`: every row once, as it arrives."""
 
     def __init__(self, options: Mapping[str, str], schema: Any) -> None:
         self._reading = Reading.of(options)

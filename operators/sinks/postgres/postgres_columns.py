@@ -1,11 +1,11 @@
-r"""The SQL that converts a value of a record to a column, or refuses the row: PostgreSQL would round, cut and convert.
+r"""The SQL that converts a record's value to a column or refuses the row; PostgreSQL would round, cut and convert.
 
 A row is one line of JSON. For each column the server parses the text of its value (`taken`, by `json_populate_record`,
-which unlike the one of `jsonb` keeps the sign of zero) and compares the result with the value (`doc.j`). Where they
-differ, an expression that cannot be evaluated raises an error that names column, type and value.
+which, unlike the `jsonb` variant, keeps the sign of zero) and compares the result with the value (`doc.j`). If they
+differ, an expression that cannot be evaluated raises an error that names the column, the type and the value.
 
-What JSON has no type for is text there (`encode_json`), and becomes a value of the column again: decimals, times, NaN,
-infinities, and bytes, which are spelled as PostgreSQL spells them (`\x` and hexadecimal digits).
+Values for which JSON has no type are written as text (`encode_json`) and converted back by the column: decimals, times,
+NaN, infinities, and bytes, which are spelled as in PostgreSQL (`\x` and hexadecimal digits).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _KEPT: Mapping[str, str] = {
         )
     },
 }  # fmt: skip
-"""The expressions, by type without length or precision, for whether a value is kept; of other types text is taken."""
+"""By type without length or precision: the expression for whether a value is kept; other types accept any text."""
 _REFUSED = re.compile(r'invalid input syntax for type integer: "(column .* cannot keep .*)"$')
 
 COLUMN_KINDS = """WITH RECURSIVE base AS (
@@ -64,10 +64,10 @@ COLUMN_KINDS = """WITH RECURSIVE base AS (
 
 
 def taken_by(column: str, kind: str | None, quoted: str) -> str:
-    """Return an expression for the value of a column that raises an error where the column cannot keep it.
+    """Return an expression for the value of a column that raises an error if the column cannot keep the value.
 
     Args:
-        kind: its type without length and precision; None if that is not known.
+        kind: the column's type without length and precision; None if it is unknown.
         quoted: the column's name as an identifier.
     """
     key = "'" + column.replace("'", "''").replace("%", "%%") + "'"
@@ -84,8 +84,6 @@ def taken_by(column: str, kind: str | None, quoted: str) -> str:
 
 
 def words_of(line: str) -> str:
-    """Return the server's reason for refusing a row, without the part that comes from the expression that refuses
-    it.
-    """
+    """Return the server's reason for refusing a row, without the part added by the expression that refuses it."""
     match = _REFUSED.match(line)
     return match[1].replace('""', '"') if match else line

@@ -1,7 +1,7 @@
-"""A connection to PostgreSQL on which nothing waits forever, set up so that an acknowledged commit is durable.
+"""A connection to PostgreSQL that never waits forever, configured so that an acknowledged commit is durable.
 
-The server bounds each statement, lock and idle transaction; that does not help against a server that is stopped or a
-network that is cut, so each wait of the client ends at a deadline, too, and the connection with it.
+The server limits each statement, lock and idle transaction. This does not help if the server is stopped or the network
+is cut, so each wait of the client also ends at a deadline, and the connection with it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SESSION = """SELECT current_setting('server_version_num')::int, current_setting
 
 
 class Late(psycopg.OperationalError):  # type: ignore[misc]
-    """The server did not answer in time; whether it did what was asked is unknown."""
+    """An error for a server that did not answer in time; it is unknown whether the server performed the request."""
 
 
 class BoundedConnection(psycopg.Connection[tuple[Any, ...]]):  # type: ignore[misc]
@@ -38,7 +38,7 @@ class BoundedConnection(psycopg.Connection[tuple[Any, ...]]):  # type: ignore[mi
     deadline_s = math.inf
 
     def wait(self, gen: Generator[Any, Any, Any], *arguments: Any, **named: Any) -> Any:
-        """See psycopg; the deadline is looked at ten times a second."""
+        """See psycopg; the deadline is checked ten times per second."""
         return super().wait(_until(self.deadline_s, gen), *arguments, **named)
 
 
@@ -50,21 +50,21 @@ def _until(deadline_s: float, waited: Generator[Any, Any, Any]) -> Generator[Any
         except StopIteration as ended:
             return ended.value
         ready = yield wanted
-        # Nothing is there to be read, and it is late.
+        # There is nothing to read, and the deadline has passed.
         if not ready and time.monotonic() > deadline_s:
             raise Late("the server does not answer")
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A connection, and the schema that an unqualified name stands for."""
+    """A connection, and the schema that an unqualified name refers to."""
 
     db: BoundedConnection
     schema: str
 
 
 def parsed(dsn: str) -> dict[str, Any]:
-    """Return the parts of a connection string; raises `PipelineError` if it is none."""
+    """Return the parts of a connection string; raise `PipelineError` if `dsn` is not one."""
     try:
         return dict(conninfo_to_dict(dsn))
     except psycopg.ProgrammingError as problem:
@@ -84,9 +84,9 @@ def place_of(dsn: str) -> str:
 
 
 def connected(dsn: str, timeout_ms: int, durability: str, place: str) -> Session:
-    """Connect; raises the errors of psycopg, `Unavailable` or `PipelineError`.
+    """Connect to the server; raise errors of psycopg, `Unavailable` or `PipelineError`.
 
-    Commits are synchronous whatever the role's default is: an asynchronous one is lost when a single process of the
+    Commits are synchronous whatever the role's default is: an asynchronous commit is lost if a single process of the
     server is killed.
     """
     defaults = {

@@ -1,4 +1,4 @@
-"""The translation of PostgreSQL's errors: which may be retried, which blame a row, what to do about each."""
+"""The translation of PostgreSQL's errors: which may be retried, which a row causes, and the remedy for each."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _NEVER = re.compile(r"\binvalid \w+ (value|number)\b")
 
 
 def one_line(problem: BaseException) -> str:
-    """Return the server's words, bounded."""
+    """Return the server's message on one line, with a limited length."""
     diag = getattr(problem, "diag", None)
     primary, detail = getattr(diag, "message_primary", None), getattr(diag, "message_detail", None)
     text = f"{primary}; {detail}" if primary and detail else primary or str(problem)
@@ -48,7 +48,7 @@ def one_line(problem: BaseException) -> str:
 
 
 def blames_a_row(problem: psycopg.Error) -> bool:
-    """Return whether some row of the statement is the reason, and would be forever."""
+    """Return whether a row of the statement is the cause, so that a retry would always fail."""
     state = problem.sqlstate
     if state is None:
         return isinstance(problem, psycopg.DataError)
@@ -56,7 +56,7 @@ def blames_a_row(problem: psycopg.Error) -> bool:
 
 
 def translated(problem: psycopg.Error, place: str) -> CausalError:
-    """Return our error, with a remedy, for one of PostgreSQL's."""
+    """Return our error, with a remedy, for an error of PostgreSQL."""
     state, words = problem.sqlstate, one_line(problem)
     if state is None:
         return _unconnected(words, place)
@@ -70,7 +70,9 @@ def translated(problem: psycopg.Error, place: str) -> CausalError:
 
 
 def _unconnected(words: str, place: str) -> CausalError:
-    """Return the error for a connection that failed or broke: the driver gives no state, only the server's words."""
+    """Return the error for a connection that failed or broke: the driver reports no state, only the server's
+    message.
+    """
     if _NEVER.search(words):
         return PipelineError(f"{place}: {words}; correct the dsn")
     if "FATAL" in words and any(phrase in words for phrase in _FOR_GOOD_WORDS):

@@ -1,6 +1,6 @@
-"""Finds the rows of a bundle that PostgreSQL refuses, by inserting ever fewer in transactions that are rolled back.
+"""The search for rows that PostgreSQL refuses, by inserting ever fewer rows in transactions that are rolled back.
 
-The server reports that a statement failed and which value, not which row it came from.
+The server reports that a statement failed and which value caused it, but not the row that contains the value.
 """
 
 from __future__ import annotations
@@ -32,20 +32,18 @@ def refused_rows(
     """Return the error that names refused rows of a bundle that could not be written.
 
     Args:
-        parameters: the parameters of its rows.
-        timeout_ms: for each rehearsal.
+        parameters: the parameters of the bundle's rows.
+        timeout_ms: the time limit for each trial.
 
     Raises:
-        psycopg.Error: the server failed while it was asked.
+        psycopg.Error: the server failed during the search.
     """
     lines = bundle.rows[:-1].decode().split("\n")
     out = [position for position, _ in bundle.refused]
     refused: list[tuple[int, str]] = []
 
     def problem_of(count: int) -> psycopg.Error | None:
-        """Return the server's error for the first `count` rows without those that are out; None if it would take
-        them.
-        """
+        """Return the server's error for the first `count` rows except those in `out`; None if it would accept them."""
         db.deadline_s = time.monotonic() + timeout_ms / 1000
         return _rehearsed(db, statements, {**parameters, "rows": "\n".join(lines[:count]), "out": out})
 

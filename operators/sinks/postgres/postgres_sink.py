@@ -1,29 +1,30 @@
 """A sink that writes rows to a table of a PostgreSQL database, each exactly once, readable at any moment.
 
-A bundle is one statement, and so one transaction: rows, position, digest, determinants, the check of the incarnation.
-A reader sees all of it or nothing, and a zombie changes nothing.  Several sink tasks, and sinks, share one database.
+A bundle is one statement, and therefore one transaction: rows, position, digest, determinants, and the check of the
+incarnation. A reader sees all of it or nothing, and a zombie changes nothing. Several sinks and sink tasks may share
+one database.
 
     PostgresSink(dsn)                                          output(task text, position bigint, record jsonb)
     PostgresSink(dsn, table="sales.totals", columns=["k", "n"])
-                                                               a table of yours: these columns from the records' keys
+                                                               your own table: these columns from the records' keys
 
-In the schema of the table lie `causal_task` (one row per sink and task: run, incarnation, next position, digest),
-`causal_held` (determinants of epochs that no complete checkpoint covers yet) and `causal_refused` (rows that were put
-aside, with the reason).
+The schema of the table also contains `causal_task` (one row per sink and task: run, incarnation, next position,
+digest), `causal_held` (determinants of epochs that no complete checkpoint covers yet) and `causal_refused` (rows that
+were set aside, with the reason).
 
-A value of a record becomes a column's as `json_populate_record` says: a key that is missing gives NULL, one that is no
-column is left out.  A row with a value that its column cannot keep unchanged (`postgres_columns`), or that breaks a
-type, a constraint or a trigger, is refused, with its position and the server's words; what becomes of it is the job's
-setting `on_error`.
+A record's value is converted to a column as by `json_populate_record`: a missing key results in NULL, and a key without
+a column is left out. A row is refused, with its position and the server's message, if a column cannot keep its value
+unchanged (`postgres_columns`) or if it violates a type, a constraint or a trigger; the job's setting `on_error`
+determines what happens to it.
 
-Durability. Each acknowledged bundle is flushed to the server's disk, with either setting: with synchronous_commit=off,
-which would be enough for a client's death, kill -9 of one process of the server loses acknowledged commits, so it is
-turned on for the session where a role has it off. "os" also refuses a server that has fsync or full_page_writes off. A
-standby of the server that takes over must not lag: use synchronous replication. If it did, rows that were acknowledged
-are missing, and with them the order in which this task consumed its inputs: the job ends with a line about it. A
-sink task that dies together with the server cannot know it, and resumes from the stored rows.
+Durability. With either setting, each acknowledged bundle is flushed to the server's disk. synchronous_commit=off would
+survive the death of a client, but a kill -9 of one process of the server would lose acknowledged commits; it is
+therefore turned on for the session if a role has it off. "os" also refuses a server that has fsync or full_page_writes
+off. A standby of the server that takes over must not lag, so use synchronous replication. If it lagged, acknowledged
+rows are missing, and with them the order in which this task consumed its inputs: the job ends with a line about it. A
+sink task that dies together with the server cannot detect this, and resumes from the stored rows.
 
-Needs psycopg 3.3 (extra `postgres`), PostgreSQL 12 or later, and one session per task: not a pooler per transaction.
+Needs psycopg 3.3 (extra `postgres`), PostgreSQL 12 or later, and one session per task, not a transaction pooler.
 """
 
 from __future__ import annotations
@@ -60,16 +61,16 @@ class PostgresSink(Sink):
     the table has their places; after a failover to a standby that lagged, the job ends.
 
     Args:
-        dsn: as libpq takes it, e.g. "postgresql://user@host/db"; parts that it omits come from the environment (PGHOST,
-            PGPASSFILE, …).  Passwords are better kept there: a pipeline file is no place for them.
-        table: "name" or "schema.name".  Without `columns` it is created; with `columns` it must exist.
-        columns: names of columns of the table, filled from the keys of records that are dicts.
-        place_columns: two more columns of it for the task and the position of a row.  Below full sharing depth
-            rows can be withdrawn only with them (without `columns` they always exist).
+        dsn: a connection string as libpq accepts it, e.g. "postgresql://user@host/db". Missing parts are taken from the
+            environment (PGHOST, PGPASSFILE, …), which is also the better place for passwords.
+        table: "name" or "schema.name". Without `columns` it is created; with `columns` it must exist.
+        columns: names of columns of the table, which are filled from the keys of records that are dicts.
+        place_columns: two further columns of the table, for the task and the position of a row. Below full sharing
+            depth, rows can be withdrawn only with these columns (without `columns` they always exist).
         existing: what to do with rows of an earlier run: "refuse" to start, "replace" them, or, for a table with
             `columns`, "append" to them.
-        durability: "process" or "os" (see the module); none: the job's.
-        timeout_ms: for each call; then it counts as `Unavailable`, and is retried.
+        durability: "process" or "os" (see the module); by default, the job's.
+        timeout_ms: the time limit for each call, after which it counts as `Unavailable` and is retried.
     """
 
     everywhere = True
@@ -93,26 +94,26 @@ class PostgresSink(Sink):
         self._said = (schema, name, tuple(columns), self._place_columns, existing, "", timeout_ms)
 
     def encode(self, records: Sequence[Any]) -> bytes:
-        r"""See `Sink.encode`; for a table with columns bytes are `\x` and hexadecimal digits, as PostgreSQL says it."""
+        r"""See `Sink.encode`; for a table with columns, bytes are `\x` and hexadecimal digits, as in PostgreSQL."""
         if not self._said[2]:
             return super().encode(records)
         return "".join([_encode(record) + "\n" for record in records]).encode("utf-8", "backslashreplace")
 
     def encode_vectors(self, vectors: Vectors) -> bytes:
-        """Return the rows that `encode` returns for those of `vectors`, made column by column."""
+        """Return the rows that `encode` returns for the rows of `vectors`, created column by column."""
         from operators.sinks.contract.json_columns import json_lines
 
         return json_lines(vectors, _encode if self._said[2] else encode_json)
 
     def open_store(self, task: str, job_directory: Path) -> SinkStore:
-        """Return the store of one sink task; nothing is connected before its `open`."""
+        """Return the store of one sink task; it connects only in its `open`."""
         _needs_psycopg()
         from operators.sinks.postgres.postgres_store import PostgresStore, WithdrawingPostgresStore
 
         return (WithdrawingPostgresStore if self._place_columns else PostgresStore)(self._target(), task)
 
     def check(self) -> None:
-        """Raise `PipelineError` for what is wrong with the dsn or the table; an unavailable server is waited for."""
+        """Raise `PipelineError` for mistakes in the dsn or the table; an unavailable server is waited for."""
         _needs_psycopg()
         import psycopg
 

@@ -1,4 +1,4 @@
-"""The tables of a PostgreSQL sink: made where they are ours, looked at where they are the user's."""
+"""The tables of a PostgreSQL sink: our own are created, and those of the user are checked."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ def make_tables(db: BoundedConnection, statements: Statements, place: str) -> No
 
 
 def accounts_are_there(db: BoundedConnection, statements: Statements) -> bool:
-    """Return whether our tables are there."""
+    """Return whether our tables exist."""
     parameters = {"name": statements.ours(TASK).replace("%%", "%")}
     return bool(db.execute("SELECT to_regclass(%(name)s) IS NOT NULL", parameters).fetchone()[0])
 
 
 def checked(db: BoundedConnection, statements: Statements, place: str) -> bool:
-    """Return whether the table with the rows is there; raises `PipelineError` if it is and is not fit for them."""
+    """Return whether the table for the rows exists; raise `PipelineError` if it exists but is not suitable for them."""
     name = statements.name
     relation = db.execute(_RELATION, {"schema": statements.schema, "table": statements.table}).fetchone()
     if relation is None:
@@ -89,10 +89,10 @@ def kinds_of(db: BoundedConnection, statements: Statements) -> dict[str, str]:
 
 
 def emptied(db: BoundedConnection, statements: Statements, run: str, rows: bool) -> None:
-    """Delete the accounts of other runs, and with `rows` their rows.
+    """Delete the accounts of other runs and, if `rows` is true, their rows.
 
-    The accounts go first: that waits for a bundle of theirs which the server is still writing, so the following
-    statements, each of which sees what is committed when it begins, find everything.
+    The accounts are deleted first: this waits for any bundle of another run that the server is still writing. Each of
+    the following statements sees everything that is committed when it begins, and therefore that bundle, too.
     """
     sink = {"sink": statements.name}
     foreign = [

@@ -1,4 +1,4 @@
-"""The translation of Redis's errors: which of them may be retried, and what to do about each."""
+"""The translation of Redis's errors: which may be retried, and the remedy for each."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ _FOR_GOOD = (
 
 
 def translated(problem: redis.RedisError, place: str) -> CausalError:
-    """Return our error, with a remedy, for one of Redis's."""
+    """Return our error, with a remedy, for an error of Redis."""
     words = " ".join(str(problem).split())[:_WORDS_MAX] or type(problem).__name__
-    # The client makes some of the server's codes into classes and takes them out of the text, others it leaves there.
+    # The client turns some of the server's codes into classes and removes them from the text; others remain there.
     text = f"{type(problem).__name__} {words}"
     for start, remedy in _FOR_GOOD:
         if start in text:

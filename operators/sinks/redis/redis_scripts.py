@@ -1,10 +1,10 @@
-"""The scripts of a Redis sink, each of which the server performs as a whole or not at all.
+"""The scripts of a Redis sink, each of which the server performs completely or not at all.
 
 A script that has begun to write is not interrupted, and a server that is killed while it writes its append-only file
-takes half a script for none.  A server without memory refuses the first command that needs some; so each script checks
-everything first, and begins to write with such a command, or with one that makes room.
+discards a partial script. A server without memory refuses the first command that needs memory. Each script therefore
+checks everything first, and begins to write with such a command or with one that frees memory.
 
-Keys of all but OPEN: the stream, the account, the held determinants, the refused rows.
+Keys of all scripts except OPEN: the stream, the account, the held determinants, the refused rows.
 """
 
 from __future__ import annotations

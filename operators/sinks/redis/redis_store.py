@@ -1,4 +1,4 @@
-"""The outside world of one sink task, in a Redis server: see `redis_streams` for what it promises."""
+"""The outside world of one sink task, in a Redis server; see `redis_streams` for its promises."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Target:
 
 
 def connected(target: Target) -> redis.Redis:
-    """Return a client on which no call waits forever, and which never retries on its own."""
+    """Return a client whose calls never wait forever and which never retries on its own."""
     timeout_s = target.timeout_ms / 1000
     client = redis.Redis.from_url(
         target.url,
@@ -59,7 +59,7 @@ def connected(target: Target) -> redis.Redis:
 
 
 def check_durable(client: redis.Redis, target: Target) -> None:
-    """Raise `PipelineError` where the server may forget acknowledged rows; `redis.RedisError` if it is unavailable."""
+    """Raise `PipelineError` if the server may lose acknowledged rows; `redis.RedisError` if it is unavailable."""
     if target.durability == "server":
         return
     try:
@@ -168,7 +168,7 @@ class RedisStore(WithdrawingConnectedStore[redis.Redis]):
     def _change(
         self, client: redis.Redis, script: str, account: Account, before: Before, parts: Sequence[Part], *rest: Any
     ) -> bool:
-        """Store the account and the rows that go with it, if the stored one is still that `before`."""
+        """Store the account and the rows that belong to it, if the stored account is still `before`."""
         packed_parts = msgpack.packb([encode(list(part)) for part in parts], use_bin_type=False)
         reply = client.register_script(script)(
             keys=self._keys, args=[self._run, self._incarnation, *before, _fields(account), packed_parts, *rest]
@@ -181,7 +181,7 @@ class RedisStore(WithdrawingConnectedStore[redis.Redis]):
         return bool(reply == b"done")
 
     def _decoded(self, fields: Sequence[bytes], parts: Sequence[bytes]) -> Account:
-        """Return the account as it is stored; one without a run where there is none."""
+        """Return the stored account; if there is none, return one without a run."""
         by_name = dict(zip(fields[::2], fields[1::2], strict=True))
         try:
             account = Account(self._task, by_name.get(b"run", b"").decode(), int(by_name.get(b"incarnation", b"-1")))
@@ -201,7 +201,7 @@ class RedisStore(WithdrawingConnectedStore[redis.Redis]):
 
 
 def _fields(account: Account) -> bytes:
-    """Return the account as fields of a hash: those that the scripts compare, and the rest as one."""
+    """Return the account as fields of a hash: the fields that the scripts compare, and all others as one field."""
     rest = [account.digest, account.kept_from, account.ended, account.withdrawn, account.refused, account.epochs]
     fields: Mapping[str, bytes] = {
         "next": str(account.next).encode(),

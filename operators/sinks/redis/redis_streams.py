@@ -1,25 +1,27 @@
 """A sink that writes rows to streams of a Redis server, each exactly once, readable at any moment.
 
-One stream per sink task, `<stream>:<task>`, e.g. `output:out/0`.  An entry's ID is `<position>-1` and its one field
-`record` is the row as JSON, so a row cannot come twice: Redis itself refuses an ID that is not above the last one.
+There is one stream per sink task, `<stream>:<task>`, e.g. `output:out/0`. An entry's ID is `<position>-1`, and its only
+field, `record`, is the row as JSON. A row cannot be duplicated, because Redis refuses an ID that is not above the last.
 
     XRANGE output:out/0 - +                     all rows of a task
-    XREAD BLOCK 0 STREAMS output:out/0 41-1     what follows position 41
+    XREAD BLOCK 0 STREAMS output:out/0 41-1     the rows after position 41
 
-A bundle is one script, which the server performs as a whole or not at all: rows, position, digest, determinants and the
-comparison of the incarnation. Next to the stream are `…:causal` (the account), `…:held` (determinants of epochs that no
-complete checkpoint covers yet), `…:refused` (rows put aside: position and reason) and `<stream>:causal` (the tasks).
+A bundle is one script, which the server performs completely or not at all: rows, position, digest, determinants and
+the comparison of the incarnation. Next to the stream are `…:causal` (the account), `…:held` (determinants of epochs
+that no complete checkpoint covers yet), `…:refused` (rows set aside: position and reason) and `<stream>:causal` (the
+tasks).
 
-Durability is the server's, and looked at when the store is opened.
+Durability is that of the server, and is checked when the store is opened.
 
     "process"   survives kill -9 of the server: needs appendonly yes with appendfsync always or no.  With the default,
-                everysec, Redis may answer before it has written: up to two seconds of rows are lost with its process
+                everysec, Redis may answer before it has written: the death of its process loses up to two seconds
     "os"        survives loss of power: needs appendonly yes with appendfsync always
-    "server"    whatever the server is set to; nothing is asked
+    "server"    depends on the settings of the server, which are not checked
 
-Acknowledged rows that are lost include the order in which this task consumed its inputs: the job ends with a line about
-it. A sink task that dies together with the server cannot know it, and resumes from the stored rows. The same holds
-for a failover: replication is asynchronous, so a replica that takes over may lack rows. A Redis Cluster is refused.
+If acknowledged rows are lost, so is the order in which this task consumed its inputs: the job ends with a line about
+it. A sink task that dies together with the server cannot detect this, and resumes from the stored rows. The same
+applies to a failover: replication is asynchronous, so a replica that takes over may lack rows. A Redis Cluster is
+refused.
 
 Needs redis-py 5.0.8 (extra `redis`) and Redis 6.2 or later.
 """
@@ -57,11 +59,11 @@ class RedisSink(Sink):
 
     Args:
         url: "redis://host:6379/0", "rediss://…" (TLS) or "unix:///path/to/socket".
-        stream: what the keys begin with.
+        stream: the prefix of the keys.
         existing: what to do with rows of an earlier run: "refuse" to start, or "replace" them.
-        durability: "process", "os" or "server" (see the module); none: the job's.
-        rows_max: about how many of the last rows each stream keeps; None for all of them.
-        timeout_ms: for each call; then it counts as `Unavailable`, and is retried.
+        durability: "process", "os" or "server" (see the module); by default, the job's.
+        rows_max: approximately how many of the last rows each stream keeps; None keeps all rows.
+        timeout_ms: the time limit for each call, after which it counts as `Unavailable` and is retried.
     """
 
     everywhere = True
@@ -98,14 +100,16 @@ class RedisSink(Sink):
         return f"{self.stream}:{task}"
 
     def open_store(self, task: str, job_directory: Path) -> SinkStore:
-        """Return the store of one sink task; nothing is connected before its `open`."""
+        """Return the store of one sink task; it connects only in its `open`."""
         _needs_redis()
         from operators.sinks.redis.redis_store import RedisStore
 
         return RedisStore(self._target(), task)
 
     def check(self) -> None:
-        """Raise `PipelineError` for what is wrong with the url or the server; an unavailable one is waited for."""
+        """Raise `PipelineError` for mistakes in the url or the server's settings; an unavailable server is waited
+        for.
+        """
         _needs_redis()
         import redis
 
@@ -120,7 +124,7 @@ class RedisSink(Sink):
         try:
             client.ping()
             check_durable(client, target)
-        except (TypeError, UnicodeError) as problem:  # of an option that it does not have, or of a host that none has
+        except (TypeError, UnicodeError) as problem:  # the url has an unknown option, or a host that does not exist
             raise PipelineError(f"{target.place}: its url cannot be used ({problem}); correct it") from None
         except redis.RedisError as problem:
             error = translated(problem, target.place)

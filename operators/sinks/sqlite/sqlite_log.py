@@ -1,9 +1,9 @@
-"""A short write-ahead log of SQLite without holding up the writer.
+"""Keeps SQLite's write-ahead log short without delaying the writer.
 
-By default a writer would copy its log into the file every thousand pages and wait for the disk twice, 15 to 40 ms, in
-the middle of a bundle. Here a thread with a connection of its own copies while bundles are written. The rest of the log
-after that is short; now and then the writer copies that rest itself, so that the log can restart: only while nothing is
-written is there a moment at which nothing is left.
+By default, a writer would copy its log into the file every thousand pages and wait for the disk twice, 15 to 40 ms, in
+the middle of a bundle. Here, a thread with its own connection copies while bundles are written, which leaves only a
+short rest of the log. Now and then the writer copies that rest itself, so that the log can restart: only while nothing
+is being written can the log be copied completely.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ _END_WITHIN_S = 5.0
 
 
 class LogCopier:
-    """The thread of one writer of one file, which calls all methods; it starts when there is something to copy."""
+    """The copying thread of one writer of one file; the writer calls all methods. The thread starts when it is
+    needed.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -39,7 +41,7 @@ class LogCopier:
         self._rest_is_short = False
 
     def before(self, db: sqlite3.Connection) -> None:
-        """Copy the rest, where it is due, between two transactions of the writer.
+        """Copy the rest of the log, if this is due, between two transactions of the writer.
 
         Raises:
             sqlite3.Error: the file cannot be written.
@@ -60,7 +62,7 @@ class LogCopier:
         self._wake.set()
 
     def close(self) -> None:
-        """End the thread, within some seconds, and its connection."""
+        """End the thread, within some seconds, and close its connection."""
         if self._thread is not None:
             self._over = True
             self._wake.set()
@@ -75,4 +77,4 @@ class LogCopier:
                     self._wake.wait()
                     self._wake.clear()
         except sqlite3.Error:
-            return  # the writer meets the same at its next transaction, or at PAGES_MAX, and raises then
+            return  # the writer encounters the same error at its next transaction, or at PAGES_MAX, and raises it

@@ -1,7 +1,7 @@
-"""Inserts the rows of a bundle into the table `output` of a SQLite file, and names rows that it refuses.
+"""The insertion of a bundle's rows into the table `output` of a SQLite file, and the search for refused rows.
 
-`output` is ours, but a user may add a unique index or a trigger of their own to it.  Called inside the transaction
-of the bundle, which an error rolls back.
+`output` is our table, but a user may add a unique index or a trigger to it. The functions run inside the transaction of
+the bundle, which an error rolls back.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from causal.ports import Bundle
 from operators.sinks.contract.sink import lines_of
 from operators.sinks.sqlite.sqlite_errors import code_of
 
-_INSERT = "INSERT INTO output(task, position, record) VALUES(?, ?, ?)"  # a user may add columns of their own
+_INSERT = "INSERT INTO output(task, position, record) VALUES(?, ?, ?)"  # a user may add further columns
 AT_ONCE = 32
 """The number of rows per statement."""
 _INSERT_MANY = "INSERT INTO output(task, position, record) VALUES" + ", ".join(
@@ -27,11 +27,11 @@ REFUSED_NAMED_MAX = 1000
 
 
 def insert(db: sqlite3.Connection, path: Path, task: str, bundle: Bundle) -> None:
-    """Insert every row of the bundle but those that are known to be refused.
+    """Insert every row of the bundle except those that are known to be refused.
 
     Raises:
-        RowRefused: the file refuses rows; names them all, up to a bound.
-        CorruptData: a row of that position is there already.
+        RowRefused: the file refuses rows; the error names them all, up to a limit.
+        CorruptData: a row with that position already exists.
     """
     note_refused(db, task, bundle)
     try:
@@ -42,7 +42,7 @@ def insert(db: sqlite3.Connection, path: Path, task: str, bundle: Bundle) -> Non
     else:
         return
     if not db.in_transaction:
-        db.execute("BEGIN IMMEDIATE")  # a trigger may roll all of it back; nothing here is to stay
+        db.execute("BEGIN IMMEDIATE")  # a trigger may have rolled everything back; nothing written here is kept
     refused: list[tuple[int, str]] = []
     db.execute("DELETE FROM output WHERE task = ? AND position >= ?", (task, bundle.first))
     for position, line in zip(*lines_of(bundle)):
@@ -60,7 +60,7 @@ def insert(db: sqlite3.Connection, path: Path, task: str, bundle: Bundle) -> Non
 
 
 def _insert_all(db: sqlite3.Connection, task: str, bundle: Bundle) -> None:
-    """Insert many rows per statement: beginning and ending a statement is a good part of what a row costs."""
+    """Insert many rows per statement, because starting and finishing a statement is much of a row's cost."""
     positions, lines = lines_of(bundle)
     if not bundle.refused:
         texts = list(lines)
@@ -79,6 +79,6 @@ def note_refused(db: sqlite3.Connection, task: str, bundle: Bundle) -> None:
 
 
 def refused_below(db: sqlite3.Connection, task: str, next_: int) -> int:
-    """Return the number of a task's rows below that position that were left out."""
+    """Return the number of a task's rows below the given position that were left out."""
     asked = "SELECT count(*) FROM causal_refused WHERE task = ? AND position < ?"
     return int(db.execute(asked, (task, next_)).fetchone()[0])

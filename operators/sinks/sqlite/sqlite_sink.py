@@ -1,16 +1,15 @@
 """A sink that writes rows to a SQLite file, each exactly once, readable by any SQLite client at any moment.
 
-One transaction holds the rows of a bundle, the position, the digest, the determinants and the check of the
-incarnation, so a reader sees all of a bundle or nothing, and a zombie changes nothing, whenever it wakes up.
-Several sink tasks share one file; each has its own positions.
-The tables are described in `sqlite_tables`.
+One transaction contains the rows of a bundle, the position, the digest, the determinants and the check of the
+incarnation. A reader therefore sees all of a bundle or nothing, and a zombie changes nothing, whenever it resumes.
+Several sink tasks share one file; each has its own positions. `sqlite_tables` describes the tables.
 
-A user may add constraints of their own to `output` (a unique index, a trigger that raises): a row that breaks one is
-refused, and what becomes of it is the job's setting `on_error`.
+A user may add constraints to `output` (a unique index, a trigger that raises). A row that violates one is refused, and
+the job's setting `on_error` determines what happens to it.
 
-Durability.  A commit survives the death of any process, this one's included, with either setting.  "process" is
-SQLite's synchronous=NORMAL in WAL mode: when the machine loses power the file stays sound but may lack the last
-bundles.  "os" is synchronous=FULL: each bundle is on the disk before it is acknowledged.
+Durability. With either setting, a commit survives the death of any process, including this one. "process" is SQLite's
+synchronous=NORMAL in WAL mode: if the machine loses power, the file stays intact but may lack the last bundles. "os" is
+synchronous=FULL: each bundle is on disk before it is acknowledged.
 """
 
 from __future__ import annotations
@@ -47,10 +46,11 @@ class SqliteSink(Sink):
     Limits: one machine, and no network file system.
 
     Args:
-        path: the file; it is made when it is not there, its directory is not.  A relative path counts from where the
-            sink is made.  Not on a network file system: SQLite's locks do not hold there.
+        path: the file, which is created if it is missing; its directory must exist. A relative path is relative to the
+            directory in which the sink is created. Network file systems are not supported, because SQLite's locks do
+            not work there.
         existing: what to do with rows of an earlier run: "refuse" to start, or "replace" them.
-        durability: "process" or "os" (see the module); none: the job's.
+        durability: "process" or "os" (see the module); by default, the job's.
         busy_ms: how long to wait for another writer of the file before the write counts as `Unavailable`.
     """
 
@@ -74,11 +74,11 @@ class SqliteSink(Sink):
         self.busy_ms = busy_ms
 
     def open_store(self, task: str, job_directory: Path) -> SinkStore:
-        """Return the store of one sink task; the file is not touched before its `open`."""
+        """Return the store of one sink task; it accesses the file only in its `open`."""
         return SqliteStore(self, task)
 
     def check(self) -> None:
-        """Raise `PipelineError` where the file could not be made or written."""
+        """Raise `PipelineError` if the file cannot be created or written."""
         check_writable(self.path.parent, type(self).__name__)
         if self.path.exists() and not (self.path.is_file() and os.access(self.path, os.W_OK)):
             raise PipelineError(

@@ -1,4 +1,4 @@
-"""The outside world of one sink task, in a SQLite file: see `sqlite_sink` for what it promises."""
+"""The outside world of one sink task, in a SQLite file; see `sqlite_sink` for its promises."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _ADVANCE = f"UPDATE causal_task SET next = ?, digest = ?, last = ?, ended = ? WH
 
 
 class SqliteStore(WithdrawingConnectedStore[sqlite3.Connection]):
-    """The account and rows of one sink task.  One thread at a time."""
+    """The account and rows of one sink task. Only one thread may use the store at a time."""
 
     _errors = sqlite3.Error
     _losses = "it was restored from a copy, or another program has written there"
@@ -43,7 +43,7 @@ class SqliteStore(WithdrawingConnectedStore[sqlite3.Connection]):
         self._copier = LogCopier(sink.path)
 
     def open(self, task: str, run: str, incarnation: int) -> StoreState:
-        """See `causal.ports.SinkStore.open`; raises `PipelineError` also for a file that is not a store of ours."""
+        """See `causal.ports.SinkStore.open`; also raises `PipelineError` if the file is not one of our stores."""
         self._file = None
         return super().open(task, run, incarnation)
 
@@ -60,7 +60,7 @@ class SqliteStore(WithdrawingConnectedStore[sqlite3.Connection]):
 
     @contextmanager
     def _connected(self, bundle: Bundle | None) -> Iterator[sqlite3.Connection]:
-        """Yield one write transaction, which an error inside rolls back."""
+        """Yield one write transaction, which is rolled back if an error is raised inside."""
         self._check_file()
         if self._connection is None:
             self._connection = self._connect()
@@ -78,7 +78,7 @@ class SqliteStore(WithdrawingConnectedStore[sqlite3.Connection]):
             self._copier.wrote(len(bundle.rows))
 
     def _connect(self) -> sqlite3.Connection:
-        """Return a connection in WAL mode; several tasks may be changing a new file to it at the same time."""
+        """Return a connection in WAL mode; several tasks may be switching a new file to this mode at the same time."""
         deadline_s = time.monotonic() + self._sink.busy_ms / 1000
         while True:
             db = None
