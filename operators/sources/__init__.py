@@ -1,6 +1,6 @@
-"""Sources of records. Those with a process next to the job are imported only when they are named.
+"""Sources of records. Those with a process next to the job are imported only when they are accessed.
 
-So nothing else needs PySpark, and no worker loads a web server.
+Other code therefore does not need PySpark, and no worker loads a web server.
 """
 
 from __future__ import annotations

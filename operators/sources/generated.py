@@ -1,4 +1,4 @@
-"""Sources that make their elements: from a pure function, one by one or a slice at a time."""
+"""Sources that generate their elements with a pure function, one by one or one slice at a time."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ class SequenceSource(Source[R_co]):
     It is meant for data that already exists in slices: files, arrays, benchmarks.
 
     Args:
-        count: elements per partition; None: endless.
-        rate: elements per second over all partitions; None: as fast as they are consumed.
+        count: the number of elements per partition; None for endless.
+        rate: the number of elements per second over all partitions; None for as fast as they are consumed.
     """
 
     _parameters: ClassVar[tuple[str, ...]] = ("partition", "start", "stop")
-    """The parameters of the function that it is given."""
+    """The parameters of the function that the source receives."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class SequenceSource(Source[R_co]):
         return read
 
     def _elements(self, values: Any) -> Any:
-        """Return the elements as the runtime takes them."""
+        """Return the elements in the form that the runtime accepts."""
         return values if type(values) is list else list(values)
 
 
@@ -99,8 +99,8 @@ class ArrowSource(SequenceSource[Any]):
     """A source of vectors: `read(partition, start, stop)` returns a pyarrow RecordBatch, a Table or a dict of columns.
 
     Args:
-        count: rows per partition; None: endless.
-        rate: rows per second over all partitions; None: as fast as they are taken.
+        count: the number of rows per partition; None for endless.
+        rate: the number of rows per second over all partitions; None for as fast as they are consumed.
     """
 
     vectors = True

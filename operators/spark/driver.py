@@ -99,7 +99,7 @@ def configuration(source: SparkSource, work: Path, address: str = LOOPBACK) -> d
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(source.batch_rows_max),
         "spark.sql.execution.arrow.maxBytesPerBatch": str(16 << 20),
         "spark.sql.files.openCostInBytes": str(1 << 20),
-        "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",  # Otherwise listing 33 files is a Spark job.
+        "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",  # Else listing 33 files is a Spark job.
         "spark.sql.streaming.stopTimeout": "5s",
         "spark.python.daemon.module": spark_daemon.__name__,
         "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINT_FILES,

@@ -1,7 +1,7 @@
 """The tasks of one job in this process: the links between them, deaths, and incarnations that replace one another.
 
-Nothing happens here unasked. A subclass decides when a frame arrives, whose turn it is and who dies, and what replaces
-a task's disk, stores, readers and the outside world; the effects of tasks are performed as in a worker.
+Nothing happens here on its own. A subclass decides when a frame arrives, which task runs and which dies, and what
+replaces a task's disk, stores, readers and the outside world; the effects of tasks are performed as in a worker.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Process:
     """An incarnation of a task.
 
     Attributes:
-        dialled: the incarnation of each neighbour that it knows.
+        dialled: the incarnation of each neighbour that the process knows.
     """
 
     index: int
@@ -48,7 +48,7 @@ class Process:
 
     @property
     def life(self) -> tuple[int, int]:
-        """The task, and which incarnation of it this is."""
+        """The task and its incarnation."""
         return self.index, self.incarnation
 
 
@@ -59,11 +59,11 @@ class Cluster(ABC, Generic[P]):
     """The tasks of a topology, in memory.
 
     Attributes:
-        now_ns: the wall clock, and the monotonic one.
-        processes: those that live, by (task, incarnation).
-        incarnations: the youngest incarnation of each task, 0 before the first.
+        now_ns: the time of the wall clock and of the monotonic clock.
+        processes: the live processes, by (task, incarnation).
+        incarnations: the newest incarnation of each task, 0 before the first.
         links: the frames in transit.
-        asked, complete: the last checkpoint that was requested, and that is complete.
+        asked, complete: the last checkpoint that was requested, and the last that is complete.
     """
 
     def __init__(self, topology: Topology, config: JobConfig) -> None:
@@ -89,7 +89,7 @@ class Cluster(ABC, Generic[P]):
 
     @abstractmethod
     def store(self, process: P, channel: int) -> SinkStore:
-        """Return the store of a sink task, as that process reaches it."""
+        """Return the store of a sink task, as the process reaches it."""
 
     @abstractmethod
     def reader(self, process: P, channel: int) -> Reader:
@@ -97,7 +97,7 @@ class Cluster(ABC, Generic[P]):
 
     @abstractmethod
     def requests(self, process: P) -> Requests:
-        """Return the outside world that a task sends requests to."""
+        """Return the outside world to which a task sends requests."""
 
     @abstractmethod
     def reported(self, process: P, kind: str, facts: dict[str, Any]) -> None:
@@ -108,7 +108,7 @@ class Cluster(ABC, Generic[P]):
         return process.protocol.handle(event, self.now_ns) if self.lives(process) else ()
 
     def act(self, process: P, action: Callable[[], None]) -> None:
-        """Perform an action of a process that lives."""
+        """Perform an action of a live process."""
         action()
 
     def settled(self) -> None:
@@ -117,15 +117,15 @@ class Cluster(ABC, Generic[P]):
     # -- tasks -----------------------------------------------------------------------------------------
 
     def current(self, index: int) -> P | None:
-        """Return the youngest incarnation of a task, if it lives."""
+        """Return the newest incarnation of a task, if it is alive."""
         return self.processes.get((index, self.incarnations[index]))
 
     def lives(self, process: P) -> bool:
-        """Return whether the process has not died."""
+        """Return whether the process is alive."""
         return self.processes.get(process.life) is process
 
     def add(self, process: P) -> None:
-        """Add an incarnation of a task, the youngest."""
+        """Add an incarnation of a task, which becomes the newest."""
         self.incarnations[process.index] = process.incarnation
         self.processes[process.life] = process
         own = TaskIndex(process.index)
@@ -152,13 +152,13 @@ class Cluster(ABC, Generic[P]):
             self.introduce_to(self.current(other), process)
 
     def introduce_to(self, process: P | None, peer: P | None) -> None:
-        """Announce a neighbour to a process, unless one of them does not live or it knows the neighbour."""
+        """Announce a neighbour to a process, unless one of them is dead or the process already knows the neighbour."""
         if process is not None and peer is not None and process.dialled.get(peer.index) != peer.incarnation:
             process.dialled[peer.index] = peer.incarnation
             self.feed(process, PeerUp(TaskIndex(peer.index), peer.incarnation))
 
     def forget(self, process: P) -> None:
-        """Drop a process that has died, and what is on its way to it."""
+        """Drop a process that has died, and the frames on their way to it."""
         del self.processes[process.life]
         for ends in [ends for ends in self.links if ends[2:] == process.life]:
             del self.links[ends]
@@ -171,7 +171,7 @@ class Cluster(ABC, Generic[P]):
                 self.feed(neighbour, PeerDown(TaskIndex(process.index), process.incarnation))
 
     def sources(self) -> list[P]:
-        """Return the source tasks that live, which begin checkpoints."""
+        """Return the live source tasks, which begin checkpoints."""
         processes = [self.current(index) for index in self.incarnations if self.topology.is_source(TaskIndex(index))]
         return [process for process in processes if process is not None]
 
@@ -182,11 +182,11 @@ class Cluster(ABC, Generic[P]):
         self._queue(process, partial(process.performer.feed, event))
 
     def read_again(self, process: P) -> None:
-        """Repeat the reads of a process that had returned nothing."""
+        """Repeat the reads of a process that have returned nothing."""
         self._queue(process, partial(process.performer.read_again, NEVER_NS))
 
     def _queue(self, process: P, action: Callable[[], None]) -> None:
-        """Perform an action of a process, after those that wait."""
+        """Perform an action of a process, after the actions that are waiting."""
         self._waiting.append((process, action))
         if self._acting:
             return
@@ -201,7 +201,7 @@ class Cluster(ABC, Generic[P]):
         self.settled()
 
     def transmit(self, process: P, target: int, incarnation: int, parts: list[bytes]) -> None:
-        """Send a frame; one to a dead incarnation is dropped."""
+        """Send a frame; a frame to a dead incarnation is dropped."""
         if (target, incarnation) in self.processes:
             self.links.setdefault((*process.life, target, incarnation), deque()).append(parts)
 
@@ -231,14 +231,14 @@ class Links(Generic[P]):
 
 
 class Once:
-    """Calls of stores that are always available."""
+    """A caller of stores that are always available."""
 
     def make(self, attempt: Callable[[], T]) -> T:
         return attempt()
 
 
 class Segments:
-    """The in-flight segments of one task: what a disk keeps for as long as its process lives.
+    """The in-flight segments of one task: what a disk keeps for as long as its process is alive.
 
     Args:
         answer: called with each answer.

@@ -1,7 +1,7 @@
-"""The check of operators with `commutes = True`: their records are also performed in another order.
+"""The check of operators with `commutes = True`, whose records are also performed in another order.
 
-Two more chains of the task have the same records: one in the order of arrival, one as a replay would have them, with
-the records of each input together. At each output and at each barrier, both must have the same state.
+Two further chains of the task receive the same records: one in the order of arrival, the other in a possible replay
+order, with the records of each input together. At each output and each barrier, both must have the same state.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ SHOWN_CHARACTERS_MAX = 200
 
 
 class _Asked(Exception):
-    """An event asks for something that is logged, so it has a place among the others."""
+    """An event requests something that is logged, so its place among the other events is fixed."""
 
 
 class _NoServices:
-    """The services of a chain that must not ask for anything."""
+    """The services of a chain that may not request anything."""
 
     def epoch(self) -> int:
         return 0
@@ -35,7 +35,7 @@ class _NoServices:
 
 
 class _Noting:
-    """Services that note whether something was asked that is logged."""
+    """Services that record whether something that is logged was requested."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
@@ -50,15 +50,15 @@ class _Noting:
 
 
 class ReorderedChain:
-    """A chain whose operators say that they commute, and two that show whether they do.
+    """A chain whose operators declare that they commute, and two chains that show whether they do.
 
-    After an event that uses logged answers nothing is compared until the task begins again.
+    After an event that uses logged answers, nothing is compared until the task begins again.
     """
 
     def __init__(self, chain: Chain, begun: Callable[[], Chain], fresh: Callable[[], Chain], nodes: Sequence[Node]):
         """
         Args:
-            begun: returns another chain in the state in which `chain` is now.
+            begun: returns another chain in the current state of `chain`.
             fresh: returns a chain without state.
         """
         self._chain = chain
@@ -68,7 +68,7 @@ class ReorderedChain:
         self._open: list[tuple[int, list[Chunk], int]] = []
 
     def deliver(self, input: int, chunks: Sequence[Chunk], first: int, services: Services) -> list[Output]:
-        """Deliver to the chain, and to those that are compared."""
+        """Deliver to the chain, and to the chains that are compared."""
         noting = _Noting(services)
         outputs = self._chain.deliver(input, chunks, first, noting)
         if noting.asked:
@@ -84,12 +84,12 @@ class ReorderedChain:
         return outputs
 
     def snapshot(self, full: bool, behind: str = "") -> SnapshotJob:
-        """Compare at a barrier, too."""
+        """Take a snapshot after comparing the chains."""
         self._compare()
         return self._chain.snapshot(full, behind)
 
     def ended(self, input: int, services: Services) -> list[Output]:
-        """Process the end of an input, before which all is compared; nothing is compared after it."""
+        """Process the end of an input, before which the chains are compared; nothing is compared after it."""
         self._compare()
         self._pair = None
         return self._chain.ended(input, services)
@@ -101,7 +101,7 @@ class ReorderedChain:
         """Perform the records since the last call in another order, and compare the states.
 
         Raises:
-            PipelineError: they differ, or one order leaves something or asks for something that the other does not.
+            PipelineError: the states differ, or only one order emits something or requests something.
         """
         if self._pair is None or not self._open:
             return
@@ -132,7 +132,7 @@ class ReorderedChain:
 
 
 def _difference(arrived: Sequence[Any], reordered: Sequence[Any]) -> str:
-    """Return the first entry that two states do not have in common, as a line; nothing if they are equal."""
+    """Return the first difference between two states, as a line; "" if they are equal."""
     for one, other in zip(arrived, reordered, strict=True):
         if one == other:
             continue

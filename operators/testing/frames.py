@@ -14,9 +14,9 @@ R = TypeVar("R")
 
 
 def without_our_frames(fn: Callable[P, R]) -> Callable[P, R]:
-    """Decorate a function that performs user code: what that raises shows frames of the user alone.
+    """Decorate a function that performs user code, so that its exceptions show only the user's frames.
 
-    An error of the runtime itself, in which no code of the user took part, keeps all of its frames.
+    An error of the runtime itself, in which no user code is involved, keeps all of its frames.
     """
 
     @wraps(fn)
@@ -33,7 +33,7 @@ def without_our_frames(fn: Callable[P, R]) -> Callable[P, R]:
 
 
 def _shortened(problem: BaseException) -> bool:
-    """Remove our frames from the causes of an exception, if a user's code raised one of them."""
+    """Remove our frames from the causes of an exception, if user code raised one of them."""
     causes, each = list[BaseException](), problem.__cause__ or problem.__context__
     while each is not None and each not in causes:
         causes.append(each)

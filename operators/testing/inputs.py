@@ -1,4 +1,4 @@
-"""The records of a source in a test: a list per partition, in which `At` says when, in virtual time."""
+"""The records of a source in a test: a list per partition, in which `At` specifies when, in virtual time."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _NOTHING: Final = _Nothing()
 
 @dataclass(frozen=True, slots=True)
 class At:
-    """A record that is available only when the wall clock reaches `seconds`; without a record, only time passes.
+    """A record that becomes available when the wall clock reaches `seconds`; without a record, only time passes.
 
-    Later records of its partition are not available earlier.
+    Later records of its partition do not become available earlier.
     """
 
     seconds: float
@@ -47,15 +47,15 @@ class Partition:
     """The elements of one partition, each with the time from which it is available.
 
     Attributes:
-        endless: it does not end after its last element, because more may be added.
-        ends_ns: it ends no earlier.
+        endless: whether the partition does not end after its last element, because more may be added.
+        ends_ns: the earliest time at which the partition ends.
     """
 
     def __init__(self, records: Iterable[Any] | Records = (), endless: bool = False) -> None:
         self.endless = endless
         self.ends_ns = 0
         self.taken = 0
-        """The number of elements that were ever read, by any incarnation."""
+        """The number of elements that any incarnation has read."""
         self._records: list[Any] | Vectors = []
         self._due_ns: list[int] = []
         if isinstance(records, Vectors):
@@ -79,7 +79,7 @@ class Partition:
             self._due_ns.append(self.ends_ns)
 
     def read(self, position: int, count: int, now_ns: int) -> tuple[Any, bool] | None:
-        """Return up to `count` elements from `position`, and whether the partition ends; None if none is there."""
+        """Return up to `count` elements from `position`, and whether the partition ends; None if none is available."""
         stop = position
         while stop < len(self._due_ns) and stop < position + count and self._due_ns[stop] <= now_ns:
             stop += 1
@@ -90,8 +90,8 @@ class Partition:
         return self._records[position:stop], ended
 
     def due_ns(self, position: int) -> int | None:
-        """Return the time from which there is something to read at `position`, be it the end; None if there may never
-        be.
+        """Return the time from which an element or the end can be read at `position`; None if there may never be
+        one.
         """
         if position < len(self._due_ns):
             return self._due_ns[position]

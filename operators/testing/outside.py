@@ -1,4 +1,4 @@
-"""The sink of a test, which keeps the records as they are, and its store, with the rules of every store."""
+"""The sink of a test, which keeps the records unchanged, and its store, which follows the rules of every store."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ _LENGTH_BYTES = 4
 
 
 class RecordsSink(Sink):
-    """A sink in the place of a pipeline's: it refuses what that one cannot encode, and keeps the records."""
+    """A replacement for a pipeline's sink: it refuses records that the original cannot encode, and keeps the others."""
 
     def __init__(self, theirs: Sink) -> None:
         self._theirs = theirs
 
     def encode(self, records: Sequence[Any]) -> bytes:
-        """Return the records, each after its length."""
+        """Return the records, each preceded by its length."""
         self._theirs.encode(records)
         bodies = [encode(record) for record in records]
         return b"".join([part for body in bodies for part in (len(body).to_bytes(_LENGTH_BYTES, "big"), body)])
 
     def open_store(self, task: str, job_directory: Path) -> SinkStore:
-        """Raise `InvariantViolation`: the kit has stores of its own."""
+        """Raise `InvariantViolation`, because the kit has its own stores."""
         raise InvariantViolation("the rows of a test are kept in memory")
 
 

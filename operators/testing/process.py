@@ -1,4 +1,4 @@
-"""An incarnation of a task in a test, with the disk, the partitions and the outside world that it has there."""
+"""An incarnation of a task in a test, with its disk, its partitions and its outside world."""
 
 from __future__ import annotations
 

@@ -34,13 +34,13 @@ class TrialResult:
     """The results of a run.
 
     Attributes:
-        rows: by sink, the records as they reached it; of several tasks, one task's after the other's.  The records
-            that went to the dead-letter output are under "dead-letters".
-        counts: operator → reason → how many elements (late, expired …).
-        recoveries: how many crashes were recovered from.
-        determinant_bytes: by kind, the bytes of the written logs.
-        elements: task → records that it received.
-        clock_s: where the wall clock stood at the end.
+        rows: by sink, the records as they reached it; those of several tasks are concatenated. The records that went
+            to the dead-letter output are under "dead-letters".
+        counts: operator → reason → number of elements (late, expired …).
+        recoveries: the number of crashes from which the run recovered.
+        determinant_bytes: by kind, the size of the written logs in bytes.
+        elements: task → number of records that it received.
+        clock_s: the time of the wall clock at the end.
     """
 
     rows: Mapping[str, list[Any]]
@@ -51,14 +51,14 @@ class TrialResult:
     clock_s: float
 
     def _repr_html_(self) -> str:
-        """Return the rows of each sink as a table, as a notebook shows them."""
+        """Return the rows of each sink as a table, for display in a notebook."""
         return rows_html(self.rows)
 
     def __getitem__(self, sink: str) -> list[Any]:
         """Return the rows of one sink.
 
         Raises:
-            KeyError: there is no such sink; names those that there are.
+            KeyError: there is no such sink; the error names the existing ones.
         """
         if sink not in self.rows:
             raise KeyError(f"no sink {sink!r}; there are {', '.join(self.rows)}")
@@ -81,22 +81,23 @@ def run(
     """Run a pipeline to its end, on virtual time, in this process.
 
     Args:
-        pipeline: one that was built, or the path of a pipeline file.
+        pipeline: a pipeline that was built, or the path of a pipeline file.
         inputs: source → its records, or a list of such lists, one for each of its partitions; `At(seconds, record)`
-            for a record that is not available earlier.  A bounded generated source may be left out: it is read.
-        crash: task → after how many received records it dies, or several such numbers; then it is
+            for a record that is not available earlier. A bounded generated source may be left out: it is then read.
+        crash: task → the number of received records after which it dies, or several such numbers; the task is then
             restored from its last checkpoint and replays.
-        seed: of everything that could vary: whose turn it is, random numbers, when checkpoints are taken.
-        clock_s: where the wall clock starts; it moves only when no task has anything to do.
-        checkpoint_every: records read between two checkpoints; 0: none; None: the seed decides.
-        settings: the values of `--set`, where `pipeline` is a path.
-        batch: the most records of one event; with 1 a crash comes exactly after the given record.
+        seed: the seed of everything that could vary: which task runs, random numbers, when checkpoints are taken.
+        clock_s: the initial time of the wall clock, which moves only when no task has anything to do.
+        checkpoint_every: the number of records read between two checkpoints; 0: none; None: the seed decides.
+        settings: the values of `--set`, if `pipeline` is a path.
+        batch: the maximum number of records per event; with 1, a crash happens exactly after the given record.
         config: further fields of `causal.config.JobConfig`, such as `on_error="dead-letter"`.
 
     Raises:
-        PipelineError: the pipeline, an input or a crash that is impossible or never happened.
-        OperatorFailed, ReplayDivergence: as in a job; the former also when state at the end cannot be checkpointed, the
-            latter when a replay differed from what the others already had: an operator is not deterministic.
+        PipelineError: the pipeline or an input is wrong, or a crash is impossible or never happened.
+        OperatorFailed: as in a job, and also if state at the end cannot be checkpointed.
+        ReplayDivergence: as in a job: a replay differed from what other tasks already had, because an operator is not
+            deterministic.
     """
     settings = settings or {}
     _check(pipeline, {"settings": settings}, clock_s, checkpoint_every)

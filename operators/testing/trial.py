@@ -1,4 +1,4 @@
-"""Run of a single operator, step by step, with time, watermarks and crashes under control (`OperatorTrial`)."""
+"""The run of a single operator, step by step, with control over time, watermarks and crashes (`OperatorTrial`)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NAME = "operator"
 
 
 class OperatorTrial:
-    """An operator in a task of its own, given records one by one.
+    """An operator in its own task, which receives records one by one.
 
         trial = OperatorTrial(Visits(), key=lambda r: r["user"])
         assert trial.give({"user": 7}) == [{"user": 7, "n": 1}]
@@ -32,14 +32,14 @@ class OperatorTrial:
 
     Args:
         operator: an instance; the trial works on a copy, as every task does.
-        key: of a record, as in `key_by`; without it the operator keeps one state.
-        time: of a record, as in `watermarks`; for operators that ask for event time.
-        clock_s: where the wall clock starts.
-        seed: of random numbers.
+        key: returns the key of a record, as in `key_by`; without it, the operator keeps one state.
+        time: returns the event time of a record, as in `watermarks`; for operators that use event time.
+        clock_s: the initial time of the wall clock.
+        seed: the seed of random numbers.
         config: other fields of `causal.config.JobConfig`.
 
     Attributes:
-        out: every row so far.
+        out: all rows so far.
     """
 
     def __init__(
@@ -83,18 +83,18 @@ class OperatorTrial:
 
     @property
     def clock_s(self) -> float:
-        """The wall clock."""
+        """The time of the wall clock."""
         return seconds_of(self._world.now_ns)
 
     @without_our_frames
     def give(self, *records: Any) -> list[Any]:
-        """Pass these records to the operator, one event each; returns the rows that are new."""
+        """Pass these records to the operator, one event each, and return the new rows."""
         self._input.add(records)
         return self._settled()
 
     @without_our_frames
     def watermark(self, seconds: float) -> list[Any]:
-        """Pass a watermark, at which timers of event time fire; returns the rows that are new.
+        """Pass a watermark, at which event-time timers fire, and return the new rows.
 
         Raises:
             PipelineError: the trial has no function for the time of a record.
@@ -105,7 +105,7 @@ class OperatorTrial:
 
     @without_our_frames
     def advance(self, seconds: float) -> list[Any]:
-        """Advance the clock, at which timers fire, and return the rows that are new."""
+        """Advance the clock, at which timers fire, and return the new rows."""
         until_ns = self._world.now_ns + ns_of_seconds(seconds)
         self._world.settle()
         while self._world.now_ns < until_ns:
@@ -115,7 +115,7 @@ class OperatorTrial:
 
     @without_our_frames
     def checkpoint(self) -> None:
-        """Keep the present state: a crash after this replays only later records."""
+        """Checkpoint the present state, so that a later crash replays only later records."""
         self._world.checkpoint()
         self._world.settle()
 
@@ -124,17 +124,17 @@ class OperatorTrial:
         """Kill the task, which is restored from the last checkpoint and replays.
 
         Raises:
-            ReplayDivergence: the replay gave other rows than those that were visible.
+            ReplayDivergence: the replay produced rows that differ from those already visible.
         """
         self._world.die(self._task)
         self._settled()
 
     @without_our_frames
     def finish(self) -> list[Any]:
-        """End the input; returns the rows that are new.
+        """End the input, and return the new rows.
 
         Raises:
-            OperatorFailed: state that is left cannot be checkpointed.
+            OperatorFailed: the remaining state cannot be checkpointed.
         """
         self._input.endless = False
         self._world.run()
@@ -164,5 +164,5 @@ def _time_or_mark(time: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def _never(partition: int, i: int) -> Any:
-    """Return an element of the source, which the trial replaces by its records."""
+    """Return an element of the source, which the trial replaces with its records."""
     return None

@@ -1,1 +1,1 @@
-"""Files as a source: which files, in what order, and the rows of each at positions that never change."""
+"""Files as a source: the choice of files, their order, and their rows at positions that never change."""

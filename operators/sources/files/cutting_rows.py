@@ -1,12 +1,12 @@
-"""Cut the bytes of a file into rows: lines of text, lines of JSON, or records of CSV.
+"""The division of a file's bytes into rows: lines of text, lines of JSON, or records of CSV.
 
-A cutter is given bytes that begin where a row begins, and returns the rows that are complete in them.  What is a row
-depends on the file alone, never on how its bytes were divided.  The rules:
+A cutter receives bytes that begin at the start of a row, and returns the rows that are complete in them. The rows
+depend only on the file, never on how its bytes were divided. The rules:
 
     a row longer than `row_bytes_max`, or a CSV record whose quote is not closed within it or before the file ends:
-        its first line is `Unreadable`, and the next row begins after that line
+        the first line of the row is `Unreadable`, and the next row begins after that line
     a last line without a line feed is a row
-    lines of JSON and CSV that are empty are not rows
+    empty lines of JSON and CSV are not rows
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ GZIP = b"\x1f\x8b\x08"
 
 
 def foreign(begin: bytes) -> str:
-    """Return what a file is that begins so, and what to do about it; empty where it may hold lines."""
+    """Return what a file that begins with `begin` is, and the remedy; "" if the file may contain lines."""
     if begin.startswith(_TAR, _TAR_AT):
         return "it is a tar archive: unpack it"
     return next((f"it is {what}" for known, what in _FOREIGN if begin.startswith(known)), "")
@@ -60,7 +60,7 @@ def foreign(begin: bytes) -> str:
 
 @dataclass(slots=True)
 class Cut:
-    """Rows, the line of each, and how many of the given bytes they consumed."""
+    """Rows, the line number of each, and how many of the given bytes and lines they consumed."""
 
     rows: list[Any] = field(default_factory=list)
     lines: list[int] | range = range(0)
@@ -69,10 +69,10 @@ class Cut:
 
 
 class Cutter(Protocol):
-    """Knows one format.  One object per open file."""
+    """A divider of one format into rows. There is one object per open file."""
 
     def cut(self, data: bytes, line: int, last: bool) -> Cut:
-        """Return the rows that are complete in `data`, which begins with line `line`.
+        """Return the rows that are complete in `data`, which begins with the line numbered `line`.
 
         Args:
             last: whether the file ends after `data`.
@@ -81,13 +81,13 @@ class Cutter(Protocol):
 
 
 class LineCutter:
-    """Lines of text, and what `convert` makes of them.
+    """The cutter of lines of text, which `convert` turns into records.
 
     Args:
-        convert: makes a record of a line; None: the line is the record.
+        convert: turns a line into a record; None keeps the line as the record.
         whole: whether empty lines count.
-        option: what to change in the pipeline where a line is of another encoding; empty where it cannot be chosen.
-        where: names the file.
+        option: what to change in the pipeline if a line has another encoding; empty if the encoding is fixed.
+        where: the name of the file.
     """
 
     def __init__(
@@ -136,10 +136,10 @@ class LineCutter:
 
 
 class CsvCutter:
-    """Records of CSV, as dicts by the names of the columns.
+    """The cutter of CSV records, as dicts by column name.
 
     Args:
-        columns: the names; None: the first record has them.
+        columns: the column names; None if the first record contains them.
     """
 
     def __init__(
@@ -158,7 +158,7 @@ class CsvCutter:
         texts, _ = split(data[:end], self._encoding)
         sizes = [len(each) for each in data[:end].split(b"\n")]
         result = Cut(lines=[])
-        limit = csv.field_size_limit(max(end, 1))  # of this process: the bound here is that of a row
+        limit = csv.field_size_limit(max(end, 1))  # of this process; the limit here is that of a row
         try:
             result.lines_used = place = self._all(texts, sizes, line, result)
         finally:
@@ -167,7 +167,7 @@ class CsvCutter:
         return result
 
     def _all(self, texts: list[str], sizes: list[int], line: int, result: Cut) -> int:
-        """Cut all complete records; returns the line at which the next begins."""
+        """Cut all complete records; return the line at which the next record begins."""
         place, complete = 0, True
         while complete and place < len(texts):
             reader = csv.reader(_feed(texts, place), delimiter=self._delimiter, strict=True)
@@ -177,7 +177,9 @@ class CsvCutter:
     def _records(
         self, reader: Any, texts: list[str], sizes: list[int], first: int, line: int, result: Cut
     ) -> tuple[int, bool]:
-        """Cut records up to the first bad or incomplete one; returns where the next begins, and if it may."""
+        """Cut records up to the first bad or incomplete one; return the start of the next, and whether it may be
+        cut.
+        """
         begin, rows, lines = first, result.rows, result.lines
         while True:
             try:
@@ -186,7 +188,7 @@ class CsvCutter:
                 return begin, True
             except csv.Error as problem:
                 end = first + reader.line_num
-                if "unexpected end" in str(problem):  # the last quote is open
+                if "unexpected end" in str(problem):  # the last quote is not closed
                     return begin, False
                 values, why = None, str(problem)
                 if "new-line character" in why:
@@ -240,7 +242,7 @@ def _feed(texts: list[str], first: int) -> Iterator[str]:
 
 
 def whole_lines(data: bytes, row_bytes_max: int, last: bool) -> int:
-    """Return the bytes of the lines at the beginning of `data` that are complete and not too long."""
+    """Return the size of the lines at the beginning of `data` that are complete and not too long."""
     end = len(data) if last else data.rfind(b"\n") + 1
     if end <= row_bytes_max:
         return end
@@ -254,8 +256,9 @@ def whole_lines(data: bytes, row_bytes_max: int, last: bool) -> int:
 
 
 def split(data: bytes, encoding: str) -> tuple[list[str], bool]:
-    """Return the lines of `data` without line feeds, and whether all have that encoding; otherwise they have lone
-    surrogates.
+    """Return the lines of `data` without line feeds, and whether all are valid in that encoding.
+
+    Invalid bytes become lone surrogates.
     """
     try:
         text, clean = data.decode(encoding), True
@@ -278,12 +281,12 @@ def _undecoded(text: str) -> bool:
 
 
 def undecodable(text: str, where: str, encoding: str, option: str) -> Unreadable:
-    """Return the element for a line that is not of the encoding."""
+    """Return the element for a line that is not valid in the encoding."""
     return Unreadable(where, f"not {encoding}", text[:RAW_BYTES_MAX].encode(encoding, "surrogateescape"), option)
 
 
 def json_of(text: str) -> Any:
-    """Return the value of a line of JSON, which may be nested as deep as any record."""
+    """Return the value of a line of JSON, which may be nested as deeply as any record."""
     try:
         return _DECODER.decode(text)
     except RecursionError:

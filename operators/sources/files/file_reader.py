@@ -1,9 +1,8 @@
-"""The reader of one partition of files: a position is a row, counted over the files of the partition in their order.
+"""The reader of one partition of files: a position is a row number over the partition's files, in their order.
 
-Marks say at which position a file and each of its blocks begins, so that any position from the last checkpoint on is
-read again from the nearest mark, whatever was read in between. The mark at the last checkpoint is kept in the job's
-directory for the successor of this process. It only saves reading: where it is missing, rows are counted from the first
-file.
+Marks record the position at which a file and each of its blocks begins, so that any position from the last checkpoint
+on can be read again from the nearest mark. The mark at the last checkpoint is kept in the job's directory for the
+successor of this process. It only saves reading: if it is missing, rows are counted from the first file.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ Open = Callable[[Listed, Mark], Blocks]
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A mark in a file, and the position that it stands for; `listing` and `index` say where the file is listed."""
+    """A mark in a file, and the position of the mark; `listing` and `index` locate the file in the listings."""
 
     position: int
     listing: int
@@ -48,10 +47,10 @@ class FileReader:
     """A `PartitionReader` of files.
 
     Args:
-        source: its name, for messages.
-        open_blocks: opens a file of the source's format.
+        source: the name of the source, for messages.
+        open_blocks: opens a file in the source's format.
         located: whether each record is a dict of file, line and value.
-        poll_s: the pause between two looks for files; 0: none.
+        poll_s: the interval between two searches for files; 0 for no pause.
     """
 
     def __init__(
@@ -76,19 +75,19 @@ class FileReader:
         self._blocks: Blocks | None = None
         self._rows: list[Any] = []
         self._stored = self._load()
-        self._next = self._stored  # where reading continues, after _rows
-        self._first = self._stored.position  # of the first of _rows
+        self._next = self._stored  # where reading continues after _rows
+        self._first = self._stored.position  # the position of the first of _rows
         self._places = [self._stored]
         self._look_at_s = 0.0
 
     def read(self, position: int, count_max: int) -> Read | None:
-        """Return up to `count_max` rows of one block; None when there is no file to read.
+        """Return up to `count_max` rows of one block; None if there is no file to read.
 
         Raises:
             DeterminantsLost: a file has changed or was removed.
             CorruptData: a file is damaged.
             OperatorFailed: a file cannot be read.
-            Unavailable: retry later.
+            Unavailable: the read can be retried later.
         """
         if position < self._first or position > self._next.position:
             self._return_to(position)
@@ -105,11 +104,11 @@ class FileReader:
         return Read(self._rows[start : start + count_max], time.monotonic_ns())
 
     def ready_in_s(self, position: int) -> float:
-        """Return 0 where rows are in memory, otherwise the pause between two looks for files."""
+        """Return 0 if rows are in memory, otherwise the interval between two searches for files."""
         return 0.0 if self._first <= position < self._first + len(self._rows) else self._poll_s
 
     def measured(self, position: int) -> tuple[int, int] | None:
-        """Return the bytes of files that are read, approximately, and of all; None while files may be added."""
+        """Return the approximate number of file bytes read, and their total; None while files may be added."""
         listing, place = self._listing[1], self._next
         if listing is None or not listing.last:
             return None
@@ -120,7 +119,7 @@ class FileReader:
         return read, sum(sizes)
 
     def completed(self, position: int) -> None:
-        """Forget marks that no read will need, and keep the one that the next process begins with."""
+        """Discard marks that no read will need, and store the one at which the next process begins."""
         at = bisect_right(self._places, position, key=_position) - 1
         if at <= 0:
             return
@@ -131,7 +130,7 @@ class FileReader:
             self._places[0].index,
             *astuple(self._places[0].mark),
         ]
-        with suppress(Unavailable):  # it only saves reading
+        with suppress(Unavailable):  # the stored mark only saves reading
             write_parts(self._path, [json.dumps(body).encode()], durable=False)
 
     def close(self) -> None:
@@ -149,7 +148,7 @@ class FileReader:
             return _Place(0, 0, 0, Mark())
 
     def _return_to(self, position: int) -> None:
-        if position < self._places[0].position:  # of an older savepoint
+        if position < self._places[0].position:  # a position of an older savepoint
             self._places.insert(0, _Place(0, 0, 0, Mark()))
         at = bisect_right(self._places, position, key=_position) - 1
         self.close()
@@ -157,7 +156,7 @@ class FileReader:
         self._first, self._rows = self._next.position, []
 
     def _advance(self) -> str | None:
-        """Load the next block into memory; returns "waits" or "ended" when there is none."""
+        """Load the next block into memory; return "waits" or "ended" if there is none."""
         place = self._next
         listing = self._listing_of(place.listing)
         if listing is None:
@@ -222,5 +221,5 @@ def _position(place: _Place) -> int:
 
 
 def directory_of(job_directory: Path, name: str) -> Path:
-    """Return the directory of the journal of the source called `name`."""
+    """Return the directory of the journal of the source named `name`."""
     return job_directory / FOLDER / name

@@ -1,7 +1,7 @@
 """The source of files, `FilesSource`: lines, JSON lines, CSV or Parquet, read in place, each row exactly once.
 
-Nothing is copied: the job's directory lists the files (`file-listings/<source>/`), and after a failure rows are read
-again from the files, which must not have changed.
+Nothing is copied: the job's directory lists the files (`file-listings/<source>/`). After a failure, rows are read again
+from the files, which must not have changed.
 """
 
 from __future__ import annotations
@@ -30,23 +30,26 @@ PARTITIONS_MAX = 1024
 
 
 class FilesSource(Source[Any]):
-    """A source of the rows of files, each once, in the order of the files' names and of the rows in them.
+    """A source of the rows of files, each once, in the order of the files' names and of the rows in each file.
 
-    Text gives str, JSON lines whatever a line holds, CSV dicts of str by the names of the columns, Parquet dicts. What
-    is compressed as gzip is decompressed, whatever its name. A file must not change once it exists; one that did, or
-    that is removed before the job has finished with it, ends the job with one line.
+    The records of text are str, those of JSON lines are the values of the lines, those of CSV are dicts of str by
+    column name, and those of Parquet are dicts. Data compressed with gzip is decompressed, whatever the file's name. A
+    file must not change once it exists: a file that changes, or that is removed before the job has finished with it,
+    ends the job with one line.
 
     Args:
-        patterns: paths, or globs as `glob.glob` takes them (`**` for any depth).
-        format: "text", "json", "csv" or "parquet"; by default what the suffix of the first pattern says, else "text".
-        follow: continue with new files as they appear, in the order of appearing; the source does not end.
-        partitions: into how many partitions the files go, in turn; fixed for the life of the job's directory.
-        located: return each record as `{"file": …, "line": …, "value": …}`.
-        columns: the names of the columns of CSV, where the files do not begin with them.
-        delimiter: between the values of CSV.
-        encoding: of text, JSON and CSV: "utf-8", or one that has a byte per character.
-        row_bytes_max: a longer line is not read into memory, and is a bad row.
-        quiet_s: with `follow`, a file is read when it has not been modified for this long.
+        patterns: paths, or globs as in `glob.glob` (`**` for any depth).
+        format: "text", "json", "csv" or "parquet"; by default, the format that the suffix of the first pattern
+            indicates, or else "text".
+        follow: whether to continue with new files in the order in which they appear; the source then does not end.
+        partitions: the number of partitions to which the files are assigned in turn; fixed for the lifetime of the
+            job's directory.
+        located: whether to return each record as `{"file": …, "line": …, "value": …}`.
+        columns: the column names of CSV files that do not begin with them.
+        delimiter: the separator between the values of CSV.
+        encoding: the encoding of text, JSON and CSV: "utf-8", or an encoding with one byte per character.
+        row_bytes_max: the maximum length of a line; a longer one is not read into memory and is a bad row.
+        quiet_s: with `follow`, how long a file must remain unmodified before it is read.
     """
 
     may_be_unreadable = True
@@ -93,7 +96,7 @@ class FilesSource(Source[Any]):
         self.located = located
         self.columns = columns if columns is None or isinstance(columns, str) else tuple(columns)
         self.delimiter = delimiter
-        self.encoding = "utf-8" if encoding == "utf-8-sig" else encoding  # a byte order mark is understood anyway
+        self.encoding = "utf-8" if encoding == "utf-8-sig" else encoding  # a byte order mark is handled anyway
         self.row_bytes_max = row_bytes_max
         self.quiet_s = quiet_s
         self._check_shape()
@@ -121,7 +124,7 @@ class FilesSource(Source[Any]):
             raise PipelineError(f"{where}: Parquet needs pyarrow; run `pip install pyarrow`")
 
     def check(self) -> None:
-        """Raise `PipelineError` where no file matches a pattern, or one is unreadable or named like another format."""
+        """Raise `PipelineError` if no file matches a pattern, or a file is unreadable or named like another format."""
         try:
             self._check_files()
         except (OperatorFailed, OSError) as problem:
@@ -137,7 +140,7 @@ class FilesSource(Source[Any]):
             for pattern in self.patterns:
                 if not os.path.isdir(fixed(pattern)):
                     raise PipelineError(f"{self._where}: there is no directory {fixed(pattern)}")
-            matches(self.patterns)  # refuses what must not be listed
+            matches(self.patterns)  # refuses files that must not be listed
             return
         for pattern in self.patterns:
             files = [match.path for match in matches([pattern])]
@@ -157,12 +160,12 @@ class FilesSource(Source[Any]):
                     )
 
     def open(self, partition: int, context: SourceContext) -> PartitionReader:
-        """Return a reader of one partition; whichever is the first lists the files."""
+        """Return a reader of one partition; the first reader to run lists the files."""
         journal = self._journal(context.name, context.job_directory)
         return FileReader(journal, partition, self.partitions, context.name, self.blocks, self.located)
 
     def check_resumed(self, name: str, job_directory: Path, rolled_back: bool) -> None:
-        """Raise `PipelineError` where the list of files is complete, and the patterns or `follow` say otherwise."""
+        """Raise `PipelineError` if the list of files is complete and `patterns` or `follow` contradicts it."""
         self._journal(name, job_directory).check_resumed(rolled_back)
 
     def _journal(self, name: str, job_directory: Path) -> FileJournal:
@@ -176,7 +179,7 @@ class FilesSource(Source[Any]):
         )
 
     def blocks(self, file: Listed, mark: Mark) -> Blocks:
-        """Return the rows of a file from a mark on."""
+        """Return the rows of a file from the given mark on."""
         if self.format == "parquet":
             return ParquetBlocks(file, mark)
         if self.format == "csv":
@@ -189,7 +192,7 @@ class FilesSource(Source[Any]):
 
 
 def _headed(cutter: CsvCutter) -> bool:
-    """Return whether the names of the columns are still to come."""
+    """Return whether the column names have not been read yet."""
     return cutter.columns is None
 
 
@@ -203,14 +206,12 @@ def _beginning(path: str) -> bytes:
 
 
 def _are_names(columns: Sequence[object]) -> bool:
-    """Return whether these are names, at least one; a text is one name, not several of a letter."""
+    """Return whether these are names, at least one; a str is a single name, not a sequence of letters."""
     return not isinstance(columns, str) and bool(columns) and all(isinstance(each, str) for each in columns)
 
 
 def _is_plain(encoding: object) -> bool:
-    """Return whether bytes may be cut anywhere but in a character of UTF-8, and lines end at line feeds and nowhere
-    else.
-    """
+    """Return whether bytes may be cut anywhere except within a UTF-8 character, and only line feeds end lines."""
     probe = bytes(range(256)) + b"\\u000a"  # the latter is an escape in some
     try:
         alone = [bytes([byte]).decode(str(encoding), "surrogateescape") for byte in probe]

@@ -1,11 +1,12 @@
-"""The files of a source in an order that is decided once: a journal of listings in the job's directory.
+"""The files of a source in an order that is decided once, by a journal of listings in the job's directory.
 
-A listing is a sorted list of files that no earlier listing has, linked under the next number: of several processes that
-list at the same moment one wins, and all read its listing. File i of all listings belongs to partition i modulo their
-number. So neither the order in which a directory is listed nor a file that appears meanwhile changes the decision.
+A listing is a sorted list of files that no earlier listing contains, linked under the next number. If several processes
+list at the same moment, one of them wins, and all read its listing. File i of all listings belongs to partition i
+modulo the number of partitions. Neither the order in which a directory is listed nor a file that appears in the
+meantime changes the decision.
 
-A listing made while no files are followed is the last one. A later version of the job that does not follow files either
-must have the patterns of that listing; one that follows files continues after it.
+A listing created while files are not followed is the last one. A later version of the job that does not follow files
+either must have the patterns of that listing; a version that follows files continues after it.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class Listed:
     """A file as it was when it was listed.
 
     Attributes:
-        number: its place among all files of the source.
+        number: the index of the file among all files of the source.
     """
 
     path: str
@@ -51,10 +52,10 @@ class Listed:
         return os.fsencode(self.path).decode("utf-8", "replace")
 
     def check(self, now: os.stat_result) -> None:
-        """Refuse a file that is not what was listed.
+        """Refuse a file whose status differs from that in the listing.
 
         Raises:
-            DeterminantsLost: it has changed.
+            DeterminantsLost: the file has changed.
         """
         if (now.st_size, now.st_mtime_ns) != (self.size, self.mtime_ns):
             change = f"it had {self.size:,} bytes and has {now.st_size:,}"
@@ -66,8 +67,8 @@ class Listed:
         """Refuse a file that differs from its listing.
 
         Raises:
-            DeterminantsLost: it has changed or was removed.
-            OperatorFailed: it must not be read.
+            DeterminantsLost: the file has changed or was removed.
+            OperatorFailed: the file may not be read.
         """
         try:
             self.check(os.stat(self.path))
@@ -81,7 +82,7 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """One listing: files of all partitions, and whether no other will follow."""
+    """One listing: files of all partitions, and whether it is the last one."""
 
     files: tuple[Listed, ...]
     last: bool
@@ -89,7 +90,7 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class _Fresh:
-    """A file that no listing has yet; `real` is its path without symbolic links."""
+    """A file that is in no listing yet; `real` is its path without symbolic links."""
 
     path: str
     size: int
@@ -99,7 +100,7 @@ class _Fresh:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """A file as it has been since we saw it first, by our clock."""
+    """A file's status, and the time on our clock since when it has been unchanged."""
 
     size: int
     mtime_ns: int
@@ -112,9 +113,9 @@ class FileJournal:
     Args:
         directory: `<job directory>/file-listings/<source>`.
         patterns: absolute paths or globs.
-        follow: whether new files are taken as they appear; otherwise the next listing is the last.
-        quiet_s: a new file is taken when it has not been modified for this long; only where files are followed.
-        written: the patterns as the pipeline has them, which stay the same when its directory is moved.
+        follow: whether new files are added as they appear; otherwise the next listing is the last.
+        quiet_s: how long a new file must remain unmodified before it is added; applies only if files are followed.
+        written: the patterns as the pipeline specifies them, which stay the same when its directory is moved.
     """
 
     def __init__(
@@ -135,15 +136,15 @@ class FileJournal:
         self._known: set[int] = set()
         self._files = 0
         self._seen: dict[str, _Seen] = {}
-        self._looked_up_to = 0  # listings whose files are in _known
-        self._closed = False  # the latest of them was to be the last
+        self._looked_up_to = 0  # the number of listings whose files are in _known
+        self._closed = False  # whether the latest of them was meant to be the last
 
     def listing(self, number: int) -> Listing | None:
         """Return a listing; None if there is none yet.
 
         Raises:
-            CorruptData: it is damaged.
-            PipelineError: the list is complete, and the options are others; or so is the number of partitions.
+            CorruptData: the listing is damaged.
+            PipelineError: the list is complete and the options differ, or the number of partitions differs.
         """
         body = self._body(number)
         if body is None:
@@ -155,14 +156,15 @@ class FileJournal:
         return Listing(files, self._ends(number, body))
 
     def check_resumed(self, rolled_back: bool) -> None:
-        """Refuse to resume with options that the list of files does not follow.
+        """Refuse to resume with options that contradict the list of files.
 
         Args:
-            rolled_back: the version that resumes is that of the savepoint, so listings of a later one do not count.
+            rolled_back: whether the job resumes the savepoint's version, so that listings of later versions do not
+                count.
 
         Raises:
             CorruptData: a listing is damaged.
-            PipelineError: the list is complete, and the options contradict that or match other files.
+            PipelineError: the list is complete, and the options contradict it or match other files.
         """
         numbers = [int(path.name.removeprefix(PREFIX)) for path in self.directory.glob(f"{PREFIX}*")]
         for number in sorted({min(numbers), max(numbers)}) if numbers else ():
@@ -174,8 +176,8 @@ class FileJournal:
                 raise PipelineError(self._complete("follow=True"))
 
     def _ends(self, number: int, body: dict[str, Any]) -> bool:
-        """Return whether no listing follows; refuses options that a list which is complete does not have."""
-        if body["last"] and self._follow and not number:  # no version before has followed files
+        """Return whether no listing follows; refuse options that contradict a complete list."""
+        if body["last"] and self._follow and not number:  # no earlier version has followed files
             raise PipelineError(self._complete("follow=True"))
         if not body["last"] or self._follow or self._path(number + 1).exists():
             return False
@@ -206,7 +208,7 @@ class FileJournal:
         return body
 
     def look(self, number: int) -> bool:
-        """Write listing `number` if there are new files, or none will be followed; returns whether it is there.
+        """Write listing `number` if there are new files or none will be followed; return whether the listing exists.
 
         Raises:
             OperatorFailed: too many files match.
@@ -254,8 +256,8 @@ class FileJournal:
         return fresh
 
     def _is_quiet(self, path: str, known: os.stat_result, seen: _Seen | None) -> bool:
-        """Return whether a file has not been modified for `quiet_s`: by its date, or, as dates may lie, by our own
-        looks.
+        """Return whether a file has been unmodified for `quiet_s`, according to its date or, as dates may be wrong,
+        our clock.
         """
         quiet_ns, now_ns = ns_of_seconds(self._quiet_s), time.monotonic_ns()
         if 0 <= time.time_ns() - known.st_mtime_ns >= quiet_ns:
@@ -283,7 +285,7 @@ class FileJournal:
         try:
             os.link(aside, path)
         except FileExistsError:
-            pass  # another process has decided, and that is what counts
+            pass  # another process has decided, and its decision counts
         finally:
             aside.unlink(missing_ok=True)
         sync_directory(self.directory)

@@ -1,12 +1,12 @@
-"""The files that patterns match: each file once, whatever names lead to it, and none omitted silently.
+"""The files that match patterns: each file once, whatever names lead to it, and none omitted silently.
 
-A pattern is one of `glob.glob`: `*`, `?` and `[…]` within a part of the path, `**` for any number of directories.
+A pattern has the syntax of `glob.glob`: `*`, `?` and `[…]` within a part of the path, `**` for any directories.
 
-    a part that begins with `.` or `_`   matches only where the pattern's part begins with it too
-    a symbolic link                      is what it leads to: of a file with several names, one that is no link counts
-    a hard link                          is a file of its own
-    `**`                                 looks into each directory once, also where links lead to it or in a circle
-    what must not be listed              ends the search; only files removed meanwhile are skipped
+    a part that begins with `.` or `_`   matches only if the pattern's part begins with the same character
+    a symbolic link                      counts as its target; a name of a file that is not a link takes precedence
+    a hard link                          counts as a separate file
+    `**`                                 enters each directory once, even if links lead to it or form a cycle
+    a path that must not be listed       ends the search; only files removed in the meantime are skipped
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _HIDDEN = ("_", ".")
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A path that a pattern stands for.
+    """A path that matches a pattern.
 
     Attributes:
         real: the path without symbolic links.
@@ -39,11 +39,11 @@ class Match:
 
 
 def matches(patterns: Sequence[str]) -> list[Match]:
-    """Return the regular files of these absolute patterns, each once, in the order of the bytes of their paths.
+    """Return the regular files that match these absolute patterns, each once, in the byte order of their paths.
 
     Raises:
-        OperatorFailed: a directory or a name must not be looked at.
-        OSError: it cannot be now.
+        OperatorFailed: a directory or a name may not be read.
+        OSError: a directory or a name cannot be read now.
     """
     chosen: dict[str, tuple[bool, Match]] = {}
     for pattern in patterns:
@@ -58,7 +58,7 @@ def matches(patterns: Sequence[str]) -> list[Match]:
 
 
 def fixed(pattern: str) -> str:
-    """Return the directory that is named before the first wildcard."""
+    """Return the directory that precedes the first wildcard."""
     directory = os.path.dirname(pattern)
     while _MAGIC.search(directory):
         directory = os.path.dirname(directory)
@@ -66,7 +66,7 @@ def fixed(pattern: str) -> str:
 
 
 def regular(path: str) -> os.stat_result | None:
-    """Return the status of a regular file; None for anything else, a removed file, or a link that leads nowhere."""
+    """Return the status of a regular file; None for anything else, a removed file, or a dangling link."""
     try:
         known = os.stat(path)
     except OSError as problem:
@@ -77,12 +77,12 @@ def regular(path: str) -> os.stat_result | None:
 
 
 def denied(path: str, problem: OSError) -> str:
-    """Return the line for what must not be read."""
+    """Return the message for a path that may not be read."""
     return f"{path} cannot be read: {problem.strerror}; let the user of the job read it, then resume"
 
 
 def _refused(path: str, problem: OSError) -> Exception:
-    """Return the error for what cannot be looked at."""
+    """Return the error for a path that cannot be inspected."""
     if not isinstance(problem, PermissionError):
         return problem
     shown = os.fsencode(path).decode("utf-8", "replace")
@@ -90,11 +90,11 @@ def _refused(path: str, problem: OSError) -> Exception:
 
 
 def _paths(pattern: str, directory: str) -> Iterator[tuple[str, bool]]:
-    """Yield the regular files of one pattern, and whether a link is in the path after its fixed directory."""
+    """Yield the regular files of one pattern, and whether the path after its fixed directory contains a link."""
     if not _MAGIC.search(pattern):
         if regular(pattern) is not None:
             yield pattern, True
-    elif os.path.isfile(pattern):  # a name that has wildcards in it
+    elif os.path.isfile(pattern):  # a name that contains wildcard characters
         yield pattern, True
     else:
         parts = os.path.relpath(pattern, directory).split(os.sep)
@@ -103,7 +103,7 @@ def _paths(pattern: str, directory: str) -> Iterator[tuple[str, bool]]:
 
 
 def _below(directory: str, parts: Sequence[str], linked: bool) -> Iterator[tuple[str, bool]]:
-    """Yield the files that match the parts in a directory."""
+    """Yield the files below a directory that match the parts."""
     part, rest = parts[0], parts[1:]
     if part == "**":
         for below, through_link in _directories(directory, linked):
@@ -128,12 +128,12 @@ def _further(path: str, rest: Sequence[str], linked: bool) -> Iterator[tuple[str
 
 
 def _is_file(entry: os.DirEntry[str]) -> bool:
-    """Return whether it is a regular file, which most file systems say without being asked for each."""
+    """Return whether it is a regular file, which most file systems report without a separate request."""
     return entry.is_file(follow_symlinks=False) or (entry.is_symlink() and regular(entry.path) is not None)
 
 
 def _directories(top: str, linked: bool) -> Iterator[tuple[str, bool]]:
-    """Yield a directory and all below it, each once: first those to which no link leads."""
+    """Yield a directory and all directories below it, each once; those reached without links are first."""
     seen: set[tuple[int, int]] = set()
     plain, links = [(top, linked)], list[tuple[str, bool]]()
     while plain or links:
@@ -182,7 +182,7 @@ def _is_directory(path: str) -> bool:
 
 
 def _kind(path: str) -> int | None:
-    """Return the mode of what is at a path; None if nothing is."""
+    """Return the mode of the entry at a path; None if there is none."""
     try:
         return os.lstat(path).st_mode
     except OSError as problem:
