@@ -133,8 +133,8 @@ class GeneratedSource(SequenceSource[R_co]):
     """A source whose element i of partition p is `make(p, i)`, a pure function.
 
     Args:
-        count: elements per partition; None: endless.
-        rate: elements per second over all partitions; None: as fast as they are taken.
+        count: the number of elements per partition; None for endless.
+        rate: the number of elements per second over all partitions; None for as fast as they are consumed.
     """
 
     _parameters = ("partition", "i")
@@ -142,7 +142,7 @@ class GeneratedSource(SequenceSource[R_co]):
     def __init__(
         self, make: Callable[[int, int], R_co], count: int | None, partitions: int = 1, rate: float | None = None
     ) -> None:
-        super().__init__(make, count, partitions, rate)  # type: ignore[arg-type]  # `_slice` calls it in its own way
+        super().__init__(make, count, partitions, rate)  # `_slice` calls it with other arguments
         self._make = make
 
     def _slice(self, name: str) -> Slice:
@@ -153,7 +153,7 @@ class GeneratedSource(SequenceSource[R_co]):
             try:
                 values.extend(map(make, repeat(partition), range(start, stop)))
                 if len(values) < stop - start:
-                    make(partition, start + len(values))  # map() treated a StopIteration as the end; here it is raised
+                    make(partition, start + len(values))  # map() treated StopIteration as the end; this call raises it
                     raise RuntimeError("StopIteration was raised")
             except CausalError:
                 raise
@@ -174,10 +174,11 @@ def _failed(name: str, partition: int, elements: str, function: str, problem: Ex
 class _Reader:
     """A reader of one partition. With a rate, element i is due `i * interval_ns` after the job began to read.
 
-    A fast one returns elements at the end of a step of time: an element enters when it is due, and waits for it.
+    At a high rate, it returns elements at the end of a time step: an element enters when it is due, and waits for the
+    end of the step.
 
-    A position whose turn is far ahead was read by another clock: the machine was restarted, or the job moved. The job
-    then counts as begun at the time when this clock would have reached that position.
+    If a position is due far in the future, it was read with another clock: the machine was restarted, or the job moved.
+    The job then counts as begun at the time at which this clock would have reached that position.
     """
 
     def __init__(
@@ -213,7 +214,7 @@ class _Reader:
         return Read(self._slice(self._partition, position, stop), origin_ns, ended)
 
     def measured(self, position: int) -> tuple[int, int] | None:
-        """Return the number of elements before `position`, and of all."""
+        """Return the number of elements before `position`, and the total number."""
         return None if self._count is None else (min(position, self._count), self._count)
 
     def ready_in_s(self, position: int) -> float:
@@ -224,10 +225,10 @@ class _Reader:
         return max(0.0, (self._step_end_ns(position) - now_ns) / 1e9)
 
     def _reckon(self, position: int, now_ns: int) -> None:
-        """Make sure, before the first read, that the pace continues from its position."""
+        """Ensure, before the first read, that the pace continues from the position of that read."""
         if not self._sure and position and self._due_ns(position) > now_ns + self._interval_ns + AHEAD_NS:
             self._began_ns = now_ns - int(position * self._interval_ns)
-            with suppress(OSError):  # the next process arrives at the same, from an earlier checkpoint
+            with suppress(OSError):  # the next process computes the same value from an earlier checkpoint
                 save_earlier(self._directory, of_job(self._began_ns))
         self._sure = True
 
@@ -235,12 +236,12 @@ class _Reader:
         return self._began_ns + int(position * self._interval_ns)
 
     def _step_end_ns(self, position: int) -> int:
-        """Return the end of the step in which the element is due."""
+        """Return the end of the time step in which the element is due."""
         after_ns = self._due_ns(position) - self._began_ns
         return self._began_ns + -(-after_ns // self._step_ns) * self._step_ns
 
     def completed(self, position: int) -> None:
-        """Do nothing: a generated source holds nothing."""
+        """Do nothing: a generated source keeps no data."""
 
     def close(self) -> None:
         """Do nothing: nothing is open."""

@@ -1,7 +1,7 @@
-"""Lines over HTTP as a source: a listener that others post to, or a page that is polled.
+"""Lines over HTTP as a source: a listener to which clients post, or a page that is polled.
 
-The listener answers 200 once the lines of a request are in the job's ingest log, on disk: from then on each counts
-exactly once. Requests that wait at the same moment share a batch. A request is accepted as a whole or not at all.
+The listener answers 200 once the lines of a request are on disk in the job's ingest log; from then on, each line counts
+exactly once. Requests that wait at the same moment share a batch. A request is accepted completely or not at all.
 
     200  the lines are the job's                      413  the body is too large
     400  a line is not JSON, or too long; names the line  429  too many lines per second, or too many requests together
@@ -49,15 +49,15 @@ class HttpSource(LineSource):
     """A source of lines that arrive by HTTP, with either `listen` or `poll`. It never ends.
 
     Args:
-        listen: "HOST:PORT" to listen at.  POST the lines there; listening for other hosts requires a token.
-        poll: a URL whose lines are records, each time that its content changes.
-        every_s: the pause between two polls.
-        path: the path that is posted to.
-        format: "json": records are what each line holds; "text": str.
-        token: `Authorization: Bearer TOKEN` that requests must have, and that polls are sent with.
-        body_bytes_max: a larger body is refused; a polled one is reported and skipped.
-        rows_per_s: more lines are refused with 429; None: no limit.
-        requests_max: how many requests may be under way at the same moment.
+        listen: "HOST:PORT" to listen at. Clients POST the lines there; listening for other hosts requires a token.
+        poll: a URL whose lines become records each time that its content changes.
+        every_s: the interval between two polls.
+        path: the path to which clients post.
+        format: "json": records are the values of the lines; "text": records are str.
+        token: the token that requests must contain as `Authorization: Bearer TOKEN`, and that polls send.
+        body_bytes_max: the maximum size of a body; a larger one is refused or, if polled, reported and skipped.
+        rows_per_s: the maximum rate of lines, above which requests are refused with 429; None for no limit.
+        requests_max: the maximum number of simultaneous requests.
     """
 
     place = "HTTP"
@@ -101,7 +101,7 @@ class HttpSource(LineSource):
             raise PipelineError(f"{where} has requests_max {requests_max!r}; give 1 to 4096")
 
     def ingest(self, writer: LineWriter, name: str, job_directory: Path, root_pid: int) -> None:
-        """Write what is posted, or fetched, into the log; it returns only by an exception."""
+        """Write the posted or fetched lines to the log; this method ends only with an exception."""
         if self.address is not None:
             _Listener(self, writer, self.address).serve()
         else:
@@ -111,7 +111,7 @@ class HttpSource(LineSource):
         """Return the lines of a body.
 
         Raises:
-            ValueError: one of them is not a record; the message names it.
+            ValueError: a line is not a record; the message names the line.
         """
         lines = [line.removesuffix(b"\r") for line in body.removeprefix(BYTE_ORDER_MARK).split(b"\n")]
         if not lines[-1]:
@@ -136,7 +136,7 @@ def _address(where: str, listen: str) -> tuple[str, int]:
 
 @dataclass(eq=False)
 class _Posted:
-    """The lines of one request, and what became of them."""
+    """The lines of one request, and the outcome of the request."""
 
     lines: list[bytes]
     done: threading.Event = field(default_factory=threading.Event)
@@ -145,7 +145,7 @@ class _Posted:
 
 
 class _Listener:
-    """A server that receives requests in threads, and writes their lines in the serving one."""
+    """A server that receives requests in threads and writes their lines in the serving thread."""
 
     def __init__(self, source: HttpSource, writer: LineWriter, address: tuple[str, int]) -> None:
         self.source = source
@@ -200,7 +200,7 @@ class _Listener:
             return posted.written
 
     def admits(self, rows: int) -> bool:
-        """Return whether so many more lines are within the rate."""
+        """Return whether `rows` further lines are within the rate."""
         rate = self.source.rows_per_s
         if rate is None:
             return True
@@ -210,18 +210,18 @@ class _Listener:
             self._credited_s = now_s
             if self._credit <= 0:
                 return False
-            self._credit -= rows  # a large request is paid for afterwards
+            self._credit -= rows  # a large request is compensated for afterwards
             return True
 
 
 def _server_at(address: tuple[str, int], handler: type[_Handler], requests_max: int) -> _Server:
-    """Return a server at the address, of the family that its host has."""
+    """Return a server at the address, of the address family of its host."""
     family = socket.getaddrinfo(*address, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
     return (_Server6 if family == socket.AF_INET6 else _Server)(address, handler, requests_max)
 
 
 class _Server(ThreadingHTTPServer):
-    """A server that refuses connections above a number."""
+    """A server that limits the number of connections."""
 
     daemon_threads = True
     request_queue_size = 128
@@ -248,8 +248,9 @@ class _Server(ThreadingHTTPServer):
             self._refusals.release()
 
     def shutdown_request(self, request: Any) -> None:
-        """Close a connection once the client has, or after a moment: bytes that are not read would reset it, and the
-        client would lose the answer.
+        """Close a connection once the client has closed it, or after a moment.
+
+        Unread bytes would reset the connection, and the client would lose the answer.
         """
         deadline_s, left = time.monotonic() + LINGER_S, LINGER_BYTES_MAX
         with suppress(OSError):
@@ -271,13 +272,13 @@ class _Server(ThreadingHTTPServer):
 
 
 class _Server6(_Server):
-    """The same at an address of IPv6."""
+    """A `_Server` at an IPv6 address."""
 
     address_family = socket.AF_INET6
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """One connection."""
+    """The handler of one connection."""
 
     owner: _Listener
     timeout = CLIENT_TIMEOUT_S
@@ -320,11 +321,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body)))
         if status in (429, 503):
             self.send_header("Retry-After", "1")
-        if not read:  # the rest of the request would be read as the next one
+        if not read:  # otherwise the rest of the request would be read as the next request
             self.send_header("Connection", "close")
             self.close_connection = True
         self.end_headers()
         self.wfile.write(body)
 
     def log_message(self, format: str, *arguments: Any) -> None:
-        """Log nothing: a line per request would fill the disk."""
+        """Log nothing, because a line per request would fill the disk."""

@@ -1,6 +1,6 @@
-"""Lines in the ingest log: segments of bytes, each line with a line feed, read back as text or as the values of JSON.
+"""Lines in the ingest log: segments of bytes, one line feed per line, read back as text or as JSON values.
 
-A line is the job's when the batch that it is in is published: on disk, once, at a position that it keeps.
+A line belongs to the job once its batch is published: it is then on disk, once, at a permanent position.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ FORMATS = ("text", "json")
 
 
 def cutter_of(where: str, format: str, row_bytes_max: int) -> LineCutter:
-    """Return the cutter that makes a record of every line."""
+    """Return the cutter that turns every line into a record."""
     return LineCutter(where, "utf-8", row_bytes_max, json_of if format == "json" else None, whole=True)
 
 
 class LineWriter:
-    """The one process that writes a log of lines.
+    """The only process that writes a log of lines.
 
     Attributes:
-        note: what the last batch was published with; "" before the first.
-        token: 1 for the first process that wrote this log, more for those that took over.
+        note: the note that was published with the last batch; "" before the first.
+        token: 1 for the first process that wrote this log, higher for processes that took over.
     """
 
     def __init__(self, log: IngestLog, bytes_max: int) -> None:
@@ -52,7 +52,7 @@ class LineWriter:
         self.note = last.offsets if last is not None else ""
 
     def publish(self, lines: Sequence[bytes], note: str) -> None:
-        """Write lines to the job's log; they are on disk when this returns. It waits while too many are unread.
+        """Write lines to the job's log, where they are on disk on return; wait while too many are unread.
 
         Raises:
             Fenced: another process has taken over.
@@ -81,7 +81,7 @@ class LineWriter:
 
 
 class LinesReader(IngestReader):
-    """Reads lines of the log as records."""
+    """A reader of the log's lines as records."""
 
     def __init__(self, log: ReadableLog, context: SourceContext, where: str, format: str, row_bytes_max: int) -> None:
         super().__init__(log, 0, context.name, checkpoints=context.checkpoints)
@@ -115,15 +115,15 @@ def _slice(rows: list[Any], start: int, count: int) -> list[Any]:
 
 
 class LineSource(Source[Any]):
-    """The base of sources whose lines a process next to the job writes down before a task reads them.
+    """The base class of sources whose lines are stored by a process next to the job before a task reads them.
 
     Args:
-        format: "text": records are str; "json": what each line holds.
-        row_bytes_max: a longer line is a bad row.
+        format: "text": records are str; "json": records are the values of the lines.
+        row_bytes_max: the maximum length of a line; a longer one is a bad row.
     """
 
     place = ""
-    """The name of the input, in messages about a line of it."""
+    """The name of the input in messages about its lines."""
 
     partitions = 1
     may_be_unreadable = True
@@ -147,17 +147,17 @@ class LineSource(Source[Any]):
         return LinesReader(log, context, self.place, self.format, self.row_bytes_max)
 
     def companions(self, name: str, job_directory: Path) -> list[Companion]:
-        """Return the process that writes the log; it receives the process id of `causal run`, which has the
+        """Return the process that writes the log; it receives the process id of `causal run`, which owns the
         terminal.
         """
         _, *arguments = module_command("operators.runtime.ingesting", JOB, name, str(os.getpid()))
         return [Companion(f"{name}-lines", [PYTHON, *arguments])]
 
     def ingest(self, writer: LineWriter, name: str, job_directory: Path, root_pid: int) -> None:
-        """Write what comes into the log until it ends."""
+        """Write the input's lines to the log until the input ends."""
         raise NotImplementedError
 
 
 def log_of(job_directory: Path, name: str) -> IngestLog:
-    """Return the ingest log of the source called `name`, to write."""
+    """Return the ingest log of the source named `name`, for writing."""
     return IngestPlace(job_directory, name, 1).open()

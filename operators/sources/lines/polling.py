@@ -1,9 +1,9 @@
-"""Polling of a page: each content of it is accepted once, and only if it is known to be complete.
+"""Polling of a page: each version of its content is accepted once, and only if it is known to be complete.
 
-Anything but a complete page is reported and fetched again, and nothing of it is kept: a connection that closes early, a
-chunk that is missing, an answer that is not HTTP, a part of the page, another encoding. Chunks are read here, because
-`http.client` treats the first digit of a cut size as the whole size, and 0 as the end. An answer without a length may
-have been cut anywhere. It is accepted only where its content shows that it is complete: one array or object of JSON.
+Anything but a complete page is discarded, reported and fetched again: a connection that closes early, a missing chunk,
+an answer that is not HTTP, a part of the page, another encoding. Chunks are read here, because `http.client` treats the
+first digit of a truncated size as the whole size, and 0 as the end. An answer without a length may have been truncated
+anywhere, so it is accepted only if its content proves that it is complete: a single array or object of JSON.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ WHOLE = (200, 203, 204)
 
 
 class Polled(Protocol):
-    """A page, and how its lines are cut (`HttpSource`)."""
+    """A page, and how it is divided into lines (`HttpSource`)."""
 
     url: str | None
     every_s: float
@@ -50,7 +50,7 @@ class Polled(Protocol):
 
 
 def poll(source: Polled, writer: LineWriter, name: str) -> None:
-    """Fetch repeatedly; what the server calls by the same ETag, or is the same to the byte, is taken once."""
+    """Fetch the page repeatedly; content with the same ETag or the same bytes is accepted once."""
     failures = 0
     while True:
         try:
@@ -68,16 +68,16 @@ def poll(source: Polled, writer: LineWriter, name: str) -> None:
 
 
 def fetch(source: Polled, note: str, clock: Callable[[], float] = time.monotonic) -> tuple[list[bytes], str] | None:
-    """Return the lines of a content that is new, and its note; None if nothing has changed since the note.
+    """Return the lines of new content, and its note; None if nothing has changed since `note`.
 
     Raises:
-        OSError, ValueError, HTTPException: the page is not there, not whole, or holds no records.
+        OSError, ValueError, HTTPException: the page is missing, incomplete, or contains no records.
     """
     before = json.loads(note) if note else {}
     request = urllib.request.Request(str(source.url))
     if before.get("etag"):
         request.add_header("If-None-Match", before["etag"])
-    if source.token:  # a redirection may lead to another server, which is not to have it
+    if source.token:  # a redirection may lead to another server, which must not receive the token
         request.add_unredirected_header("Authorization", f"Bearer {source.token}")
     try:
         with urllib.request.urlopen(request, timeout=ANSWER_TIMEOUT_S) as answer:
@@ -100,7 +100,7 @@ def _whole(answer: Any, source: Polled, clock: Callable[[], float]) -> bytes:
     """Return the body of an answer.
 
     Raises:
-        ValueError: it is not all of the page, or nothing confirms that it is.
+        ValueError: the body is not the whole page, or nothing confirms that it is.
     """
     if answer.status not in WHOLE:
         raise ValueError(f"the answer has status {answer.status}, which is not the whole page")
@@ -135,17 +135,17 @@ def _whole(answer: Any, source: Polled, clock: Callable[[], float]) -> bytes:
 
 
 class _Chunks:
-    """The content of chunks, up to one of size 0."""
+    """The content of chunks, up to the final chunk of size 0."""
 
     def __init__(self, file: io.BufferedReader) -> None:
         self._file = file
         self._left: int | None = None
 
     def read1(self, size: int) -> bytes:
-        """Return the next bytes; none after the last chunk.
+        """Return the next bytes; nothing after the last chunk.
 
         Raises:
-            ValueError: the answer ends before it, or is no sequence of chunks.
+            ValueError: the answer ends before the last chunk, or is not a sequence of chunks.
         """
         if not self._left:
             ended = self._left is None or self._file.readline(2) in (b"\r\n", b"\n")
@@ -163,7 +163,7 @@ class _Chunks:
 
 
 def _is_one_value(body: bytearray) -> bool:
-    """Return whether the body is one array or object of JSON, which no beginning of it is."""
+    """Return whether the body is a single array or object of JSON, which no truncated value can be."""
     try:
         return type(msgspec.json.decode(bytes(body).removeprefix(BYTE_ORDER_MARK))) in (list, dict)
     except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -171,10 +171,10 @@ def _is_one_value(body: bytearray) -> bool:
 
 
 def _as_lines(body: bytes) -> bytes:
-    """Return a page that is one JSON value as lines: the items of an array, or the value; any other as it is.
+    """Return a page that is one JSON value as lines: the items of an array, or the value; any other page unchanged.
 
-    A value stays as it is spelled, so no line is longer than the page.  Its line ends stand between tokens, where a
-    space is the same.
+    The spelling of a value is kept, so no line is longer than the page. Line ends inside a value are between tokens,
+    where a space is equivalent.
     """
     body = body.removeprefix(BYTE_ORDER_MARK)
     try:

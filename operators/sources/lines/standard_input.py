@@ -1,10 +1,10 @@
-"""The standard input of `causal run`, given to the process that reads it: the descriptor itself, over a local socket.
+"""Transfer of the standard input of `causal run` to the process that reads it, as a descriptor over a local socket.
 
-Opening `/proc/PID/fd/0` would not do: it opens the file again, which another user's pipe or file refuses (sudo, service
-managers), a socket cannot, and a machine without `/proc` does not have.
+Opening `/proc/PID/fd/0` would not suffice, because it opens the file again: another user's pipe or file refuses this
+(sudo, service managers), a socket does not support it, and some machines have no `/proc`.
 
-The socket has an abstract name, made of the process id, in no file system. Each end checks the identity of the other:
-the sender accepts processes of its own user, the receiver only the process that it was started to read from.
+The socket has an abstract name, derived from the process id, outside any file system. Each end checks the identity of
+the other: the sender accepts only processes of its own user, the receiver only the process whose input it must read.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def offered() -> Iterator[None]:
             yield
         finally:
             with suppress(OSError):
-                listening.shutdown(socket.SHUT_RDWR)  # which ends `accept`
+                listening.shutdown(socket.SHUT_RDWR)  # this ends `accept`
             giver.join()
 
 
@@ -68,10 +68,10 @@ def _give(listening: socket.socket) -> None:
 
 
 def taken(pid: int) -> int:
-    """Return a descriptor that is the standard input of a process of this machine.
+    """Return a descriptor of the standard input of another process on this machine.
 
     Raises:
-        PipelineError: the process does not give it.
+        PipelineError: the process does not offer its standard input.
     """
     descriptors: list[int] = []
     try:

@@ -1,8 +1,8 @@
 """The lines of the standard input of `causal run`, as a source.
 
-A pipe delivers each byte once. So the process that reads it writes a note before each read, and removes the note when
-the bytes are in the log: a successor that finds the note ends the job with a line instead of continuing without them. A
-file that was redirected is read from where the log ends.
+A pipe delivers each byte once. The process that reads it therefore writes a note before each read, and removes the note
+when the bytes are in the log: a successor that finds the note ends the job with a line instead of continuing without
+these bytes. A redirected file is read from the position at which the log ends.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ GATHER_S = 0.02
 
 
 class StdinSource(LineSource):
-    """A source of the lines of the standard input of `causal run`; it ends where they end.
+    """A source of the lines of the standard input of `causal run`, which ends when that input ends.
 
     Args:
-        format: "text": records are str; "json": what each line holds.
-        row_bytes_max: a longer line is not kept in memory, and is a bad row.
+        format: "text": records are str; "json": records are the values of the lines.
+        row_bytes_max: the maximum length of a line; a longer one is not kept in memory and is a bad row.
     """
 
     place = "standard input"
@@ -40,7 +40,7 @@ class StdinSource(LineSource):
         super().__init__(format, row_bytes_max)
 
     def ingest(self, writer: LineWriter, name: str, job_directory: Path, root_pid: int) -> None:
-        """Write lines into the log until the input ends."""
+        """Write lines to the log until the input ends."""
         note = job_directory / "ingest" / name / "taking"
         descriptor = taken(root_pid)
         try:
@@ -53,7 +53,7 @@ class StdinSource(LineSource):
             os.close(descriptor)
 
     def check(self) -> None:
-        """Raise `PipelineError` where this process has no standard input that can be read."""
+        """Raise `PipelineError` if this process has no readable standard input."""
         check_readable(self._where)
 
     def _copy(
@@ -70,7 +70,7 @@ class StdinSource(LineSource):
             while size < BATCH_BYTES and not ended:
                 try:
                     data = read()
-                except BlockingIOError:  # another process has set O_NONBLOCK for all that share it
+                except BlockingIOError:  # another process has set O_NONBLOCK on the shared descriptor
                     break
                 except OSError as problem:
                     raise PipelineError(
@@ -92,7 +92,7 @@ class StdinSource(LineSource):
 
 
 def _of_file(descriptor: int, position: int) -> Callable[[], bytes]:
-    """Return a function that reads on in a file, from that position; what it shares with other processes stays."""
+    """Return a function that continues to read a file from `position`, without moving the shared file offset."""
 
     def read() -> bytes:
         nonlocal position
@@ -123,13 +123,13 @@ def _check_note(note: Path, root_pid: int) -> None:
 
 
 class Lines:
-    """Bytes to be cut into whole lines, of which never more than one line's bound is kept.
+    """Bytes to be divided into complete lines; at most one line up to its maximum length is kept.
 
     Args:
-        begins: whether the first bytes are those of the input, of which a byte order mark is no part of a line.
+        begins: whether the first bytes are the beginning of the input, where a byte order mark is removed.
 
     Attributes:
-        bytes_left: how many of the bytes added belong to a line that is not complete.
+        bytes_left: the number of added bytes that belong to an incomplete line.
     """
 
     def __init__(self, row_bytes_max: int, skips_empty: bool, begins: bool = True) -> None:
@@ -148,7 +148,7 @@ class Lines:
         self._keep(rest)
 
     def take(self, ended: bool) -> list[bytes]:
-        """Return the complete lines; all, if no more bytes will arrive."""
+        """Return the complete lines or, if no more bytes will arrive, all lines."""
         if ended and self.bytes_left:
             self._complete(b"")
         ready, self._ready = self._ready, []
