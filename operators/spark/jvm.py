@@ -1,4 +1,4 @@
-"""The JVM of a Spark driver, started so that nothing of it outlives the driver.
+"""The JVM of a Spark driver, started so that none of its processes outlives the driver.
 
 The kernel kills the JVM when the driver dies, however it dies; Spark's Python workers end when the JVM's end of their
 pipe closes.  The JVM holds the driver's lock open, so the next driver knows that it is gone.
@@ -64,7 +64,7 @@ class SparkJvm:
             python: the Python of executors.
 
         Raises:
-            Unavailable: it ended or did not answer; its own words are on standard error.
+            Unavailable: the JVM ended or did not answer; its own message is on standard error.
         """
         address = self.work / "gateway"
         submit = [str(spark_home / "bin" / "spark-submit")]
@@ -111,7 +111,9 @@ class SparkJvm:
         return self._process is not None and self._process.poll() is None
 
     def end(self) -> None:
-        """Kill the JVM (its checkpoint stands that at any moment) and wait until nothing it started is left."""
+        """Kill the JVM, which its checkpoint survives at any moment, and wait until all processes that it started have
+        ended.
+        """
         if self._process is not None:
             self._process.kill()
         patience = time.monotonic() + REAP_WAIT_S

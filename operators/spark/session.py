@@ -1,4 +1,4 @@
-"""A session of Spark in a program of the user: with the Java that a `SparkSource` would use, and ended with its block.
+"""A Spark session in a user's program, with the Java that a `SparkSource` would use; it ends with its block.
 
     with spark_session("local[2]") as spark:
         spark.read.format("causal").load("counts.db").show()
@@ -24,8 +24,8 @@ def spark_session(master: str = "local[*]", conf: Mapping[str, str] | None = Non
     """Yield a session for the length of a block. Spark's Python processes are those of this interpreter.
 
     Args:
-        master: of Spark.
-        conf: options of Spark, over `spark.ui.enabled=false`.
+        master: the Spark master.
+        conf: options of Spark, in addition to `spark.ui.enabled=false`.
 
     Raises:
         PipelineError: there is no Java of a version that Spark supports.

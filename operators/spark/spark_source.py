@@ -27,8 +27,9 @@ _INTERVAL = re.compile(r"\s*\d+(\.\d+)?\s*(milli|micro)?seconds?\s*|\s*\d+\s*(ms
 class SparkSource(Source[dict[str, Any]]):
     """A source of the rows of a streaming DataFrame, each once, however often Spark or a task of this job dies.
 
-    Rows become dicts: structs and maps dicts, arrays lists, timestamps datetime, dates datetime at midnight, decimals
-    Decimal, binary bytes.  Partition i of a micro-batch goes to partition i modulo `partitions` of the source.
+    Rows become dicts: structs and maps become dicts, arrays lists, timestamps datetime, dates datetime at midnight,
+    decimals Decimal, and binary values bytes. Partition i of a micro-batch belongs to the source's partition i modulo
+    `partitions`.
 
     Args:
         read: `read(spark)` returns a streaming DataFrame; called in the driver process, at each of its starts.

@@ -24,11 +24,11 @@ _OF_RECORDS = (batch.RECORDS, batch.LISTED)
 
 
 class CountedChain:
-    """A chain, and how many records it has received since the job began, replays counted once.
+    """A chain, and the number of records that it has received since the job began, where replays count once.
 
     Attributes:
-        received: records so far.
-        frozen: `received` at the last barrier.
+        received: the number of records so far.
+        frozen: the value of `received` at the last barrier.
     """
 
     def __init__(self, chain: Chain, received: int) -> None:
@@ -54,7 +54,7 @@ class Process(cluster.Process):
     """A task that runs.
 
     Attributes:
-        looked_ns: when it last found nothing to do.
+        looked_ns: the time at which the task last had nothing to do.
     """
 
     chain: CountedChain
@@ -139,7 +139,7 @@ class CalledAtOnce:
         self._process = process
 
     def ask(self, requests: Sequence[Request]) -> None:
-        """Call the function of each request, again after a failure as often as it is to be retried."""
+        """Call the function of each request, and retry after a failure as often as the call allows."""
         askers, later = askers_of(self._process.chain), self._world.later
         for request in requests:
             asker = askers[request.operator]

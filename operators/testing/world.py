@@ -46,12 +46,12 @@ class World(Cluster[Process]):
     """The tasks of one test, their links, stores and clock.
 
     Args:
-        partitions: by source.
+        partitions: the partitions of each source.
         crash: task → the counts of received records at which it dies, ascending.
-        checkpoint_every: records read between two checkpoints; 0: none; None: the seed says when.
+        checkpoint_every: the number of records read between two checkpoints; 0: none; None: the seed decides.
 
     Attributes:
-        recoveries: how many crashes have been recovered from.
+        recoveries: the number of crashes from which the tasks have recovered.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class World(Cluster[Process]):
             )
 
     def entropy(self) -> bytes:
-        """Return 16 bytes out of the seed."""
+        """Return 16 bytes derived from the seed."""
         return self.chance.randbytes(16)
 
     # -- the course of things ------------------------------------------------------------------------
@@ -142,7 +142,7 @@ class World(Cluster[Process]):
         """Run until every task has finished.
 
         Raises:
-            InvariantViolation: nothing can happen any more and not all have.
+            InvariantViolation: nothing can happen any more although some tasks have not finished.
             CausalError: a task cannot continue, as in a job.
         """
         while not self.finished:
@@ -157,7 +157,7 @@ class World(Cluster[Process]):
 
     @property
     def finished(self) -> bool:
-        """Whether all input has been processed, and all rows are there."""
+        """Whether all input has been processed and all rows have been stored."""
         if len(self.processes) != len(self.incarnations):
             return False
         for process in self.processes.values():  # asked at every step: the first one that works answers it
@@ -168,7 +168,7 @@ class World(Cluster[Process]):
         )
 
     def step(self) -> bool:
-        """Perform one of the steps that are possible now; false if there is none."""
+        """Perform one of the steps that are possible now; return False if there is none."""
         possible = self._possible()
         if not possible:
             return False
@@ -325,7 +325,7 @@ class World(Cluster[Process]):
         """Encode the state of every task that lives as a checkpoint does, once the run is over.
 
         Raises:
-            CausalError: a value that cannot be carried.
+            CausalError: a value cannot be encoded.
         """
         for process in self.processes.values():
             job = process.chain.snapshot(full=True)
