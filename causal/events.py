@@ -219,7 +219,7 @@ class StateQuery:
 
 @dataclass(slots=True)
 class JobEnded:
-    """Every sink has finished for good, so that no visible row will be withdrawn."""
+    """Every sink has finished, so that no visible row will be withdrawn."""
 
 
 @dataclass(slots=True)

@@ -42,7 +42,7 @@ class Channel:
 class Task:
     """One parallel instance of an operator chain, which runs as a process.
 
-    `ordered` tells whether the inputs are delivered in an order that follows from their content alone and is not
+    `ordered` is whether the inputs are delivered in an order that follows from their content alone and is not
     logged.
     """
 

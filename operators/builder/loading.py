@@ -66,7 +66,7 @@ def load(path: str | Path, settings: Mapping[str, str] = MappingProxyType({})) -
 
 
 def modules_first(pipeline: Pipeline) -> AbstractContextManager[None]:
-    """Let imports find modules in the directory from which `load` read this pipeline, if any, during the context."""
+    """Make imports find modules in the directory from which `load` read this pipeline, if any, during the context."""
     beside = _BESIDE.get(pipeline)
     return nullcontext() if beside is None else beside.first()
 

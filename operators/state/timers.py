@@ -64,7 +64,7 @@ class Timers:
         self._refusal = refusal
         self._stale = False
         self._setter: tuple[int, int] | None = None
-        """For the firing timer: the time up to which timers that it sets are chained to it, and its chain's length."""
+        """The time, for the firing timer, up to which timers that it sets are chained to it, and its chain's length."""
         self._chains: dict[int, int] = {}
         """Number of a timer -> how many timers it is chained to."""
         self._deferred: list[Timer] = []

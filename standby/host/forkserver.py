@@ -106,7 +106,7 @@ def _fork(order: Mapping[str, Any], strings: Strings) -> int:
 
 
 def _fork_again(order: Mapping[str, Any], strings: Strings, write: int) -> None:
-    """In the intermediate process, fork the ordered process; return only in that new process, once it is adopted."""
+    """Fork the ordered process from the intermediate one; return only in the new process, once it is adopted."""
     between = os.getpid()
     try:
         strings.show(order["argv"], **({SLOT_MARK: order["slot"]} if order["slot"] else {}))

@@ -14,7 +14,7 @@ CRASH = "Fatal Python error: "
 """The beginning of the line in which `faulthandler` names a crash; stacks and modules follow it."""
 
 ABORTED = CRASH + "Aborted"
-"""That line for a process that C code ended on purpose: the line before it states the reason, if C code wrote one."""
+"""The line for a process that C code ended on purpose: the line before it states the reason, if C code wrote one."""
 
 TOO_MANY_FILES = "Too many open files"
 REMEDY = "raise the limit on open files with `ulimit -n 4096`, the hard limit as well"

@@ -149,7 +149,7 @@ class Coordinator:
         return [name for name in self._assignments.tasks if name not in self._acks] if self.under_way else []
 
     def not_written(self, epoch: int, now_ns: int) -> None:
-        """After a failed manifest, discard the acknowledgements, which the beats repeat, and schedule a retry."""
+        """Discard the acknowledgements after a failed manifest, as the beats repeat them, and schedule a retry."""
         if self.writing and epoch == self.under_way:
             self.writing, self._acks = False, {}
             self._again_ns = now_ns + min(MANIFEST_AGAIN_NS << min(self._failures, 16), MANIFEST_AGAIN_NS_MAX)

@@ -28,7 +28,7 @@ class SuppressStage(Stage):
     def __init__(self, node: Node, scope: Scope) -> None:
         super().__init__(node.name, scope)
         self._after_ns: int | None = node.options["after_ns"]
-        """How long after the watermark at which a key was first held back it is sent (after the first watermark if it
+        """The time between the watermark at which a key was first held back and its sending (after the first watermark if it
         was held back before that); None if it is sent when its window ends."""
         self._keys_max: int | None = node.options["keys_max"]
         """The number of keys beyond which the keys that are due first are sent immediately."""

@@ -24,7 +24,7 @@ def check_choice(sink: str, name: str, value: object, choices: Sequence[str]) ->
 
 
 def absolute(sink: str, name: str, path: str | os.PathLike[str]) -> Path:
-    """Return `path` as an absolute path, relative to the working directory; raise `PipelineError` if it is no path."""
+    """Return `path` as an absolute path, relative to the working directory; raise `PipelineError` if it is not one."""
     if not path or not isinstance(path, (str, os.PathLike)):
         raise PipelineError(f"{sink}: {name} is {path!r}; give a path, as a str or a Path")
     return Path(path).absolute()

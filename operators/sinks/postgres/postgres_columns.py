@@ -50,7 +50,7 @@ _KEPT: Mapping[str, str] = {
         )
     },
 }  # fmt: skip
-"""By type without length or precision: the expression for whether a value is kept; other types accept any text."""
+"""The expression, by type without length or precision, for whether a value is kept; other types accept any text."""
 _REFUSED = re.compile(r'invalid input syntax for type integer: "(column .* cannot keep .*)"$')
 
 COLUMN_KINDS = """WITH RECURSIVE base AS (
