@@ -43,7 +43,7 @@ class Description:
     address: str
     """The address of that supervisor."""
     wall_ahead_s: float
-    """The time by which this host's wall clock is ahead of the supervisor's, with an error of at most half the round trip."""
+    """The lead of this host's wall clock over the supervisor's; the error is at most half the round trip."""
 
 
 KEY_HINT = f", which ends the connections: compare the key of [{SUPERVISOR}] in hosts.toml here and there"

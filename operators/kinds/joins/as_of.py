@@ -28,7 +28,7 @@ Revision = tuple[Slot, Any]
 """((time from which it is valid, *order), row) of a version."""
 
 KEEPS_DELETED_NS = 24 * 3600 * NS_PER_S
-"""The time for which a deletion is remembered after the watermark, so that no older, late row replaces the deleted one."""
+"""The time for which a deletion is remembered after the watermark, so that no late row replaces the deleted one."""
 
 Derivation = tuple[str, Callable[[Any, Any], Any]]
 """The name of a table's `filter` or `map_values`, and its function (key, value) -> new value, or None for no row."""

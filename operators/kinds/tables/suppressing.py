@@ -28,8 +28,8 @@ class SuppressStage(Stage):
     def __init__(self, node: Node, scope: Scope) -> None:
         super().__init__(node.name, scope)
         self._after_ns: int | None = node.options["after_ns"]
-        """The time between the watermark at which a key was first held back and its sending (after the first watermark if it
-        was held back before that); None if it is sent when its window ends."""
+        """The time between the watermark at which a key was first held back and its sending (after the first
+        watermark if it was held back before that); None if it is sent when its window ends."""
         self._keys_max: int | None = node.options["keys_max"]
         """The number of keys beyond which the keys that are due first are sent immediately."""
         self._slots = Slots(f"{node.name}:held", node.name, scope.config.key_groups, int, by_key=True)
