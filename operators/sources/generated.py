@@ -142,7 +142,7 @@ class GeneratedSource(SequenceSource[R_co]):
     def __init__(
         self, make: Callable[[int, int], R_co], count: int | None, partitions: int = 1, rate: float | None = None
     ) -> None:
-        super().__init__(make, count, partitions, rate)  # `_slice` calls it with other arguments
+        super().__init__(make, count, partitions, rate)  # type: ignore[arg-type]  # `_slice` calls it with other arguments
         self._make = make
 
     def _slice(self, name: str) -> Slice:
