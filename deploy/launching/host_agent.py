@@ -347,7 +347,7 @@ class TetherKeeper(threading.Thread):
         return False
 
     def stop(self) -> None:
-        """End the tether, which reports to the supervisor that this session of the host has ended."""
+        """End the tether, which shows the supervisor that the agent of this host has ended."""
         self._ended.set()
         if self._connection is not None:
             try:

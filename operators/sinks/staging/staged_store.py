@@ -119,6 +119,7 @@ class StagedStore:
         self._records = 0
         """The records in the journal after its state."""
         self._gathered: list[tuple[Bundle, bytes]] = []
+        self._gathered_bytes = 0
         """Bundles of one epoch that are in no object yet, each with its mark."""
         self._sizes: dict[int, int] | None = None
         """The bytes per epoch that wait; None: the journal is to be read again."""
@@ -193,7 +194,7 @@ class StagedStore:
         self._inner.close()
         self._journal.close()
         self._objects = None
-        self._gathered = []
+        self._keep([])
         self._forget()
 
     # -- causal.ports.StagingStore ------------------------------------------------------------------------
@@ -226,7 +227,7 @@ class StagedStore:
     def discard(self, epoch: int) -> StoreState:
         """See `causal.ports.StagingStore.discard`."""
         with self._owned():
-            self._gathered = [each for each in self._gathered if each[0].epoch < epoch]
+            self._keep([each for each in self._gathered if each[0].epoch < epoch])
             gone = [entry for entry in self._entries if entry.epoch >= epoch]
             if gone:
                 self._renew([entry for entry in self._entries if entry.epoch < epoch])
@@ -275,14 +276,17 @@ class StagedStore:
 
     def _gather(self, bundle: Bundle, mark: bytes) -> None:
         if self._gathered:
-            gathered_bytes = sum(len(each.rows) for each, _ in self._gathered)
-            if self._gathered[0][0].epoch != bundle.epoch or gathered_bytes + len(bundle.rows) > COMMIT_BYTES:
+            if self._gathered[0][0].epoch != bundle.epoch or self._gathered_bytes + len(bundle.rows) > COMMIT_BYTES:
                 with self._owned():
                     self._put()
         self._gathered.append((bundle, mark))
+        self._gathered_bytes += len(bundle.rows)
         self._next, self._digest, self._last = bundle.first + bundle.count, bundle.digest, mark
         sizes = self._known()
         sizes[bundle.epoch] = sizes.get(bundle.epoch, 0) + len(bundle.rows)
+
+    def _keep(self, gathered: list[tuple[Bundle, bytes]]) -> None:
+        self._gathered, self._gathered_bytes = gathered, sum(len(bundle.rows) for bundle, _ in gathered)
 
     def _put(self) -> None:
         """Write the gathered rows as an object, and name it in the journal."""
@@ -296,7 +300,7 @@ class StagedStore:
         self._journal.append(encode(list(astuple(entry))))
         self._entries.append(entry)
         self._records += 1
-        self._gathered = []
+        self._keep([])
 
     def _due(self, epoch: int) -> Bundle | None:
         """Return the rows of the first object of epochs below `epoch` that are not visible yet, None if all are."""
@@ -362,7 +366,7 @@ class StagedStore:
         self._entries, self._records = self._listed(records), len(records) - 1
         self._journal.cut()
         end = max([entry.next for entry in self._entries], default=self._visible)
-        self._gathered = [each for each in self._gathered if each[0].first >= end]  # a lost answer may have arrived
+        self._keep([each for each in self._gathered if each[0].first >= end])  # a lost answer may have arrived
         sizes: dict[int, int] = {}
         self._next, self._digest, self._last = self._visible, self._visible_digest, b""
         ends = [(each.first, each.next, each.digest, each.epoch, each.mark, each.size) for each in self._entries]
