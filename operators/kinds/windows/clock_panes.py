@@ -1,8 +1,8 @@
 """Tumbling and sliding windows of wall-clock time whose panes are accumulators, or contents that slide.
 
 A record belongs to the windows that are open when it is delivered, and a window closes at a logged event, so its
-content depends on the log alone: the clock is read once when the first window opens, never per record.  The determinant
-of a firing contains the number of records added since the previous firing, and the number no longer in the window.
+content depends on the log alone (`operators.kinds.windows.clock_bounds`). The determinant of a firing contains the
+number of records added since the previous firing, and the number no longer in the window.
 """
 
 from __future__ import annotations
@@ -12,29 +12,24 @@ from typing import Any
 
 from operators.graph import Node
 from operators.kinds.windows.assigners import Sliding, Tumbling
+from operators.kinds.windows.clock_bounds import ClockBounds
 from operators.kinds.windows.panes import PaneStage
 from operators.kinds.windows.slices import SliceStage
-from operators.kinds.windows.task_windows import later_end
 from operators.kinds.windows.window_stage import AssignedStage
 from operators.stage.scope import Scope
-from operators.stage.stages import Due, ServedStage
 from operators.state.snapshot_parts import REPORTED
 
 _MICROSECOND_NS = 1000
 
 
-class WallClock(ServedStage, AssignedStage):
+class WallClock(ClockBounds, AssignedStage):
     """A mixin that runs the other base class, a stage of event time, on the wall clock."""
 
     def __init__(self, node: Node, scope: Scope) -> None:
         super().__init__(node, scope)
         assigner: Tumbling | Sliding = node.options["assigner"]
-        self._every_ns = assigner.every_ns if isinstance(assigner, Sliding) else assigner.size_ns
+        self._bound_by(assigner)
         self._slides_max = assigner.size_ns // self._every_ns
-        self._offset_ns = assigner.offset_ns
-        self._end_ns: int | None = None
-        """The end of the open slide, which is the time of the next firing."""
-        self._last_end_ns = 0
         self._slides: list[int] = [0]
         """The numbers of records in the last slides; the open slide is last."""
         self._last_records = 0
@@ -42,23 +37,12 @@ class WallClock(ServedStage, AssignedStage):
 
     def run(self, records: list[Any], keys: list[Any] | None) -> Any:
         if records:
-            if self._end_ns is None:
-                opened_ns = max(self._services.now_ns(), self._last_end_ns)
-                self._end_ns = opened_ns - (opened_ns - self._offset_ns) % self._every_ns + self._every_ns
+            self._open()
             self._slides[-1] += len(records)
         return super().run(records, keys)
 
     def _now_ns(self) -> int:
         return (self._end_ns or 0) - _MICROSECOND_NS
-
-    def next_ns(self) -> int | None:
-        return self._end_ns
-
-    def due(self, due_ns: int) -> list[Due]:
-        return [] if self._end_ns is None or self._end_ns > due_ns else [(self._end_ns, 1, self.ordinal, None)]
-
-    def fire(self, entries: Sequence[Due]) -> list[Any]:
-        return self._slide()
 
     def advance(self, mark_ns: int) -> list[Any]:
         """Ignore event time."""
@@ -67,12 +51,11 @@ class WallClock(ServedStage, AssignedStage):
     def finish(self) -> list[Any]:
         out: list[Any] = []
         while self._end_ns is not None:
-            out += self._slide()
+            out += self._slide(self._end_ns)
         return out
 
-    def _slide(self) -> list[Any]:
+    def _slide(self, end_ns: int) -> list[Any]:
         """End the open slide and emit the window that ends with it."""
-        end_ns = self._end_ns or 0
         added, records = self._slides[-1], sum(self._slides)
         gone = [] if self._slides_max == 1 else [(0, self._last_records + added - records)]
         self._services.window(self.ordinal, end_ns, [*gone, (0, added)])
@@ -101,16 +84,13 @@ class WallClock(ServedStage, AssignedStage):
         self._slides, self._last_records = list(header["slides"]), header[REPORTED]
 
     def merge_headers(self, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Adopt the latest end, so that no end is used twice; windows that were due earlier are emitted at that end.
+        """Emit windows that were due earlier at the latest end of the tasks.
 
         The key groups of tasks that had advanced further keep their watermarks.
         """
-        last_end_ns = max(header["last_end_ns"] for header in headers)
-        opened = [header["end_ns"] for header in headers if header["end_ns"] is not None]
         return {
             **super().merge_headers(headers),
-            "end_ns": later_end(opened, last_end_ns, self._every_ns),
-            "last_end_ns": last_end_ns,
+            **self._merged_bounds(headers),
             "slides": [sum(sum(header["slides"]) for header in headers)],
             REPORTED: sum(header[REPORTED] for header in headers),
         }

@@ -16,11 +16,11 @@ from typing import Any
 
 from causal.errors import CausalError, invariant
 from operators.kinds.windows.aggregates import Aggregate, Count, keeps_records
-from operators.kinds.windows.task_windows import Window, WindowFunction
+from operators.kinds.windows.task_windows import Window, WindowFunction, results_of
 from operators.records.ownership import SCALARS, always_fits, copy_containers
 from operators.records.storable import stored
 from operators.stage.failures import NO_KEY, Failures
-from operators.stage.stages import check_records, last_index
+from operators.stage.stages import last_index
 from operators.state.due_index import Pair
 from operators.state.keyed_tables import KeyedTable
 from operators.state.lists import ListTable
@@ -310,10 +310,7 @@ class Listed(Contents):
         return list(chain.from_iterable(contents))
 
     def _emit(self, key: Any, content: Any, window: Window, out: list[Any]) -> None:
-        result = self._fn(key, content, window)
-        if result is not None:
-            check_records(result, self._operator)
-            out.extend(map(copy_containers, result))
+        out += results_of(self._fn, key, content, window, self._operator)
 
 
 class _ByWindow(ListTable):

@@ -9,12 +9,12 @@ from causal.errors import CausalError
 from operators.graph import Node
 from operators.kinds.windows.aggregates import Aggregate
 from operators.kinds.windows.assigners import CountWindow
-from operators.kinds.windows.task_windows import Window, WindowFunction
+from operators.kinds.windows.task_windows import Window, WindowFunction, results_of
 from operators.records.ownership import copy_containers
 from operators.records.storable import stored
 from operators.stage.failures import NO_KEY
 from operators.stage.scope import Scope
-from operators.stage.stages import Stage, check_records
+from operators.stage.stages import Stage
 from operators.state.keyed_tables import KeyedTable
 
 _NOTHING: Any = object()
@@ -89,10 +89,7 @@ class CountWindowStage(Stage):
     def _emit(self, key: Any, content: Any, window: Window, out: list[Any]) -> None:
         subject = self._subject
         if not isinstance(subject, Aggregate):
-            result = subject(key, content, window)
-            if result is not None:
-                check_records(result, self.name)
-                out.extend(map(copy_containers, result))
+            out += results_of(subject, key, content, window, self.name)
             return
         if not self._folds:
             rows: list[Any] = content

@@ -1,14 +1,7 @@
-"""The stage of tumbling processing-time windows, whose boundary is an event, not a clock reading per record.
+"""Tumbling processing-time windows for a function of all records of a key.
 
-A window is *open* from its first element to its firing, and contains exactly the elements delivered in between.  So a
-replay, which repeats deliveries and firings in the logged order, repeats the contents without reading a clock.  The
-firing is logged (`services.window`) as an interval of arrival numbers.
-
-A replay must also know the end of a window, because it decides when the window is due. The end could be derived from
-`due_ns` of the firing alone, but then a firing for a timer of the same chain could not be distinguished from the
-window's firing, and an element that arrived after a boundary would belong to the previous window. So the clock is read
-once when a window opens, as an ordinary determinant: a few bytes per window and operator, none per record or key.
-The end is the next multiple of the size, and never one that has been used before, even if the wall clock steps back.
+A window contains exactly the elements delivered between its opening and its firing
+(`operators.kinds.windows.clock_bounds`). The firing is logged (`services.window`) as an interval of arrival numbers.
 """
 
 from __future__ import annotations
@@ -21,12 +14,13 @@ from typing import Any
 from causal.errors import CausalError, OperatorFailed
 from causal.records.values import NotCarried, decode, encode
 from operators.graph import Node
+from operators.kinds.windows.clock_bounds import ClockBounds
 from operators.records.keys import canonical_key, key_group
 from operators.records.ownership import copy_containers
 from operators.records.seconds import seconds_of
 from operators.stage.failures import NO_KEY, shown
 from operators.stage.scope import Scope
-from operators.stage.stages import Due, ServedStage, check_records
+from operators.stage.stages import check_records
 from operators.state.keyed_tables import CORRECT, FragmentJob
 
 
@@ -44,7 +38,16 @@ WindowFunction = Callable[[Any, list[Any], Window], "Iterable[Any] | None"]
 Contents = defaultdict[Any, list[Any]]
 
 
-class WindowStage(ServedStage):
+def results_of(fn: WindowFunction, key: Any, records: list[Any], window: Window, operator: str) -> list[Any]:
+    """Return the records that the function returns; they share no container with anything else."""
+    result = fn(key, records, window)
+    if result is None:
+        return []
+    check_records(result, operator)
+    return list(map(copy_containers, result))
+
+
+class WindowStage(ClockBounds):
     """The stage of `window(name, size_s, fn)`: all keys fire together, in the order of their first elements.
 
     Contents are kept in generations, one per snapshot interval. An older generation does not change until it fires, so
@@ -54,9 +57,7 @@ class WindowStage(ServedStage):
     def __init__(self, node: Node, scope: Scope) -> None:
         super().__init__(node.name, scope)
         self._fn: WindowFunction = node.subject
-        self._size_ns: int = node.options["assigner"].size_ns
-        self._offset_ns: int = node.options["assigner"].offset_ns
-        """The offset of the ends of windows, which are this time plus multiples of the size."""
+        self._bound_by(node.options["assigner"])
         self._keyed = node.keyed
         self._key_groups = scope.config.key_groups
         self._generations: dict[int, Contents] = {}
@@ -66,8 +67,6 @@ class WindowStage(ServedStage):
         self._current: Contents = Contents(list)
         self._arrivals = 0
         self._since = 0
-        self._end_ns: int | None = None
-        self._last_end_ns = 0
         self._oldest = 0
 
     @property
@@ -76,8 +75,7 @@ class WindowStage(ServedStage):
 
     def run(self, records: list[Any], keys: list[Any] | None) -> list[Any]:
         if records:
-            if self._end_ns is None:
-                self._open_window()
+            self._open()
             contents = self._current
             if keys is None:
                 contents[None].extend(records)
@@ -87,26 +85,12 @@ class WindowStage(ServedStage):
             self._arrivals += len(records)
         return []
 
-    def _open_window(self) -> None:
-        opened_ns = max(self._services.now_ns(), self._last_end_ns)
-        self._end_ns = opened_ns - (opened_ns - self._offset_ns) % self._size_ns + self._size_ns
-
-    def next_ns(self) -> int | None:
-        return self._end_ns
-
-    def due(self, due_ns: int) -> list[Due]:
-        return [] if self._end_ns is None or self._end_ns > due_ns else [(self._end_ns, 1, self.ordinal, None)]
-
-    def fire(self, entries: Sequence[Due]) -> Any:
-        return self._close_window()
-
     def finish(self) -> Any:
-        return [] if self._end_ns is None else self._close_window()
+        return [] if self._end_ns is None else self._slide(self._end_ns)
 
-    def _close_window(self) -> Any:
-        end_ns = self._end_ns or 0
+    def _slide(self, end_ns: int) -> Any:
         self._services.window(self.ordinal, end_ns, [(self._since, self._arrivals - self._since)])
-        window = Window(seconds_of(end_ns - self._size_ns), seconds_of(end_ns))
+        window = Window(seconds_of(end_ns - self._every_ns), seconds_of(end_ns))
         self._last_end_ns, self._end_ns = end_ns, None
         return self._emptied(window)
 
@@ -126,16 +110,11 @@ class WindowStage(ServedStage):
 
     def _fire_key(self, key: Any, records: list[Any], window: Window, out: list[Any]) -> None:
         letter = {"window": [window.start, window.end], "records": len(records)}
-        before = len(out)
         try:
-            result = self._fn(key, records, window)
-            if result is not None:
-                check_records(result, self.name)
-                out.extend(map(copy_containers, result))
+            out += results_of(self._fn, key, records, window, self.name)
         except CausalError:
             raise
         except Exception as problem:
-            del out[before:]
             self.failures.failed(self.name, key if self._keyed else NO_KEY, None, letter, problem)
 
     def _gathered(self) -> dict[Any, list[Any]]:
@@ -153,9 +132,7 @@ class WindowStage(ServedStage):
 
     def inspect(self, key: Any) -> dict[str, Any]:
         """Return the records of the key in the open window."""
-        self._settle()
-        generations = [*(self._generations[g] for g in sorted(self._generations)), self._current]
-        records = [record for contents in generations for record in contents.get(key, ())]
+        records = self._gathered().get(key)
         return {self._table: records} if records else {}
 
     def kept_keys(self) -> Iterable[Any]:
@@ -194,16 +171,13 @@ class WindowStage(ServedStage):
 
     def merge_headers(self, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """Adopt the latest end, so that no end is used twice, and add up the arrivals of all tasks."""
-        last_end_ns = max(header["last_end_ns"] for header in headers)
-        opened = [header["end_ns"] for header in headers if header["end_ns"] is not None]
         arrivals = sum(header["arrivals"] for header in headers)
         return {
             "generation": max(header["generation"] for header in headers),
             "oldest": min(header["oldest"] for header in headers),
             "arrivals": arrivals,
             "since": arrivals - sum(header["arrivals"] - header["since"] for header in headers),
-            "end_ns": later_end(opened, last_end_ns, self._size_ns),
-            "last_end_ns": last_end_ns,
+            **self._merged_bounds(headers),
         }
 
     def loaders(self) -> dict[str, Callable[[bytes], None]]:
@@ -221,14 +195,6 @@ class WindowStage(ServedStage):
             entries.sort(key=lambda entry: entry[0])
             self._generations[generation] = Contents(list, {key: records for _, key, records in entries})
         self._loaded = {}
-
-
-def later_end(opened_ns: Sequence[int], last_end_ns: int, every_ns: int) -> int | None:
-    """Return the common end for windows open in several tasks: the latest, and never one already used by a window."""
-    if not opened_ns:
-        return None
-    end_ns = max(opened_ns)
-    return end_ns if end_ns > last_end_ns else last_end_ns + every_ns
 
 
 class WindowJob:

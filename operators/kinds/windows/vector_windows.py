@@ -1,6 +1,6 @@
 """Tumbling processing-time windows over vectors: one call per window with all rows of the task, in order of arrival.
 
-`operators.kinds.windows.task_windows` decides when a window opens, fires and is logged; only its content differs.
+`operators.kinds.windows.task_windows` decides when a window fires and what is logged; only its content differs.
 """
 
 from __future__ import annotations
@@ -52,8 +52,7 @@ class VectorWindowStage(WindowStage):
     def run(self, records: Any, keys: list[Any] | None) -> Any:
         if self._pieces and self._pieces[-1].vectors.batch.schema != records.batch.schema:
             self._refuse(records)
-        if self._end_ns is None:
-            self._open_window()
+        self._open()
         self._pieces.append(Piece(self._generation, self._arrivals, records))
         self._arrivals += len(records)
         return []
