@@ -183,7 +183,7 @@ class HighestTerm:
             PeerViolation: `message` is not a map.
         """
         if not isinstance(message, Mapping):
-            raise PeerViolation(f"a message is a map, and no {type(message).__name__}")
+            raise PeerViolation(f"a message must be a map, not {type(message).__name__}")
         term = message.get(TERM, self.term)
         if type(term) is not int or term < self.term:
             self.refused += 1
@@ -222,4 +222,4 @@ def read_kind(message: Mapping[str, Any], kinds: Any, what: str) -> Any:
     try:
         return convert(dict(message), kinds)
     except ValidationError as problem:
-        raise PeerViolation(f"{message.get('kind')!r:.40} is no {what} ({problem})") from None
+        raise PeerViolation(f"{message.get('kind')!r:.40} is not a valid {what} ({problem})") from None

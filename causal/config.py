@@ -239,7 +239,7 @@ class JobConfig:
 
     def _check(self, holds: bool, name: str, wanted: str) -> None:
         if not holds:
-            raise PipelineError(f"setting {name} is {getattr(self, name)!r:.80}; give {wanted}")
+            raise PipelineError(f"setting {name} is {getattr(self, name)!r:.80}; it must be {wanted}")
 
     @property
     def place_in_store(self) -> str:
@@ -286,16 +286,16 @@ class JobConfig:
             values = unseal((directory / "job.json").read_text())
         except FileNotFoundError:
             raise PipelineError(
-                f"{directory} holds no job (job.json is missing); start one with `causal run`"
+                f"{directory} does not contain a job (job.json is missing); start one with `causal run`"
             ) from None
         except (ValueError, RecursionError) as problem:
             where = directory / "job.json"
-            raise PipelineError(f"{where} is damaged ({problem}); start the job afresh, without --resume") from None
+            raise PipelineError(f"{where} is damaged ({problem}); start the job again without --resume") from None
         written = values.get("format", 1)
         if written != STATE_FORMAT:
             raise PipelineError(
-                f"{directory} was written by another version of causal-streams (format {written!r:.20}, this one has "
-                f"{STATE_FORMAT}); resume it with that version, or start a new job"
+                f"{directory} was written by another version of causal-streams (format {written!r:.20}; this "
+                f"version uses format {STATE_FORMAT}); resume it with that version, or start a new job"
             )
         return cls.from_mapping(values, str(directory / "job.json"))
 
@@ -305,13 +305,17 @@ class JobConfig:
         known = {f.name for f in fields(cls)}
         unknown = sorted(set(values) - known)
         if unknown:
-            raise PipelineError(f"{where}: unknown setting {', '.join(unknown)}; known are {', '.join(sorted(known))}")
+            raise PipelineError(
+                f"{where}: unknown setting {', '.join(unknown)}; the known settings are {', '.join(sorted(known))}"
+            )
         missing = [name for name in ("run", "name", "pipeline") if name not in values]
         if missing:
-            raise PipelineError(f"{where} lacks {', '.join(missing)}; start the job afresh with `causal run`")
+            raise PipelineError(f"{where} lacks {', '.join(missing)}; start the job again with `causal run`")
         for each in fields(cls):
             if each.name in values and type(values[each.name]) not in _TYPES[str(each.type)]:
-                raise PipelineError(f"{where}: setting {each.name} is {values[each.name]!r:.80}; give {each.type}")
+                raise PipelineError(
+                    f"{where}: setting {each.name} is {values[each.name]!r:.80}; it must be of type {each.type}"
+                )
         return cls(**values)
 
 
@@ -336,17 +340,25 @@ def _has_cores(config: JobConfig) -> bool:
 _CONDITIONS: tuple[tuple[str, str, Callable[[JobConfig], bool]], ...] = (
     ("dead_letters", "a path", lambda c: "\0" not in c.dead_letters),
     ("state_directory", "a path", lambda c: "\0" not in c.state_directory),
-    ("standbys", f"per-task, hot, hot:OPERATOR,… or a number up to {STANDBYS_MAX}", _has_standbys),
-    ("standbys", "per-task: they do the checking", lambda c: not c.verify_replay or c.standbys == "per-task"),
+    ("standbys", f"per-task, hot, hot:OPERATOR,…, or a number up to {STANDBYS_MAX}", _has_standbys),
+    (
+        "standbys",
+        ("per-task, because hot standbys do the checking"),
+        lambda c: not c.verify_replay or c.standbys == "per-task",
+    ),
     (
         "guarantee",
-        "causal: only then are there determinants to write",
+        "causal, because other guarantees write no determinants",
         lambda c: c.determinant_flush == "off" or c.guarantee == "causal",
     ),
-    ("guarantee", "causal: a hot standby performs a log", lambda c: not c.hot or c.guarantee == "causal"),
     (
         "guarantee",
-        "causal: only then is there a log to check",
+        ("causal, because a hot standby performs a determinant log"),
+        lambda c: not c.hot or c.guarantee == "causal",
+    ),
+    (
+        "guarantee",
+        "causal, because other guarantees have no determinant log to check",
         lambda c: not c.verify_replay or c.guarantee == "causal",
     ),
     ("heartbeat_timeout_ms", "at least 3 heartbeats", lambda c: c.heartbeat_timeout_ms >= 3 * c.heartbeat_ms),
@@ -357,7 +369,7 @@ _CONDITIONS: tuple[tuple[str, str, Callable[[JobConfig], bool]], ...] = (
     ),
     ("host_timeout_ms", "at least 3 heartbeats", lambda c: c.host_timeout_ms >= 3 * c.heartbeat_ms),
     ("on", "spark://HOST:PORT, yarn or k8s://…", lambda c: c.on in ("", "yarn") or c.on.startswith(MASTERS)),
-    ("spark_conf", "spark.executor.cores as a number from 1", _has_cores),
+    ("spark_conf", "one with spark.executor.cores as a number from 1", _has_cores),
     ("listen", "tcp://ADDRESS:PORT", lambda c: not c.listen or c.listen.startswith("tcp://")),
     ("metrics_listen", "an address of this machine, such as 127.0.0.1 or 0.0.0.0", lambda c: _is_ip(c.metrics_listen)),
     (

@@ -60,4 +60,4 @@ class Cut:
                 {c: (mark, idle) for c, mark, idle in marks},
             )
         except (PeerViolation, ValueError, TypeError) as problem:
-            raise CorruptData(f"a snapshot does not begin with a cut: {problem}") from None
+            raise CorruptData(f"a snapshot does not begin with a valid cut: {problem}") from None

@@ -168,7 +168,7 @@ def register_kind(name: str, tag: int) -> None:
         ValueError: the tag is out of range, or it or the name is already registered for another kind.
     """
     if not USER_FIRST <= tag <= USER_LAST:
-        raise ValueError(f"tag {tag} of determinant kind {name!r} is not in {USER_FIRST} to {USER_LAST}")
+        raise ValueError(f"tag {tag} of determinant kind {name!r} is outside the range {USER_FIRST} to {USER_LAST}")
     if _user_tags.get(name, tag) != tag or _user_names.get(tag, name) != name:
         raise ValueError(f"determinant kind {name!r} with tag {tag} clashes with another registration")
     _user_tags[name] = tag
@@ -214,7 +214,7 @@ class DeterminantCodec:
             PeerViolation: the tag is unknown, the entry is invalid, or the log ends inside it.
         """
         if place >= len(log):
-            raise PeerViolation(f"no determinant at {place}: the log has {len(log)} bytes")
+            raise PeerViolation(f"byte {place} has no determinant, because the log ends after {len(log)} bytes")
         tag = log[place]
         place += 1
         if tag >= _ORDER:
@@ -223,19 +223,19 @@ class DeterminantCodec:
                 input, place = read_varint(log, place)
             count, place = read_varint(log, place)
             if not count:
-                raise PeerViolation(f"an order before {place} delivers nothing")
+                raise PeerViolation(f"the order that ends at byte {place} delivers no elements")
             return Order(input, count), place
         if ORDER_ONE_FIRST <= tag <= ORDER_ONE_LAST:
             return Order(tag - ORDER_ONE_FIRST, 1), place
         if USER_FIRST <= tag:
             name = _user_names.get(tag)
             if name is None:
-                raise PeerViolation(f"determinant tag {tag} is not registered here")
+                raise PeerViolation(f"determinant tag {tag} is not registered in this process")
             value, place = _read_bytes(log, place)
             return User(name, value), place
         reader = _DECODERS.get(tag)
         if reader is None:
-            raise PeerViolation(f"unknown determinant tag {tag} at {place - 1}")
+            raise PeerViolation(f"unknown determinant tag {tag} at byte {place - 1}")
         return reader(self, log, place)
 
     def step(self, time_ns: int) -> bytes:
@@ -252,7 +252,7 @@ class DeterminantCodec:
 def _read_bytes(log: bytes | bytearray, place: int) -> tuple[bytes, int]:
     length, place = read_varint(log, place)
     if length > ANSWER_BYTES_MAX or place + length > len(log):
-        raise PeerViolation(f"a determinant at {place} claims {length} bytes")
+        raise PeerViolation(f"the determinant at byte {place} claims {length} bytes")
     return bytes(log[place : place + length]), place + length
 
 
@@ -300,7 +300,7 @@ def _decode_window(codec: DeterminantCodec, log: bytes | bytearray, place: int) 
     ends, place = read_varint(log, place)
     count, place = read_varint(log, place)
     if count > (len(log) - place) // _INTERVAL_BYTES_MIN:
-        raise PeerViolation(f"a window at {place} claims {count} intervals")
+        raise PeerViolation(f"the window at byte {place} claims {count} intervals")
     intervals, behind = [], 0
     for _ in range(count):
         skip, place = read_varint(log, place)
@@ -323,7 +323,7 @@ def _decode_timer(codec: DeterminantCodec, log: bytes | bytearray, place: int) -
 
 def _decode_random(codec: DeterminantCodec, log: bytes | bytearray, place: int) -> tuple[Random, int]:
     if place + _SEED_BYTES > len(log):
-        raise PeerViolation(f"the log ends inside a seed at {place}")
+        raise PeerViolation(f"the log ends inside the seed at byte {place}")
     return Random(bytes(log[place : place + _SEED_BYTES])), place + _SEED_BYTES
 
 
@@ -336,13 +336,13 @@ def _read_squeezed(log: bytes | bytearray, place: int) -> tuple[bytes, int]:
     packed, place = _read_bytes(log, place)
     plain, start = read_varint(packed, 0)
     if plain > min(ANSWER_BYTES_MAX, (len(packed) - start) * LZ4_RATIO_MAX):
-        raise PeerViolation(f"a compressed answer of {len(packed) - start} bytes claims {plain}")
+        raise PeerViolation(f"a compressed answer of {len(packed) - start} bytes claims {plain} uncompressed bytes")
     try:
         answer = lz4.block.decompress(packed[start:], uncompressed_size=plain)
     except lz4.block.LZ4BlockError as problem:
         raise PeerViolation(f"a compressed answer is damaged: {problem}") from None
     if len(answer) != plain:
-        raise PeerViolation(f"a compressed answer of {len(answer)} bytes claims {plain}")
+        raise PeerViolation(f"a compressed answer of {len(answer)} bytes claims {plain} uncompressed bytes")
     return answer, place
 
 
@@ -368,7 +368,7 @@ def _decode_answer_lz4(codec: DeterminantCodec, log: bytes | bytearray, place: i
 def _decode_run(codec: DeterminantCodec, log: bytes | bytearray, place: int) -> tuple[Run, int]:
     count, place = read_varint(log, place)
     if not count:
-        raise PeerViolation(f"a run before {place} performs nothing")
+        raise PeerViolation(f"the run that ends at byte {place} performs no events")
     return Run(count), place
 
 

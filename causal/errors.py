@@ -7,7 +7,7 @@ from __future__ import annotations
 
 NONDETERMINISTIC = "is nondeterministic: "
 CURE = NONDETERMINISTIC + "use ctx.now, ctx.random, ctx.uuid and ctx.call, and keep what it remembers in ctx.state"
-CURE_OF_SOURCE = "; or its source: make(partition, i) or read(position) must give the same each time"
+CURE_OF_SOURCE = "; or its source: make(partition, i) or read(position) must return the same result each time"
 
 
 class CausalError(Exception):
@@ -85,7 +85,7 @@ class RowRefused(CausalError):
         self.rows = tuple(sorted(dict([*more, (position, reason)]).items()))
         position, reason = self.rows[0]
         others = f" (and {len(self.rows) - 1} more rows of this bundle)" if len(self.rows) > 1 else ""
-        super().__init__(f"the row at position {position} is refused: {reason}{others}")
+        super().__init__(f"the row at position {position} was refused: {reason}{others}")
 
 
 class OperatorFailed(CausalError):
@@ -133,5 +133,5 @@ def invariant(condition: object, message: str, **facts: object) -> None:
 def fenced(task: str, incarnation: int) -> Fenced:
     """Return the error for a zombie of a sink task that tries to write."""
     return Fenced(
-        f"sink task {task}: a younger process than incarnation {incarnation} writes its store; this one must exit"
+        f"sink task {task}: a newer process than incarnation {incarnation} writes to its store; this process must exit"
     )

@@ -192,5 +192,9 @@ class InflightLog:
         for entry in self._entries[max(0, from_place - self._dropped) :]:
             if entry.segment == segment and entry.payload is None and entry.first in payloads:
                 entry.payload = payloads[entry.first]
-                invariant(len(entry.payload) == entry.size, "a segment returns what was written", first=entry.first)
+                invariant(
+                    len(entry.payload) == entry.size,
+                    ("a segment returns the bytes that were written"),
+                    first=entry.first,
+                )
                 self.memory_bytes += entry.size

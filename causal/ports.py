@@ -190,7 +190,7 @@ class PlainChain:
         return []
 
     def answer(self, operator: int, number: int, body: bytes, services: Services) -> list[Output]:
-        raise PeerViolation(f"an answer to operator {operator}, which sends no requests")
+        raise PeerViolation(f"an answer arrived for operator {operator}, which sends no requests")
 
     def asked(self) -> list[Request]:
         return []

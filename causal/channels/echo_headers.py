@@ -71,7 +71,7 @@ def read_echo(header: wire.Header) -> EchoHeader:
         PeerViolation: the header is of another kind, or a flag in it is neither 0 nor 1.
     """
     if header.kind != wire.ECHO or header.origin_ns > 1:
-        raise PeerViolation("no header of an echo")
+        raise PeerViolation("the frame's header is not a valid ECHO header")
     return EchoHeader(
         header.channel, header.incarnation, header.session, header.sequence, header.count, header.position,
         header.digest, bool(header.origin_ns), header.plain_bytes,
@@ -85,7 +85,7 @@ def read_echoed(header: wire.Header) -> EchoedHeader:
         PeerViolation: the header is of another kind, or a flag in it is neither 0 nor 1.
     """
     if header.kind != wire.ECHOED or header.count > 1:
-        raise PeerViolation("no header of an answer to an echo")
+        raise PeerViolation("the frame's header is not a valid ECHOED header")
     return EchoedHeader(header.incarnation, header.session, bool(header.count), header.position)
 
 

@@ -138,7 +138,7 @@ class Exchange:
                 return self._answered_echo(link, header, now_ns)
             rule = FRAMES[header.kind]
             if rule.from_upstream is (not link):
-                raise PeerViolation("a frame that came by the wrong way")
+                raise PeerViolation("a frame arrived from the wrong end of its channel")
             end = self.inputs.get(header.channel) if rule.from_upstream else self.outputs.get(header.channel)
             if end is None:
                 raise PeerViolation(rule.misplaced.format(channel=header.channel))
@@ -154,7 +154,7 @@ class Exchange:
     def _answered_echo(self, link: bytes, header: wire.Header, now_ns: int) -> list[Effect]:
         """Pass a hot standby's answer to the echo; drop an answer that arrives after the echo has ended."""
         if link or header.kind != wire.ECHOED:
-            raise PeerViolation("an echo, at a task")
+            raise PeerViolation("an echo was sent to a task that is not a hot standby")
         if self.echoed is not None:
             self.echoed(header, now_ns)
         return []
@@ -163,7 +163,7 @@ class Exchange:
         """Count a dropped frame; report the first one of each kind of fault."""
         sort = "".join(ch for ch in what if not ch.isdigit())[:FAULT_CHARACTERS_MAX]
         if sort not in self.faults and len(self.faults) >= FAULT_SORTS_MAX:
-            sort = "of other sorts"
+            sort = "other faults"
         self.faults[sort] += 1
         if self.faults[sort] == 1:
             self._report(f"dropped a frame: {what[:FAULT_CHARACTERS_MAX]}")
@@ -199,11 +199,11 @@ class Exchange:
             receiver.corrupt_frames += 1
             if receiver.corrupt_frames >= CORRUPT_FRAMES_MAX:
                 raise ReplayDivergence(
-                    f"an operator before {self.name}",
-                    f"channel {receiver.id}, position {receiver.next}: what upstream sends now does not follow from "
-                    f"what it sent before: {problem}",
+                    f"an operator upstream of {self.name}",
+                    f"channel {receiver.id}, position {receiver.next}: the upstream task sends elements that do "
+                    f"not continue those it sent before: {problem}",
                 ) from None
-            self.fault(f"{problem}; asked for again")
+            self.fault(f"{problem}; the frame is requested again")
             return self._resync(link, receiver, now_ns)
         receiver.corrupt_frames = 0
         return []
@@ -214,7 +214,7 @@ class Exchange:
         payload = wire.unpack_payload(header, parts[2])
         if not receiver.upstream.shared.issuperset(map(_task_of, deltas)):
             unshared = sorted(set(map(_task_of, deltas)) - receiver.upstream.shared)
-            raise PeerViolation(f"a delta of task {unshared[0]}, whose log the sender does not share")
+            raise PeerViolation(f"a frame has a delta of task {unshared[0]}, whose log its sender does not share")
         if not header.sequence:
             receiver.staged.clear()
         if not header.count:  # deltas sent ahead wait for the rest: a log must not end inside a determinant
@@ -306,8 +306,11 @@ class Exchange:
         self, sender: Sender, link: bytes, header: wire.Header, parts: list[bytes], replaying: bool, now_ns: int
     ) -> list[Effect]:
         if header.incarnation > self.incarnation:
-            raise Fenced(f"incarnation {header.incarnation} of this task lives, this is {self.incarnation}")
-        raise PeerViolation("fenced by an incarnation that is not younger")
+            raise Fenced(
+                f"incarnation {header.incarnation} of this task is running; this process is incarnation "
+                f"{self.incarnation} and must exit"
+            )
+        raise PeerViolation("a FENCED names an incarnation that is not newer than this one")
 
     def _logs(
         self, sender: Sender, link: bytes, header: wire.Header, parts: list[bytes], replaying: bool, now_ns: int
@@ -332,8 +335,9 @@ class Exchange:
             except PeerViolation as problem:
                 if sender.contradicted(now_ns):
                     raise DeterminantsLost(
-                        f"{sender.name}: what the peer holds of determinants has not fitted to what others hold for "
-                        f"{CONTRADICTED_NS_MAX / 1e9:g} s ({problem}); start the job without --resume"
+                        f"{sender.name}: the determinants that the receiver holds have contradicted those of "
+                        f"other holders for {CONTRADICTED_NS_MAX / 1e9:g} s ({problem}); start the job without "
+                        "--resume"
                     ) from None
                 raise
             self.holdings.depend(welcome.depends)

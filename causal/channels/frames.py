@@ -48,7 +48,7 @@ class Rule:
     of_peer: bool = True
 
 
-_EARLY_DATA = "data before the handshake"
+_EARLY_DATA = "DATA arrived before the handshake"
 
 
 def _answer(name: str, of_peer: bool = True) -> Rule:
@@ -58,9 +58,9 @@ def _answer(name: str, of_peer: bool = True) -> Rule:
         from_upstream=False,
         legal=tuple(SenderState),
         illegal="",
-        older="an answer of an old incarnation",
-        younger="an answer of an incarnation that the supervisor has not announced",
-        misplaced="an answer on channel {channel}, which does not start here",
+        older="an answer came from an old incarnation",
+        younger="an answer came from an incarnation that the supervisor has not announced",
+        misplaced="an answer arrived on channel {channel}, which does not start at this task",
         of_peer=of_peer,
     )
 
@@ -73,16 +73,16 @@ FRAMES: Mapping[int, Rule] = {
         illegal=_EARLY_DATA,
         older=Refusal.FENCE,
         younger=_EARLY_DATA,
-        misplaced="data on channel {channel}, which does not end here",
+        misplaced="DATA arrived on channel {channel}, which does not end at this task",
     ),
     wire.HELLO: Rule(
         "HELLO",
         from_upstream=True,
         legal=(ReceiverState.OPEN, ReceiverState.HELD),
-        illegal="a HELLO of a sender that is not announced",
+        illegal="a HELLO came from a sender that the supervisor has not announced",
         older=Refusal.FENCE,
         younger=Refusal.KEEP,
-        misplaced="a HELLO on channel {channel}, which does not end here",
+        misplaced="a HELLO arrived on channel {channel}, which does not end at this task",
     ),
     wire.WELCOME: _answer("WELCOME"),
     wire.CREDIT: _answer("CREDIT"),

@@ -73,9 +73,9 @@ class OutputQueue:
         size = len(chunk.body)
         if size > CHUNK_BYTES_MAX:
             raise OperatorFailed(
-                f"{self.name}, position {self.position}: one batch was made into {chunk.count} records of together "
-                f"{size} bytes, {CHUNK_BYTES_MAX} can be carried; emit less per record, "
-                "or lower batch_elements_max"
+                f"{self.name}, position {self.position}: one batch produced {chunk.count} records with {size} "
+                f"bytes in total, more than the limit of {CHUNK_BYTES_MAX}; emit less per record, or lower "
+                "batch_elements_max"
             )
         if chunk.kind == END and not self.keeping:
             self.seal()
@@ -110,7 +110,9 @@ class OutputQueue:
 
     def renumber(self, position: int, digest: int) -> None:
         """Resume at the receiver's position; without determinants (at-least-once, none) there is nothing to compare."""
-        invariant(not self._gathered and self.log.end == self.position, "renumbered before anything was sent")
+        invariant(
+            not self._gathered and self.log.end == self.position, ("the output is renumbered before anything is sent")
+        )
         self.position = position
         self._digest = RollingDigest(digest)
         self.log = InflightLog(position, digest)
@@ -165,7 +167,7 @@ class OutputQueue:
     def _divergence(self, expected: Expected) -> ReplayDivergence:
         here, _, target = self.name.partition(" to ")
         return ReplayDivergence(
-            here, f"output up to {self.position} is not what {target} received up to {expected.position}"
+            here, f"the output up to {self.position} differs from what {target} received up to {expected.position}"
         )
 
     @property

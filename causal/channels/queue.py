@@ -255,10 +255,10 @@ class FramedQueue(InputQueue):
         chunks = unpack_chunks(payload, header.origin_ns)
         if sum([chunk.count for chunk in chunks]) != header.count:
             raise PeerViolation(
-                f"channel {self.id}: a frame's chunks do not hold the {header.count} elements it states"
+                f"channel {self.id}: a frame's chunks do not contain the {header.count} elements that its header states"
             )
         if BARRIER in [chunk.kind for chunk in chunks[:-1]]:
-            raise PeerViolation(f"channel {self.id}: a barrier in the middle of a frame")
+            raise PeerViolation(f"channel {self.id}: a frame has a barrier before its end")
         if first < self.next:
             chunks = self._unseen(chunks, first)
             payload = pack_chunks(chunks)
@@ -267,7 +267,8 @@ class FramedQueue(InputQueue):
             self._digest.adopt(header.digest)
         elif not self._digest.feed_if(payload, header.digest):
             raise PeerViolation(
-                f"channel {self.id}, position {first}: a frame's digest does not follow from what came before"
+                f"channel {self.id}, position {first}: a frame's digest does not continue the digest of the "
+                "elements before it"
             )
         size = len(payload)
         self._queue.extend(chunks)

@@ -144,7 +144,8 @@ class Sender(OutputQueue):
             if welcome.attempt <= self._attempt_at_truncation:
                 return False  # sent before the checkpoint that made these elements unnecessary
             raise DeterminantsLost(
-                f"{self.name}: the peer wants position {welcome.next}, the in-flight log begins at {self.log.start}"
+                f"{self.name}: the receiver asks for position {welcome.next}, but the in-flight log begins at "
+                f"{self.log.start}"
             )
         regenerated = self.resume(welcome.next, welcome.digest, replaying)
         self._step(SenderStep.WELCOMED if regenerated else SenderStep.OVERTAKEN)

@@ -103,7 +103,8 @@ class SinkChannel:
                 back = state.marks[max(0, place - 1)]
                 if back.next < self.position:
                     raise DeterminantsLost(
-                        f"{self.name}: rows from {back.next} on depend on what was lost, under a checkpoint"
+                        f"{self.name}: the rows from {back.next} on depend on lost determinants, but a "
+                        "complete checkpoint covers them"
                     )
                 return back
         return None
@@ -139,18 +140,19 @@ class SinkChannel:
         self.seen.reset((d.task, d.epoch, d.offset + len(d.bytes)) for d in state.logs)
         if self.staging and state.next != self.position:
             raise DeterminantsLost(
-                f"{self.name}: {state.next} rows are visible{f' in {state.place}' if state.place else ''}, the "
-                f"checkpoint was taken at {self.position}; the staged rows or the store were changed by another "
-                "program: restore them, or start the job without --resume"
+                f"{self.name}: {state.next} rows are visible{f' in {state.place}' if state.place else ''}, but "
+                f"the checkpoint was taken at {self.position}; another program has changed the staged rows or "
+                "the store: restore them, or start the job without --resume"
             )
         if not aligned:
             self.position = self._first = state.next
             self._digest = RollingDigest(state.digest)
         if state.next < (self.position if self._befores is None else self._first):
             raise DeterminantsLost(
-                f"{self.name}: its store{f' {state.place}' if state.place else ''} holds rows up to {state.next}, the "
-                f"checkpoint was taken at {self.position}; the store was emptied, replaced or is another one (a "
-                "relative path counts from the current directory): restore it, or start the job without --resume"
+                f"{self.name}: its store{f' {state.place}' if state.place else ''} holds rows up to "
+                f"{state.next}, but the checkpoint was taken at {self.position}; the store was emptied or "
+                "replaced, or is a different one (a relative path counts from the current directory): restore "
+                "it, or start the job without --resume"
             )
         self._held_next, self._held_digest = state.next, state.digest
         if self._befores is not None:
@@ -207,8 +209,8 @@ class SinkChannel:
 
     def _contradiction(self) -> ReplayDivergence:
         return ReplayDivergence(
-            f"the sink's encoding or an operator before {self.name}",
-            f"replayed rows up to {self.position} are not the rows up to {self._held_next} that its store has",
+            f"the sink's encoding or an operator upstream of {self.name}",
+            f"replayed rows up to {self.position} differ from the rows up to {self._held_next} in its store",
         )
 
     @property

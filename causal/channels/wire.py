@@ -113,17 +113,17 @@ def read_header(parts: Sequence[bytes | memoryview], job: int) -> Header:
         plain,
     ) = _HEADER.unpack(parts[0])
     if magic != MAGIC:
-        raise PeerViolation("a frame of another protocol")
+        raise PeerViolation("a frame does not belong to the protocol of causal-streams")
     if version != VERSION:
-        raise PeerViolation(f"a frame of protocol version {version}, this is {VERSION}")
+        raise PeerViolation(f"a frame has protocol version {version}, but this process uses version {VERSION}")
     if its_job != job:
-        raise PeerViolation(f"a frame of job {its_job:016x}, this is {job:016x}")
+        raise PeerViolation(f"a frame belongs to job {its_job:016x}, but this is job {job:016x}")
     if KINDS.get(kind) != len(parts):
-        raise PeerViolation(f"a frame of kind {kind} with {len(parts)} parts")
+        raise PeerViolation(f"a frame of kind {kind} has {len(parts)} parts")
     if flags & ~_LZ4:
-        raise PeerViolation(f"a frame with unknown flags {flags:#04x}")
+        raise PeerViolation(f"a frame has unknown flags {flags:#04x}")
     if plain > FRAME_BYTES_MAX or sum(map(len, parts)) > FRAME_BYTES_MAX:
-        raise PeerViolation(f"a frame of more than {FRAME_BYTES_MAX} bytes")
+        raise PeerViolation(f"a frame has more than {FRAME_BYTES_MAX} bytes")
     return Header(kind, its_job, channel, incarnation, session, sequence, count, position, digest, origin, plain, flags)
 
 
@@ -135,7 +135,7 @@ def read_echoed(packed: bytes | memoryview, job: int) -> Header:
     """
     header = read_header((packed, b"", b""), job)
     if header.kind != DATA or header.flags:
-        raise PeerViolation("an echo of something else than plain data")
+        raise PeerViolation("an echo wraps a frame that is not plain DATA")
     return header
 
 
@@ -166,16 +166,18 @@ def unpack_payload(header: Header, payload: bytes | memoryview) -> bytes | memor
     """
     if not header.flags & _LZ4:
         if len(payload) != header.plain_bytes:
-            raise PeerViolation(f"a payload of {len(payload)} bytes, {header.plain_bytes} were stated")
+            raise PeerViolation(f"a payload has {len(payload)} bytes, but its header states {header.plain_bytes}")
         return payload
     if header.plain_bytes > len(payload) * LZ4_RATIO_MAX:
-        raise PeerViolation(f"a compressed payload of {len(payload)} bytes, {header.plain_bytes} were stated")
+        raise PeerViolation(
+            f"a compressed payload has {len(payload)} bytes, but its header states {header.plain_bytes} uncompressed"
+        )
     try:
         plain: bytes = lz4.block.decompress(payload, uncompressed_size=header.plain_bytes)
     except lz4.block.LZ4BlockError as problem:
         raise PeerViolation(f"a compressed payload is damaged: {problem}") from None
     if len(plain) != header.plain_bytes:
-        raise PeerViolation(f"a payload of {len(plain)} bytes, {header.plain_bytes} were stated")
+        raise PeerViolation(f"a payload has {len(plain)} bytes, but its header states {header.plain_bytes}")
     return plain
 
 
@@ -231,7 +233,7 @@ def read_hello(body: bytes) -> Hello:
     """
     fields = decode(body)
     if type(fields) is not list or not _numbers(fields[:4], 4) or len(fields) < 5 or type(fields[4]) is not bool:
-        raise PeerViolation("a HELLO with other fields")
+        raise PeerViolation("a HELLO has missing or unexpected fields")
     return Hello(*fields[:5])
 
 
@@ -244,14 +246,14 @@ def read_welcome(body: bytes) -> Welcome:
 
     fields = decode(body)
     if type(fields) is not list or len(fields) < 7 or not _numbers([*fields[:3], fields[6]], 4):
-        raise PeerViolation("a WELCOME with other fields")
+        raise PeerViolation("a WELCOME has missing or unexpected fields")
     attempt, following, digest, extents, logs, depends, delivered = fields[:7]
     if type(extents) is not list or type(depends) is not list or type(logs) is not list:
-        raise PeerViolation("a WELCOME with other fields")
+        raise PeerViolation("a WELCOME has missing or unexpected fields")
     if not all(_numbers(e, 3) for e in extents) or not all(_numbers(e, 3) for e in depends):
-        raise PeerViolation("a WELCOME with extents that are none")
+        raise PeerViolation("a WELCOME has malformed extents")
     if not all(type(d) is list and len(d) == 4 and _numbers(d[:3], 3) and type(d[3]) is bytes for d in logs):
-        raise PeerViolation("a WELCOME with logs that are none")
+        raise PeerViolation("a WELCOME has malformed logs")
     return Welcome(
         attempt, following, digest, [tuple(e) for e in extents], [LogDelta(*d) for d in logs],
         [tuple(e) for e in depends], delivered,

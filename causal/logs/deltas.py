@@ -144,9 +144,9 @@ class DeltaReader:
                     vector = vector.copy() if vector is self._vector else vector
                     place = _depend(data, place, vector, depends)
                 else:
-                    raise PeerViolation(f"a delta of kind {tag}")
+                    raise PeerViolation(f"a delta has the unknown kind {tag}")
                 if len(deltas) > DELTAS_PER_FRAME_MAX or len(depends) > DELTAS_PER_FRAME_MAX:
-                    raise PeerViolation(f"a frame of more than {DELTAS_PER_FRAME_MAX} deltas or dependencies")
+                    raise PeerViolation(f"a frame has more than {DELTAS_PER_FRAME_MAX} deltas or dependencies")
         self._next = logs, numbers, vector
         return deltas, depends
 
@@ -170,7 +170,7 @@ def _near(data: bytes, place: int, logs: list[_Log], deltas: list[LogDelta]) -> 
         else:
             break
         if number >= named:
-            raise PeerViolation(f"a delta of log {number} of its session, {named} were named")
+            raise PeerViolation(f"a delta refers to log {number} of its session, which has named only {named} logs")
         task, epoch, offset, last = logs[number]
         place += 1
         if tag < _RUNS:
@@ -179,7 +179,7 @@ def _near(data: bytes, place: int, logs: list[_Log], deltas: list[LogDelta]) -> 
         else:
             piece = last[-1:] * size if tag < _NAME else last[:1]
         if len(piece) != size:
-            raise PeerViolation(f"a delta claims {size} bytes, {len(piece)} are there")
+            raise PeerViolation(f"a delta claims {size} bytes, but only {len(piece)} follow")
         deltas.append(LogDelta(task, epoch, offset, piece))
         logs[number] = (task, epoch, offset + size, piece[-2:] if size > 1 else last[-1:] + piece)
     return place
@@ -188,7 +188,7 @@ def _near(data: bytes, place: int, logs: list[_Log], deltas: list[LogDelta]) -> 
 def _bytes(data: bytes, place: int) -> tuple[bytes, int]:
     size, place = read_varint(data, place)
     if size > len(data) - place:
-        raise PeerViolation(f"a delta claims {size} bytes, {len(data) - place} are there")
+        raise PeerViolation(f"a delta claims {size} bytes, but only {len(data) - place} follow")
     return data[place : place + size], place + size
 
 
@@ -196,7 +196,7 @@ def _far(data: bytes, place: int, logs: list[_Log], deltas: list[LogDelta]) -> i
     number, place = read_varint(data, place)
     piece, place = _bytes(data, place)
     if number >= len(logs):
-        raise PeerViolation(f"a delta of log {number} of its session, {len(logs)} were named")
+        raise PeerViolation(f"a delta refers to log {number} of its session, which has named only {len(logs)} logs")
     task, epoch, offset, last = logs[number]
     deltas.append(LogDelta(task, epoch, offset, piece))
     logs[number] = (task, epoch, offset + len(piece), _last(last, piece))
@@ -207,7 +207,9 @@ def _stable(data: bytes, place: int, logs: list[_Log], deltas: list[LogDelta]) -
     number, place = read_varint(data, place)
     back, place = read_varint(data, place)
     if number >= len(logs) or back > logs[number][2]:
-        raise PeerViolation(f"{back} bytes before the end of log {number} of its session are stable: it has no such")
+        raise PeerViolation(
+            f"a delta refers to a byte {back} before the end of log {number} of its session, which does not exist"
+        )
     task, epoch, offset, _ = logs[number]
     deltas.append(LogDelta(task, epoch, offset - back, b""))
     return place
@@ -244,7 +246,7 @@ def _depend(data: bytes, place: int, vector: dict[int, tuple[int, int]], depends
                 growth, place = read_varint(data, place)
             epoch, extent = vector.get(task, _UNKNOWN)
             if epoch < 0:
-                raise PeerViolation(f"a dependency on task {task} grows that was not named")
+                raise PeerViolation(f"a dependency on task {task} grows before its session has named it")
             extent += growth
         elif tag == _DEPEND:
             task, place = read_varint(data, place + 1)

@@ -115,9 +115,11 @@ class Holdings:
         for delta in deltas:
             log = self.logs.get(delta.task)
             if log is None:
-                raise PeerViolation(f"a delta of task {delta.task}, whose log is not held here")
+                raise PeerViolation(f"a frame has a delta of task {delta.task}, whose log this task does not hold")
             if not delta.bytes and not self.flushing:
-                raise PeerViolation(f"the log of task {delta.task} is said to be stable, but no log is written")
+                raise PeerViolation(
+                    f"a frame reports the log of task {delta.task} as stable, but this job stores no logs"
+                )
             where = (delta.task, delta.epoch)
             reach[where] = log.check(delta, reach.get(where, 0))
         for task, epoch, extent in extents:
@@ -126,7 +128,7 @@ class Holdings:
                 continue
             reached = max(log.extent(epoch), reach.get((task, epoch), 0))
             if reached < extent:
-                raise PeerViolation(f"log of task {task}, epoch {epoch}: {reached} of {extent} bytes came")
+                raise PeerViolation(f"log of task {task}, epoch {epoch}: only {reached} of {extent} bytes have arrived")
 
     def store(self, deltas: Sequence[LogDelta]) -> None:
         """Store deltas that `check` has accepted."""

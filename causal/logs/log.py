@@ -56,9 +56,17 @@ class DeterminantLog:
         """Add a determinant of the owner at the end of `epoch`."""
         content = self._epochs.get(epoch)
         if content is None:
-            invariant(epoch >= self.first_epoch, "appending to a truncated epoch", task=self.task, epoch=epoch)
             invariant(
-                not any(e > epoch for e in self._epochs), "appending after a later epoch", task=self.task, epoch=epoch
+                epoch >= self.first_epoch,
+                ("a log is not appended to in a truncated epoch"),
+                task=self.task,
+                epoch=epoch,
+            )
+            invariant(
+                not any(e > epoch for e in self._epochs),
+                ("a log is not appended to in an earlier epoch"),
+                task=self.task,
+                epoch=epoch,
             )
             content = self._epochs[epoch] = bytearray()
         content += entry
@@ -84,8 +92,8 @@ class DeterminantLog:
             return max(extent, delta.offset)
         if delta.offset > extent:
             raise PeerViolation(
-                f"log of task {delta.task}, epoch {delta.epoch}: a delta begins at {delta.offset}, "
-                f"{extent} bytes are held"
+                f"log of task {delta.task}, epoch {delta.epoch}: a delta begins at byte {delta.offset}, but "
+                f"only {extent} bytes are held"
             )
         start = max(delta.offset, begin)
         end = min(begin + len(content), delta.offset + len(delta.bytes))
@@ -171,7 +179,9 @@ class DeterminantLog:
         content, begin = self._epochs.get(epoch, bytearray()), self._begins.pop(epoch, 0)
         known = begin + len(content)
         if content and begin < len(prefix) and prefix[begin:known] != content[: len(prefix) - begin]:
-            raise PeerViolation(f"log of task {self.task}, epoch {epoch}: what is stable contradicts what others hold")
+            raise PeerViolation(
+                f"log of task {self.task}, epoch {epoch}: the stable bytes contradict the bytes of other holders"
+            )
         whole = bytearray(prefix[:begin])
         if len(whole) == begin:  # if shorter, there is a gap before the bytes held, so these are unusable
             whole += content

@@ -92,10 +92,10 @@ def read_rollback(message: Any) -> Rollback:
         retreats = {task: TaskRollback(incarnation, dict(stands)) for task, incarnation, stands in message["retreats"]}
         number = message["number"]
     except (KeyError, TypeError, ValueError) as problem:
-        raise PeerViolation(f"a rollback with other fields ({problem})") from None
+        raise PeerViolation(f"a rollback has missing or unexpected fields ({problem})") from None
     going = [(task, r.incarnation, *r.stands, *r.stands.values()) for task, r in retreats.items()]
     if not all(type(n) is int for each in (*lost, (number,), *going) for n in each):
-        raise PeerViolation("a rollback whose numbers are none")
+        raise PeerViolation("a rollback has malformed numbers")
     return Rollback(number, lost, retreats)
 
 

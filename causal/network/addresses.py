@@ -34,7 +34,7 @@ def check_url(who: str, url: object) -> SplitResult:
         PipelineError: no request can be made of it.
     """
     if not isinstance(url, str):
-        raise PipelineError(f"{who} {url!r}, which is no text; give http://… or https://…")
+        raise PipelineError(f"{who} {url!r}, which is not text; give http://… or https://…")
     try:
         parts = urlsplit(url)
         port, host = parts.port, parts.hostname or ""
@@ -43,13 +43,16 @@ def check_url(who: str, url: object) -> SplitResult:
     if parts.scheme not in ("http", "https") or not host:
         raise PipelineError(f"{who} {url!r}, which is not a URL; give one that begins with http:// or https://")
     if "@" in parts.netloc:
-        raise PipelineError(f"{who} a URL with a user at {host}, which is not sent; give a header or a token instead")
+        raise PipelineError(
+            f"{who} a URL with a user name at {host}, which would not be sent; give a header or a token instead"
+        )
     if port == 0 or not _can_be_host(host):
-        raise PipelineError(f"{who} {url!r}, where no host can be; correct its address")
+        raise PipelineError(f"{who} {url!r}, which cannot name a host; correct its address")
     odd = any(character <= "\x20" or character == "\x7f" for character in url)
     if odd or not f"{parts.path}{parts.query}".isascii():
         raise PipelineError(
-            f"{who} {url!r}, which has characters that no URL has; encode them (urllib.parse.quote: a space is %20)"
+            f"{who} {url!r}, which has characters that a URL cannot contain; encode them (urllib.parse.quote: "
+            "a space is %20)"
         )
     return parts
 
@@ -72,10 +75,10 @@ def check_headers(who: str, headers: Mapping[str, str]) -> None:
     """Raise `PipelineError` for headers that no request can have."""
     for name, value in headers.items():
         if not isinstance(name, str) or not _HEADER_NAME.fullmatch(name):
-            raise PipelineError(f"{who} has a header {name!r}, which no request can have; correct its name")
+            raise PipelineError(f"{who} has a header {name!r}, which is not a valid header name; correct it")
         if name.lower() in _OWN_HEADERS:
-            raise PipelineError(f"{who} has a header {name!r}, which the request sets by itself; leave it out")
+            raise PipelineError(f"{who} has a header {name!r}, which every request already sets; leave it out")
         if not isinstance(value, str) or not _HEADER_TEXT.fullmatch(value):
             raise PipelineError(
-                f"{who}: the value of its header {name!r} cannot be sent; give a text of one line, of Latin-1"
+                f"{who}: the value of its header {name!r} cannot be sent; give one line of Latin-1 text"
             )

@@ -88,7 +88,7 @@ class Roster:
         try:
             content = tomllib.loads(text)
         except (tomllib.TOMLDecodeError, RecursionError) as problem:
-            raise PipelineError(f"{where} is no TOML ({problem})") from None
+            raise PipelineError(f"{where} is not valid TOML ({problem})") from None
         if len(content) > HOSTS_MAX:
             raise PipelineError(f"{where} has {len(content)} hosts; at most {HOSTS_MAX} can take part")
         members: dict[str, Member] = {}
@@ -115,7 +115,7 @@ class Roster:
 def _member(name: str, table: Any, where: str) -> tuple[Member, bool]:
     problem = None
     if not _NAME.fullmatch(name):
-        problem = "a name has small letters, digits and '-', at most 63 of them"
+        problem = "a name consists of at most 63 lowercase letters, digits and '-'"
     elif not isinstance(table, dict):
         problem = f"give a table [{name}] with its public key"
     else:
@@ -131,15 +131,15 @@ def _problem_of(table: Mapping[str, Any]) -> str | None:
     known = {"public": str, "slots": int, "zone": str, "labels": dict, "revoked": bool, "listen": str}
     for name, value in table.items():
         if name not in known:
-            return f"unknown setting {name!r:.40}; known are {', '.join(known)}"
+            return f"unknown setting {name!r:.40}; the known settings are {', '.join(known)}"
         if type(value) is not known[name]:
             return f"{name} is {value!r:.40}; give a {known[name].__name__}"
     if not _PUBLIC.fullmatch(table.get("public", "")):
-        return "its public key is missing or malformed; copy the table that `causal keys new` has written"
+        return "its public key is missing or malformed; copy the table that `causal keys new` wrote"
     if not 1 <= table.get("slots", 1) <= HOSTS_MAX:
-        return f"slots is {table['slots']}; give 1 to {HOSTS_MAX}"
+        return f"slots is {table['slots']}; give a number from 1 to {HOSTS_MAX}"
     if not all(type(value) is str for value in table.get("labels", {}).values()):
-        return "labels have texts as values"
+        return "the values of labels must be strings"
     return None
 
 
@@ -173,7 +173,9 @@ def load_key(path: Path) -> KeyPair:
         if not (_NAME.fullmatch(name) and _PUBLIC.fullmatch(public) and _PUBLIC.fullmatch(secret)):
             raise ValueError("a field is malformed")
     except (KeyError, TypeError, ValueError, RecursionError) as problem:
-        raise PipelineError(f"{path} holds no key ({problem}); make one with `causal keys new NAME`") from None
+        raise PipelineError(
+            f"{path} does not contain a key ({problem}); make one with `causal keys new NAME`"
+        ) from None
     return KeyPair(name, public, secret)
 
 
@@ -186,11 +188,13 @@ def save_key(folder: Path, key: KeyPair) -> Path:
         PipelineError: the name cannot be a host's, or there is such a key already; nothing is changed.
     """
     if not _NAME.fullmatch(key.name):
-        raise PipelineError(f"{key.name!r:.80} is no name of a host: small letters, digits and '-', at most 63 of them")
+        raise PipelineError(
+            f"{key.name!r:.80} is not a valid host name; use at most 63 lowercase letters, digits and '-'"
+        )
     path, roster = folder / f"{key.name}.key", folder / ROSTER
     known = Roster.load(roster).members if roster.exists() else {}
     if key.name in known or path.exists():
-        raise PipelineError(f"there is a key of {key.name} in {folder} already; give another name, or remove it first")
+        raise PipelineError(f"{folder} already has a key for {key.name}; give another name, or remove that key first")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w") as file:
@@ -217,9 +221,13 @@ def _table_of(key: KeyPair) -> str:
 def _text(path: Path) -> str:
     try:
         if path.stat().st_size > FILE_BYTES_MAX:
-            raise PipelineError(f"{path} has more than {FILE_BYTES_MAX} bytes; that is no file of keys")
+            raise PipelineError(
+                f"{path} has more than {FILE_BYTES_MAX} bytes, so it is not a key file or roster; give the path of one"
+            )
         return path.read_text("utf-8-sig")
     except UnicodeDecodeError:
-        raise PipelineError(f"{path} is no text; that is no file of keys") from None
+        raise PipelineError(
+            f"{path} is not a text file, so it is not a key file or roster; give the path of one"
+        ) from None
     except OSError as problem:
         raise PipelineError(f"{path} cannot be read: {problem.strerror}") from None

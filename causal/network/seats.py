@@ -48,8 +48,8 @@ def _seat(name: str, endpoint: str, roster: Roster) -> Seat:
         return Seat(name, endpoint)
     if not name and len(supervisors) > 1:
         raise PipelineError(
-            f"hosts.toml has {' and '.join(supervisors)}; say which one is at {endpoint}: {supervisors[0]}@{endpoint}, "
-            f'or listen = "{endpoint}" in its table'
+            f"hosts.toml has {' and '.join(supervisors)}; state which one is at {endpoint}: "
+            f'{supervisors[0]}@{endpoint}, or listen = "{endpoint}" in its table'
         )
     name = name or SUPERVISOR
     member = roster.members.get(name)

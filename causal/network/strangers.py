@@ -80,7 +80,11 @@ class Strangers:
             del self._since[descriptor]
             if since_s > accepted_s and _end(descriptor, port):
                 if not self.refused:
-                    _log.warning("more than %d connections to port %d prove no key: the oldest end", self._most, port)
+                    _log.warning(
+                        "more than %d connections to port %d have not proved a key; the oldest are closed",
+                        self._most,
+                        port,
+                    )
                 self.refused += 1
 
     def close(self) -> None:

@@ -113,7 +113,9 @@ class Transport:
     def _bound(self, endpoint: str, key: KeyPair | None) -> zmq.Socket[Any]:
         scheme, _, address = endpoint.rpartition(":")[0].partition("://")
         if key is None and scheme == "tcp" and not is_loopback(address.strip("[]")):
-            raise PipelineError(f"{endpoint} is open to the network; give keys (make them with `causal keys new`)")
+            raise PipelineError(
+                f"{endpoint} can be reached from the network; give keys (create them with `causal keys new`)"
+            )
         router: zmq.Socket[Any] = self._context.socket(zmq.ROUTER)
         _set_up(router)
         router.router_mandatory = True
@@ -146,7 +148,7 @@ class Transport:
         self._disconnect(target)
         self._undialled[target] = endpoint
         if not self._connect(target, endpoint):
-            _log.warning("the host of task %d is not in the roster: it is not dialled (%s)", target, endpoint)
+            _log.warning("the host of task %d is not in the roster: no connection is made to it (%s)", target, endpoint)
 
     def _connect(self, target: int, endpoint: str) -> bool:
         """Connect to the task, unless the key of its host is revoked; return whether this does."""

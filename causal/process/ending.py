@@ -100,7 +100,7 @@ def _write_files() -> None:
         writing.join(within_s)
         if writing.is_alive():
             what = "files" if on_disk else "pipes and sockets"
-            print(f"the process ends although {what} that are open could not be written in time", file=sys.stderr)
+            print(f"the process exits before {what} that are still open could be written", file=sys.stderr)
 
 
 def _write(files: Sequence[Any]) -> None:

@@ -170,10 +170,10 @@ def decode_rows(body: bytes | memoryview) -> Any:
     if tag == _PLAIN_TAG:
         return value
     if set(map(type, value)) != {list} or len(set(map(len, value))) != 1 or not value[0]:
-        raise PeerViolation("a body of columns is not a list of lists of one length")
+        raise PeerViolation("a body of columns is not a list of lists with the same length")
     if tag == _COUNTED_TAG:
         if len(value) != 2 or set(map(type, value[1])) != {int} or min(value[1]) < 1:
-            raise PeerViolation("a body of counted records is not keys and whole numbers from 1")
+            raise PeerViolation("a body of counted records does not consist of keys and whole numbers from 1")
         return Counted(*value)
     return Rows(value)
 
@@ -201,11 +201,11 @@ def unpack_chunks(payload: bytes | memoryview, origin_ns: int = 0) -> list[Chunk
         kind, count, length = _CHUNK.unpack_from(payload, place)
         place += CHUNK_HEAD_BYTES
         if kind not in _ON_THE_WIRE or count == 0 or length > end_of - place:
-            raise PeerViolation(f"chunk of kind {kind}, count {count}, length {length} cannot be")
+            raise PeerViolation(f"chunk of kind {kind}, count {count}, length {length} is invalid")
         if kind != RECORDS and (count != 1 or length != (0 if kind == END else 8)):
-            raise PeerViolation(f"punctuation of kind {kind}, count {count}, length {length} cannot be")
+            raise PeerViolation(f"punctuation of kind {kind}, count {count}, length {length} is invalid")
         if kind == BARRIER and _EIGHT.unpack_from(payload, place)[0] < 0:
-            raise PeerViolation("a barrier of an epoch below 0 cannot be")
+            raise PeerViolation("a barrier has a negative epoch")
         chunks.append(Chunk(kind, count, bytes(payload[place : place + length]), origin_ns))
         place += length
     return chunks

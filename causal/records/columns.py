@@ -85,7 +85,7 @@ def _type_of(entry: Any) -> tuple[pa.DataType, Column]:
             type(precision) is type(scale) is int and 1 <= precision <= 38 and -38 <= scale <= 38
         ):
             return pa.decimal128(precision, scale), Column(16, 0)
-    raise PeerViolation("a body of vectors has a column of an unknown type")
+    raise PeerViolation("a batch of vectors has a column of an unknown type")
 
 
 @lru_cache(SCHEMAS_KNOWN_MAX)
@@ -104,18 +104,18 @@ def _decoded_schema(written: bytes) -> tuple[pa.Schema, tuple[Column, ...], stru
     """
     entries = decode_value(written)
     if type(entries) is not list or not 1 <= len(entries) <= COLUMNS_MAX:
-        raise PeerViolation("a body of vectors has no schema")
+        raise PeerViolation("a batch of vectors has no schema")
     names: dict[str, None] = {}
     fields, columns = [], []
     for entry in entries:
         if type(entry) is not list or len(entry) != 2 or type(entry[0]) is not str or entry[0] in names:
-            raise PeerViolation("a body of vectors has a schema with a column that is none")
+            raise PeerViolation("the schema of a batch of vectors has a malformed column")
         names[entry[0]] = None
         kind, column = _type_of(entry[1])
         try:
             fields.append(pa.field(entry[0], kind))
         except (ValueError, UnicodeError) as problem:
-            raise PeerViolation(f"a body of vectors has a column that cannot be: {problem}") from None
+            raise PeerViolation(f"a batch of vectors has an invalid column: {problem}") from None
         columns.append(column)
     return pa.schema(fields), tuple(columns), struct.Struct("<" + "BI" * len(columns))
 
@@ -150,7 +150,7 @@ def carried(rows: Any) -> pa.RecordBatch:
         try:
             rows = pa.RecordBatch.from_pydict(rows)
         except (pa.ArrowException, TypeError, ValueError) as problem:
-            raise NotCarried(f"a dict is not one of columns: {' '.join(str(problem).split())}") from None
+            raise NotCarried(f"a dict cannot be converted to columns: {' '.join(str(problem).split())}") from None
     if isinstance(rows, pa.Table):
         schema = _plain(rows.schema)
         rows = _one(rows)
@@ -158,7 +158,7 @@ def carried(rows: Any) -> pa.RecordBatch:
         schema = _plain(rows.schema)
     else:
         raise NotCarried(
-            f"a {type(rows).__name__} is no batch; give a pyarrow RecordBatch, a Table or a dict of columns"
+            f"a {type(rows).__name__} is not a batch; give a pyarrow RecordBatch, a Table or a dict of columns"
         )
     return pa.RecordBatch.from_arrays(rows.columns, schema=schema)
 
@@ -184,7 +184,8 @@ def joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
             columns = ", ".join(f"{field.name} {field.type}" for field in batch.schema)
             known = ", ".join(f"{field.name} {field.type}" for field in batches[0].schema)
             raise NotCarried(
-                f"batches of one stream have other columns ({columns}) than before ({known}); make them alike"
+                f"a batch has other columns ({columns}) than earlier batches of its stream ({known}); give "
+                "all batches the same columns"
             )
     return _one(pa.Table.from_batches(batches))
 
@@ -265,21 +266,21 @@ def decode(body: bytes | memoryview) -> pa.RecordBatch:
     """
     data = body if type(body) is bytes else bytes(body)
     if len(data) < _HEAD.size:
-        raise PeerViolation("a body of vectors ends inside its header")
+        raise PeerViolation("a batch of vectors ends inside its header")
     tag, rows, length = _HEAD.unpack_from(data)
     place = _HEAD.size + length
     if tag != TAG or place > len(data):
-        raise PeerViolation("a body of vectors has no schema")
+        raise PeerViolation("a batch of vectors has no schema")
     schema, columns, shape = _decoded_schema(data[_HEAD.size : place])
     if place + shape.size > len(data):
-        raise PeerViolation("a body of vectors ends inside its header")
+        raise PeerViolation("a batch of vectors ends inside its header")
     numbers = shape.unpack_from(data, place)
     place += shape.size
     place += -place % 8
     sizes = [_sizes(column, rows, numbers[2 * at], numbers[2 * at + 1]) for at, column in enumerate(columns)]
     claimed = place + sum(size + -size % 8 for each in sizes for size in each if size is not None)
     if claimed != len(data):
-        raise PeerViolation(f"a body of vectors claims {claimed} bytes, {len(data)} are there")
+        raise PeerViolation(f"a batch of vectors claims {claimed} bytes, but {len(data)} follow")
     whole = pa.py_buffer(data)
     arrays = []
     for field, each in zip(schema, sizes, strict=True):
@@ -292,14 +293,14 @@ def decode(body: bytes | memoryview) -> pa.RecordBatch:
         batch = pa.RecordBatch.from_arrays([pa.Array.from_buffers(kind, rows, b) for kind, b in arrays], schema=schema)
         batch.validate(full=True)
     except (pa.ArrowException, ValueError) as problem:
-        raise PeerViolation(f"a body of vectors is damaged: {' '.join(str(problem).split())}") from None
+        raise PeerViolation(f"a batch of vectors is damaged: {' '.join(str(problem).split())}") from None
     return batch
 
 
 def _sizes(column: Column, rows: int, nulls: int, text: int) -> list[int | None]:
     """Return the length of each buffer of a column; None for one that is absent."""
     if nulls > 1 or (text and not column.offset):
-        raise PeerViolation("a body of vectors has a column of an unknown shape")
+        raise PeerViolation("a batch of vectors has a column of an unknown shape")
     bits = (rows + 7) // 8
     valid = bits if nulls else None
     if column.offset:

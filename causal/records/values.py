@@ -91,7 +91,7 @@ def _extender(
             if kind is tuple:
                 if depth == TUPLE_DEPTH_MAX:
                     raise NotCarried(
-                        f"more than {TUPLE_DEPTH_MAX} tuples within one another cannot be carried; use lists",
+                        f"tuples nested more than {TUPLE_DEPTH_MAX} deep cannot be encoded; use lists",
                         whole=True,
                     )
                 return extension(_TUPLE, pack(list(value), depth + 1))
@@ -100,7 +100,9 @@ def _extender(
             if kind is Decimal or kind is int:
                 return extension(_DECIMAL if kind is Decimal else _BIG_INT, str(value).encode())
             if kind in (set, frozenset):
-                raise NotCarried(f"a {kind.__name__} has no order that survives a restore; use a dict with None values")
+                raise NotCarried(
+                    f"a {kind.__name__} does not keep its order when it is restored; use a dict with None values"
+                )
             raise _refused(kind)
         except BaseException as problem:
             if swallowed is not None and not isinstance(problem, Exception):
@@ -150,7 +152,7 @@ def _refused(kind: type) -> NotCarried:
         instead = "msgspec.to_builtins(value)"
     elif hasattr(kind, "_asdict"):
         instead += " or value._asdict()"
-    return NotCarried(f"{kind.__module__}.{kind.__qualname__} cannot be carried; use {instead}")
+    return NotCarried(f"{kind.__module__}.{kind.__qualname__} cannot be encoded; use {instead}")
 
 
 def _datetime_bytes(value: datetime) -> bytes:
@@ -158,7 +160,7 @@ def _datetime_bytes(value: datetime) -> bytes:
     if zone is not None and zone is not UTC:
         offset = zone.utcoffset(None) if type(zone) is timezone else None
         if offset is None or zone.tzname(None) != timezone(offset).tzname(None):
-            raise NotCarried(f"the time zone {zone} is more than an offset; use value.astimezone(timezone.utc)")
+            raise NotCarried(f"the time zone {zone} is not a fixed offset; use value.astimezone(timezone.utc)")
     return value.isoformat().encode() + (_SECOND_PASS if value.fold else b"")
 
 
@@ -178,7 +180,7 @@ def _restorer(inner: Callable[[int, bytes], Any] | None, swallowed: list[Any] | 
         try:
             if code == _TUPLE:
                 if inner is None:
-                    raise PeerViolation(f"more than {TUPLE_DEPTH_MAX} tuples within one another in a MessagePack value")
+                    raise PeerViolation(f"a MessagePack value has tuples nested more than {TUPLE_DEPTH_MAX} deep")
                 items = _unpackb(data, ext_hook=inner, strict_map_key=False, unicode_errors="surrogatepass")
                 if type(items) is not list:
                     raise PeerViolation("a tuple in a MessagePack value is not a list of items")
@@ -191,7 +193,7 @@ def _restorer(inner: Callable[[int, bytes], Any] | None, swallowed: list[Any] | 
                 return Decimal(data.decode())
             if code == _BIG_INT:
                 return int(data.decode())
-            raise PeerViolation(f"unknown extension type {code} in a MessagePack value")
+            raise PeerViolation(f"a MessagePack value has the unknown extension type {code}")
         except BaseException as problem:
             if swallowed is not None and not isinstance(problem, Exception):
                 swallowed.append(problem)
@@ -308,8 +310,8 @@ def _refusal(value: Any, problem: Exception) -> NotCarried:
     if isinstance(problem, NotCarried):
         return problem
     deep = isinstance(problem, RecursionError) or _TOO_DEEP in str(problem)
-    reason = f"it is nested too deeply, {NESTING_MAX} lists and dicts are possible" if deep else problem
-    return NotCarried(f"{type(value).__name__} cannot be carried: {reason}", whole=deep)
+    reason = f"it is nested too deeply; the limit is {NESTING_MAX} lists and dicts" if deep else problem
+    return NotCarried(f"{type(value).__name__} cannot be encoded: {reason}", whole=deep)
 
 
 PLACE_CHARACTERS_MAX = 200
@@ -390,7 +392,7 @@ def refuse_nan(keys: Iterable[Any]) -> None:
     while others:
         for key in others:
             if isinstance(key, (float, Decimal)) and key != key:
-                raise NotCarried("a key is NaN, which is not equal to itself; use None or a text as that key")
+                raise NotCarried("a key is NaN, which is not equal to itself; use None or a string as the key")
         tuples = [key for key in others if type(key) is tuple]
         others = [part for part in chain.from_iterable(tuples) if type(part) not in _EQUAL_TO_THEMSELVES]
 
@@ -443,7 +445,7 @@ def decode(data: bytes | memoryview) -> Any:
     except PeerViolation:
         raise
     except Exception as problem:  # msgpack, datetime and Decimal each raise their own kinds
-        raise PeerViolation(f"not a MessagePack value: {type(problem).__name__}: {problem}") from None
+        raise PeerViolation(f"not a valid MessagePack value: {type(problem).__name__}: {problem}") from None
 
 
 def decode_dicts(data: bytes | memoryview) -> Any:

@@ -28,13 +28,13 @@ def read_varint(data: bytes | bytearray | memoryview, place: int) -> tuple[int, 
     number = shift = 0
     while True:
         if place >= len(data) or shift > 63:
-            raise PeerViolation(f"a varint at {place} does not end")
+            raise PeerViolation(f"the varint at byte {place} does not end")
         byte = data[place]
         place += 1
         number |= (byte & 0x7F) << shift
         if byte < 0x80:
             if number >= 1 << 64:
-                raise PeerViolation(f"a varint before {place} exceeds 64 bits")
+                raise PeerViolation(f"the varint that ends at byte {place} exceeds 64 bits")
             return number, place
         shift += 7
 

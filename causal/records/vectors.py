@@ -71,7 +71,7 @@ class Vectors:
             from causal.records.columns import decode
         except ImportError as problem:
             raise PeerViolation(
-                f"vectors have arrived, which cannot be read here ({problem}); {INSTALL_ARROW}"
+                f"vectors have arrived, but this process cannot read them ({problem}); {INSTALL_ARROW}"
             ) from None
         return cls(decode(body))
 

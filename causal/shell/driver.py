@@ -125,7 +125,7 @@ class TaskDriver:
         stuck = self._asking.abandoned
         if stuck != self._abandoned:
             self._abandoned = stuck
-            line = stuck or "calls that were out of time have returned"
+            line = stuck or "calls that timed out have returned"
             self._report("waiting", {"line": f"{self.task.name}: {line}"})
 
     def _asking_is_due(self) -> bool:

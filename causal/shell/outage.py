@@ -110,8 +110,9 @@ class StoreCalls:
 
     def _ended(self, away_ns: int, reason: str) -> str:
         return (
-            f"sink task {self._task}: its store has been unavailable for {away_ns / 1e9:.0f} s (sink_retry_timeout_s "
-            f"is {self._patience_ns / 1e9:g}): {reason}; when it is available again, resume with --resume"
+            f"sink task {self._task}: its store has been unavailable for {away_ns / 1e9:.0f} s "
+            f"(sink_retry_timeout_s is {self._patience_ns / 1e9:g}): {reason}; restart the job with --resume "
+            "when the store is available again"
         )
 
     def overdue(self) -> str | None:

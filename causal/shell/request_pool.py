@@ -96,9 +96,8 @@ class _Operator:
             self.abandoned[id(attempt)] = self.running.pop(id(attempt))
         if len(self.abandoned) > ABANDONED_PER_PLACE * self.policy.concurrency:
             raise OperatorFailed(
-                f"operator {self.policy.operator!r}: {len(self.abandoned)} calls were out of time after "
-                f"{self.policy.timeout_s:g} s and have not returned; give the client that it calls a time-out of its "
-                "own"
+                f"operator {self.policy.operator!r}: {len(self.abandoned)} calls timed out after "
+                f"{self.policy.timeout_s:g} s and have not returned; set a timeout in the client that it calls"
             )
         return late
 
@@ -194,8 +193,8 @@ class RequestPool:
             if len(each.abandoned) >= each.policy.concurrency:
                 timeout_s, name = each.policy.timeout_s, each.policy.operator
                 return (
-                    f"operator {name!r}: {each.policy.concurrency} calls or more have not returned {timeout_s:g} s "
-                    "after they began; others run in new threads"
+                    f"operator {name!r}: {each.policy.concurrency} calls or more have not returned within "
+                    f"{timeout_s:g} s; further calls run in new threads"
                 )
         return ""
 

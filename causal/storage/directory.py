@@ -69,7 +69,8 @@ class Directory(Objects):
             with open(path, "rb", buffering=0) as file:
                 if (size := os.fstat(file.fileno()).st_size) > OBJECT_BYTES_MAX:
                     raise CorruptData(
-                        f"{path} has {size:,} bytes, at most {OBJECT_BYTES_MAX:,} are read; another program wrote it"
+                        f"{path} has {size:,} bytes, but at most {OBJECT_BYTES_MAX:,} are read; another "
+                        "program wrote it"
                     )
                 return file.readall()
         except FileNotFoundError:

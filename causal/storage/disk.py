@@ -249,7 +249,7 @@ class Disk:
             try:
                 payloads[first] = lz4.block.decompress(part[2 * _STRUCT_BYTES :], uncompressed_size=size)
             except lz4.block.LZ4BlockError as problem:
-                raise Unavailable(f"{self._segment(effect.segment)}: {problem}; its task begins again") from None
+                raise Unavailable(f"{self._segment(effect.segment)}: {problem}; its task restarts") from None
         return SegmentRead(effect.channel, effect.segment, payloads)
 
     def _parts_of_segment(self, number: int) -> list[bytes]:
@@ -258,5 +258,5 @@ class Disk:
             return read_parts(self._segment(number))
         except CorruptData as problem:
             raise Unavailable(
-                f"a spilled segment: {problem.args[0].partition(';')[0]}; its task begins again"
+                f"a spilled segment cannot be read: {problem.args[0].partition(';')[0]}; its task restarts"
             ) from None

@@ -118,7 +118,9 @@ def _parts_in(file: BinaryIO, where: str, digest: str | None) -> Iterator[bytes]
     known = _HEAD.size + _LENGTH.size * count <= size
     lengths = [length for (length,) in _LENGTH.iter_unpack(file.read(_LENGTH.size * count))] if known else []
     if _HEAD.size + _LENGTH.size * count + sum(lengths) != size:
-        raise CorruptData(f"{where} holds other parts than it says; restore it from a copy or start a new job")
+        raise CorruptData(
+            f"{where} does not contain the parts that its header lists; restore it from a copy or start a new job"
+        )
     yield from map(file.read, lengths)
 
 

@@ -43,7 +43,7 @@ def bodies(stored: bytes, where: object) -> tuple[list[bytes], int]:
         if mark != _MARK or _CHECK.unpack_from(stored, place + _HEAD.size)[0] != zlib.crc32(head):
             if not any(stored[place:]):
                 break  # the machine lost power while the file grew: zeros were never acknowledged
-            raise CorruptData(f"{where}: the record at byte {place} has a damaged head; restore the file")
+            raise CorruptData(f"{where}: the record at byte {place} has a damaged header; restore the file")
         start = place + HEAD_BYTES
         body = stored[start : start + length]
         if len(body) < length:

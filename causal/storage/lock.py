@@ -114,19 +114,19 @@ def unavailable(place: object, problem: OSError) -> Unavailable:
 
 def moved(place: object) -> Unavailable:
     """Return the error of a place whose content was replaced or removed."""
-    return Unavailable(f"{place} was moved, replaced or deleted while the job runs; put it back")
+    return Unavailable(f"{place} was moved, replaced or deleted while the job was running; put it back")
 
 
 def absent(place: object, journal: object = None) -> Unavailable:
     """Return the error of a place, or a journal of rows, that existed at a checkpoint and is missing now."""
     if isinstance(place, Path) and _shows_rows(place):
         return Unavailable(
-            f"{journal} is not there, which belongs to {place}, and the checkpoint has rows in it: put it back (a copy "
-            "needs the hidden files, too), or start the job without --resume"
+            f"{journal}, which belongs to {place}, is missing although the checkpoint has rows in it: put it "
+            "back (a copy needs the hidden files, too), or start the job without --resume"
         )
     return Unavailable(
-        f"{place} is not there, and was when the checkpoint was taken: put it back (a relative path counts from the "
-        "current directory), or start the job without --resume"
+        f"{place} is missing but existed when the checkpoint was taken: put it back (a relative path counts "
+        "from the current directory), or start the job without --resume"
     )
 
 
@@ -137,7 +137,7 @@ def _shows_rows(place: Path) -> bool:
 
 def busy(place: object) -> Unavailable:
     """Return the error of a place whose lock another process held all the time."""
-    return Unavailable(f"{place} is being written by another process for too long; end that process")
+    return Unavailable(f"{place} has been locked by another process for too long; stop that process")
 
 
 def is_at(path: Path, descriptor: int) -> bool:

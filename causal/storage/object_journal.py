@@ -81,10 +81,10 @@ def read_record(place: Place, stored: bytes, where: str) -> Record:
             raise ValueError("more bytes follow the record")
         owner, state_at, kind, content = decode(body)
         if not (isinstance(owner, str) and type(state_at) is int and kind in _KINDS and isinstance(content, bytes)):
-            raise ValueError("its parts have other types")
+            raise ValueError("its parts have unexpected types")
         return Record(place, owner, state_at, kind, content)
     except (CausalError, TypeError, ValueError) as problem:
-        raise CorruptData(f"{where} is no whole record ({problem}); restore it") from None
+        raise CorruptData(f"{where} is not a complete record ({problem}); restore it") from None
 
 
 class JournalObjects:
@@ -129,7 +129,9 @@ class JournalObjects:
             self.last = records[-1] if records else None
             self.behind = self._unneeded(records[0].place) if records else []
             return [record.body for record in records if not record.closed]
-        raise Unavailable(f"{self._objects.url}: {self._folder} changes faster than it can be read; it is tried again")
+        raise Unavailable(
+            f"{self._objects.url}: {self._folder} changes faster than it can be read; the read is retried"
+        )
 
     def pass_over(self, first: Place) -> None:
         """Forget the records read so far, which the new state at `first` replaces."""
@@ -153,7 +155,7 @@ class JournalObjects:
         self._known |= {place: self._parsed(place, data) for place, data in zip(fresh, stored, strict=True)}
         records = [*(self._known[place] for place in wanted), head]
         if records[0].kind != _STATE:
-            raise CorruptData(f"{self._label(wanted[0])} is no state; restore it")
+            raise CorruptData(f"{self._label(wanted[0])} is not a valid state; restore it")
         return records
 
     def _record(self, place: Place) -> Record:
@@ -281,7 +283,7 @@ class ObjectJournal:
             if other is None or other.kind == _SEAL:
                 break
         else:
-            raise Unavailable(f"{self.where} grows faster than it can be sealed; it is tried again")
+            raise Unavailable(f"{self.where} grows faster than it can be sealed; the seal is retried")
         return False
 
     def cut(self) -> None:
@@ -330,7 +332,9 @@ class ObjectJournal:
         """Create the first record of the next generation, and look whether it is the last of all."""
         place, self._ahead = self._following, None
         if self._create(Record(place, self._token, 0, kind, body)) is not None or self._reading.look() != place:
-            raise Unavailable(f"{self.where} is being opened by another process at the same time; it is tried again")
+            raise Unavailable(
+                f"{self.where} is being opened by another process at the same time; opening it is retried"
+            )
         self._reading.pass_over(place)
 
     def _append(self, kind: str, body: bytes) -> None:
@@ -339,7 +343,7 @@ class ObjectJournal:
         other = self._create(record)
         if other is not None:
             if other.owner == self._token:
-                raise Unavailable(f"{self.where}: an attempt without an answer has arrived late; it is read again")
+                raise Unavailable(f"{self.where}: an unanswered write has taken effect late; the journal is read again")
             raise self._fenced()
         self._next, self._state_at = self._next + 1, state_at
         self._bytes += len(body)
@@ -353,7 +357,9 @@ class ObjectJournal:
         try:
             other = self._reading.existing(record.place)
         except Missing:
-            raise Unavailable(f"{self.where} was changed by another process meanwhile; it is read again") from None
+            raise Unavailable(
+                f"{self.where} was changed by another process meanwhile; the journal is read again"
+            ) from None
         return None if other == record else other
 
     def _fenced(self) -> Fenced:

@@ -83,7 +83,9 @@ class Depot(Objects):
                 os.stat(Path(self._root, self._prefix, self.proof))
                 self._client, self._seen = _client(self.url, self._retry_s), now
         except (FileNotFoundError, NotADirectoryError):
-            raise Unavailable(f"{self.url} was moved, replaced or deleted while the job runs; put it back") from None
+            raise Unavailable(
+                f"{self.url} was moved, replaced or deleted while the job was running; put it back"
+            ) from None
         except OSError as problem:
             raise self._unavailable("it", "looked at", problem) from None
 
@@ -102,8 +104,8 @@ class Depot(Objects):
         """
         if len(data) > OBJECT_BYTES_MAX:
             raise PipelineError(
-                f"{self.url}: {self._path(name)} has {len(data):,} bytes, at most {OBJECT_BYTES_MAX:,} can be "
-                "read again; give the operator that writes it a higher parallelism"
+                f"{self.url}: {self._path(name)} has {len(data):,} bytes, but at most {OBJECT_BYTES_MAX:,} can "
+                "be read back; give the operator that writes it a higher parallelism"
             )
         try:
             self._api.put(self._store, self._path(name), bytes(data), mode="create")
@@ -122,7 +124,9 @@ class Depot(Objects):
             Unavailable: the store does not answer.
         """
         if not self.create(name, data) and self.read(name) != data:
-            raise CorruptData(f"{self.url}: {self._path(name)} exists with other content; another job writes there")
+            raise CorruptData(
+                f"{self.url}: {self._path(name)} exists with different content; another job writes to this place"
+            )
 
     def read(self, name: str) -> bytes:
         """Read an object.
@@ -136,8 +140,8 @@ class Depot(Objects):
             answer = self._api.get(self._store, self._path(name))
             if (size := answer.meta["size"]) > OBJECT_BYTES_MAX:
                 raise CorruptData(
-                    f"{self.url}: {self._path(name)} has {size:,} bytes, at most {OBJECT_BYTES_MAX:,} are read;"
-                    " another program wrote it"
+                    f"{self.url}: {self._path(name)} has {size:,} bytes, but at most {OBJECT_BYTES_MAX:,} are "
+                    "read; another program wrote it"
                 )
             return bytes(answer.bytes())
         except (FileNotFoundError, self._api.exceptions.NotFoundError):
@@ -247,7 +251,7 @@ def _client(url: str, retry_s: float) -> Any:
     if parts.scheme == "s3" and parts.netloc:
         retries: Any = {"retry_timeout": timedelta(seconds=retry_s)}
         return S3Store(parts.netloc, prefix=parts.path.strip("/") or None, retry_config=retries)
-    raise PipelineError(f"{url} is no store; give file:///DIRECTORY or s3://BUCKET/PREFIX")
+    raise PipelineError(f"{url} is not the URL of a store; give file:///DIRECTORY or s3://BUCKET/PREFIX")
 
 
 def _line(problem: Exception) -> str:

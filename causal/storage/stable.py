@@ -117,7 +117,7 @@ class StableLogs:
                 return self._read(self._folder / f"i{youngest}")
             except FileNotFoundError:
                 continue  # a younger one has begun meanwhile, and removed it
-        raise Unavailable(f"{self._folder}: its files come and go; its task begins again")
+        raise Unavailable(f"{self._folder}: its files change while they are listed; its task restarts")
 
     def _read(self, folder: Path) -> list[LogDelta]:
         deltas = []

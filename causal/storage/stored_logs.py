@@ -60,7 +60,7 @@ class StoredLogs:
                 return self._read(max(begun), places)
             except CorruptData:
                 continue  # a younger one has begun meanwhile and removed it, or a checkpoint has covered it
-        raise Unavailable(f"{self._folder}: its objects come and go; its task begins again")
+        raise Unavailable(f"{self._folder}: its objects change while they are listed; its task restarts")
 
     def _read(self, incarnation: int, places: Sequence[tuple[int, int]]) -> list[LogDelta]:
         logs: dict[int, bytearray] = {}

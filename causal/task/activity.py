@@ -57,15 +57,15 @@ class Activity(Struct, frozen=True, omit_defaults=True):
             PeerViolation: `message` does not describe an activity.
         """
         if type(message) is not dict or message.get("kind") not in KINDS:
-            raise PeerViolation(f"{message!r:.80} is no activity")
+            raise PeerViolation(f"{message!r:.80} is not an activity")
         wanted = {each.name: each.type for each in structs.fields(cls)}
         for name, value in message.items():
             if name not in wanted or type(value) is not wanted[name]:
-                raise PeerViolation(f"an activity with {name!r:.40} of type {type(value).__name__}")
+                raise PeerViolation(f"an activity has a field {name!r:.40} of type {type(value).__name__}")
             if isinstance(value, str) and len(value) > TEXT_MAX:
-                raise PeerViolation(f"an activity with a {name} of {len(value)} characters")
+                raise PeerViolation(f"an activity has a {name} of {len(value)} characters")
         if "since_ns" not in message:
-            raise PeerViolation("an activity without its beginning")
+            raise PeerViolation("an activity has no start time")
         return cls(**message)
 
 

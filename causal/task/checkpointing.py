@@ -96,7 +96,7 @@ class Checkpointing:
             PeerViolation: the barrier is not the one that must come next.
         """
         if epoch != at + 1:
-            raise PeerViolation(f"channel {channel.id}: barrier {epoch} arrives in epoch {at}")
+            raise PeerViolation(f"channel {channel.id}: barrier {epoch} arrived in epoch {at}")
         channel.blocked = True
         if not all(each.blocked for each in inputs):
             return False

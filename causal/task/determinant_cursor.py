@@ -137,8 +137,8 @@ class DeterminantCursor:
         if type(determinant) is not kind or self.run_left:
             raise ReplayDivergence(
                 self.task_name,
-                f"epoch {self.epoch}, byte {self._place} of its log: the replay asks for {kind.__name__.lower()}, "
-                f"the log has {determinant.kind}",
+                f"epoch {self.epoch}, byte {self._place} of its log: the replay asks for "
+                f"{kind.__name__.lower()}, but the log has {determinant.kind}",
             )
         self._ahead, self._place, self._codec.last_ns = None, behind, last_ns
         if last_ns > self.last_ns:
@@ -149,7 +149,7 @@ class DeterminantCursor:
         """Append the determinant of an event that just occurred; only when not `replaying`."""
         if not self.logging:
             return
-        invariant(not self.replaying, "the log is appended to while it is replayed", task=self.task_name)
+        invariant(not self.replaying, "a log is not appended to while it is replayed", task=self.task_name)
         self._check_incomplete()
         self.log_run()
         entry = self._codec.encode(determinant)
@@ -166,7 +166,10 @@ class DeterminantCursor:
         if self.complete:
             raise ReplayDivergence(
                 self.task_name,
-                f"epoch {self.epoch}: the replay asks for an answer after the end of its log, the run before did not",
+                (
+                    f"epoch {self.epoch}: the replay asks for an answer after the end of its log, but the "
+                    "original run did not"
+                ),
             )
 
     def _append(self, kind: str, entry: bytes) -> None:
@@ -182,7 +185,7 @@ class DeterminantCursor:
         """
         invariant(epoch == self.epoch + 1, "epochs are consecutive", task=self.task_name, at=self.epoch, to=epoch)
         if self.replaying:
-            raise ReplayDivergence(self.task_name, f"barrier {epoch} comes before the log of epoch {self.epoch} ends")
+            raise ReplayDivergence(self.task_name, f"barrier {epoch} arrives before the log of epoch {self.epoch} ends")
         self.epoch = epoch
         self.complete = False
         invariant(not self._loose and self._event is None, "an event has no place in its epoch", task=self.task_name)

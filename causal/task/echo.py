@@ -205,8 +205,8 @@ class Echo:
         if not (self._answered or self._reported):
             self._reported = True
             self._report(
-                f"its hot standby has not begun within {ECHO_BYTES_MAX >> 20} MiB of input, and stays passive until a "
-                "checkpoint completes within as much; lower checkpoint_interval_s"
+                f"its hot standby has not started within {ECHO_BYTES_MAX >> 20} MiB of input, and stays passive "
+                "until a checkpoint completes within that much input; lower checkpoint_interval_s"
             )
 
     def _fresh(self) -> list[LogDelta]:

@@ -93,12 +93,12 @@ class Arrival(Enum):
     """The relation of an arriving ECHO frame to the frames that the receiver already has."""
 
     FOREIGN = "of another incarnation of the task"
-    PAST = "of an echo before"
+    PAST = "of an earlier echo"
     REPEATED = "again"
-    NEXT = "the next of the echo"
+    NEXT = "the next frame of the echo"
     AHEAD = "of the echo, after a gap"
-    FIRST = "the first of a later echo"
-    HEADLESS = "another of a later echo"
+    FIRST = "the first frame of a later echo"
+    HEADLESS = "another frame of a later echo"
 
 
 class Action(Enum):
@@ -106,9 +106,9 @@ class Action(Enum):
 
     DROP = "dropped"
     TAKE = "taken"
-    BEGIN = "taken; what was there is void"
+    BEGIN = "taken; earlier frames are void"
     LOSE = "the echo is lost"
-    ANSWER = "dropped, ECHOED says again that it is lost"
+    ANSWER = "dropped; ECHOED reports the loss again"
 
 
 _LATER = {Arrival.FIRST: Action.BEGIN, Arrival.HEADLESS: Action.LOSE}

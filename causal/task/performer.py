@@ -288,8 +288,8 @@ class Performer:
         store = self._peers.stores[effect.channel]
         if not isinstance(store, WithdrawingStore):
             raise DeterminantsLost(
-                f"{self._task.name}: visible rows depend on determinants that are lost, and its sink cannot take rows "
-                "back; restore what it wrote to and start a new job, with --sharing-depth full"
+                f"{self._task.name}: visible rows depend on lost determinants, and its sink cannot withdraw "
+                "rows; restore the store and start a new job with --sharing-depth full"
             )
         state = self._peers.calls.make(lambda: store.withdraw(effect.mark))
         self._answers.append(SinkOpened(effect.channel, state))

@@ -45,11 +45,14 @@ class Recording:
             listed = chunks[0].kind == LISTED
             packed = pack_chunks(_as_bytes(chunk) for chunk in chunks) if listed else pack_chunks(chunks)
         except NotCarried as problem:
-            self._give_up(f"a record of the source cannot be kept: {problem}")
+            self._give_up(f"a record of the source cannot be recorded: {problem}")
             return
         self._bytes += len(packed)
         if self._bytes > RECORDING_BYTES_MAX:
-            self._give_up(f"more than {RECORDING_BYTES_MAX} bytes were delivered; make checkpoints more often")
+            self._give_up(
+                f"more than {RECORDING_BYTES_MAX} bytes were delivered since the last checkpoint; take "
+                "checkpoints more often"
+            )
             return
         self._deliveries.append((input, listed, packed))
 
@@ -92,7 +95,7 @@ def read_recording(parts: Sequence[bytes]) -> Recorded:
         ]
         return Recorded(str(unfit), parts[1], tuple(deliveries))
     except (PeerViolation, ValueError, TypeError, IndexError) as problem:
-        raise CorruptData(f"a recording cannot be read: {problem}") from None
+        raise CorruptData(f"the recording cannot be read: {problem}") from None
 
 
 def _listed(chunk: Chunk) -> Chunk:

@@ -62,7 +62,7 @@ def rehearse(
     effects: list[Effect] = []
     while cursor.epoch == cut.epoch:
         if not execution.rehearse_next(effects):
-            raise ReplayDivergence(name, f"epoch {cut.epoch}: the rehearsal wants more than the task had")
+            raise ReplayDivergence(name, f"epoch {cut.epoch}: the rehearsal asks for more input than the task had")
         effects.clear()
     _compare(name, cut.epoch, execution.checkpointing.cuts[cursor.epoch], reached, [o.name for o in channels.outputs])
 
@@ -71,5 +71,5 @@ def _compare(name: str, epoch: int, rehearsed: Cut, reached: Cut, outputs: Seque
     for output, channel in zip(outputs, reached.outputs, strict=True):
         if rehearsed.outputs.get(channel) != tuple(reached.outputs[channel]):
             raise ReplayDivergence(
-                name, f"epoch {epoch}: performed again from its own log, its output {output} is another one"
+                name, f"epoch {epoch}: when it was performed again from its own log, its output {output} differed"
             )

@@ -176,16 +176,19 @@ class Schedule:
     def _has_arrived(self, order: Order) -> bool:
         if order.input >= len(self._inputs):
             raise ReplayDivergence(
-                self._cursor.task_name, f"its log names input {order.input}, it has {len(self._inputs)}"
+                self._cursor.task_name, f"its log names input {order.input}, but it has only {len(self._inputs)} inputs"
             )
         channel = self._inputs[order.input]
         channel.starved = channel.queued < order.count
         if channel.starved and channel.read_out:
             raise ReplayDivergence(
                 self._cursor.task_name,
-                f"from position {channel.delivered} on, its source gave {order.count} elements before, and gives "
-                f"{channel.queued} now",
-                "stops: its source lacks what it gave before; restore its input or its count, or begin a job",
+                f"from position {channel.delivered} on, its source returned {order.count} elements before and "
+                f"returns {channel.queued} now",
+                (
+                    "stops: its source no longer returns elements that it returned before; restore its input or "
+                    "its count, or start a new job"
+                ),
             )
         return not channel.starved
 
@@ -196,7 +199,7 @@ class Schedule:
         if rule is None:
             if self._recovery.state is State.REPLAYING and not exhausted:
                 raise ReplayDivergence(
-                    cursor.task_name, f"its log has more after barrier {cursor.epoch + 1}, the replay has not"
+                    cursor.task_name, f"its log has events after barrier {cursor.epoch + 1}, but the replay has none"
                 )
             return None
         if exhausted and self._recovery.state is State.SHADOWING:

@@ -98,7 +98,7 @@ class CausalServices:
             logged = self._cursor.take(User)
             if logged.name != kind:
                 raise ReplayDivergence(
-                    self._cursor.task_name, f"the replay asks for {kind!r}, the log has {logged.name!r}"
+                    self._cursor.task_name, f"the replay asks for {kind!r}, but the log has {logged.name!r}"
                 )
             return logged.value
         value = self._asked(ask)
@@ -114,6 +114,6 @@ class CausalServices:
         if logged != stated:
             raise ReplayDivergence(
                 self._cursor.task_name,
-                f"operator {operator} fires a window with {stated.intervals} that ends at {end_ns}, "
-                f"the log has operator {logged.operator}, {logged.intervals}, {logged.end_ns}",
+                f"operator {operator} fires a window with {stated.intervals} that ends at {end_ns}, but the log "
+                f"has operator {logged.operator}, {logged.intervals}, {logged.end_ns}",
             )

@@ -122,7 +122,7 @@ class Shadow:
         following, self._echo = self._following if echo.echo == self._echo else 0, echo.echo
         if action is Action.LOSE:
             self.lose()
-            raise PeerViolation(f"frame {echo.number} of an echo, {following} is the next")
+            raise PeerViolation(f"frame {echo.number} of an echo arrived, but the next frame is {following}")
         if action is Action.BEGIN:
             self._forget()
             self._step(ShadowStep.BEGUN)
@@ -157,7 +157,7 @@ class Shadow:
         self._marks[echo.barrier] = echo.outputs
         self._waiting_bytes += len(parts[1]) + len(parts[2])
         if self._waiting_bytes > 2 * ECHO_BYTES_MAX:
-            raise PeerViolation("more of an echo waits than its task may send")
+            raise PeerViolation("more bytes of an echo are waiting than its task may send")
         if (
             not echo.more
         ):  # otherwise further frames of the same turn follow, which must be performed together with these
@@ -211,7 +211,7 @@ class Shadow:
             digest = self._marks.pop(epoch)
             if epoch in cuts and epoch > 0:
                 if outputs_digest(cuts[epoch]) != digest:
-                    return f"{task.name}: its hot standby has other output at barrier {epoch} than the task itself"
+                    return f"{task.name}: at barrier {epoch}, its hot standby has output that differs from the task's"
                 self.compared += 1
         return ""
 

@@ -71,7 +71,7 @@ class Step:
         try:
             chunks = channel.take(count)
         except PeerViolation as problem:
-            raise ReplayDivergence(f"an operator before {self._name}", str(problem)) from problem
+            raise ReplayDivergence(f"an operator upstream of {self._name}", str(problem)) from problem
         if self._recording is not None:
             self._recording.delivered(channel.ordinal, chunks)
         if self._holdings.partial:

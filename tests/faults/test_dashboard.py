@@ -164,7 +164,7 @@ def test_what_cannot_be_shown_is_one_line_and_status_2(tmp_path: Path, dashboard
     config = json.loads((other / "job.json").read_text())
     (other / "job.json").write_text(seal({**{k: v for k, v in config.items() if k != "digest"}, "format": 99}))
     for arguments, expected in (
-        (("--state-dir", str(tmp_path / "nowhere")), "holds no job"),
+        (("--state-dir", str(tmp_path / "nowhere")), "does not contain a job"),
         (("--state-dir", str(other)), "was written by another version"),
         (("--state-dir", str(job), "--port", str(dashboard.port)), "cannot be used"),
         (("--state-dir", str(job), "--port", "70000"), "is no port"),

@@ -35,7 +35,7 @@ def test_they_take_over_from_operators_and_sinks_again_and_again(start_chain: St
 
 def test_what_differs_is_named_without_any_failure_and_stops_nothing(start: Start, tmp_path: Path) -> None:
     job = misbehaving(start, tmp_path, "urandom", ENDLESS, "--standbys", "hot", "--checkpoint-interval", "0.3")
-    named = "misbehaving/0: its hot standby has other output at barrier"
+    named = "its hot standby has output that differs from the task's"
     job.until("the difference is in the log", lambda view: named in job.log_tails() or None)
     view = job.until_warm(records=10)
     assert not view["recoveries"]

@@ -49,7 +49,7 @@ def test_by_the_check_without_any_failure(start: Start, tmp_path: Path, how: str
     status, said = job.finish()
     line = said.splitlines()[-1]
     assert status == 1 and line.startswith("causal: ") and "misbehaving/0" in line, said
-    assert "performed again from its own log" in line or "the rehearsal wants" in line or "the replay" in line, line
+    assert "performed again from its own log" in line or "the rehearsal asks for" in line or "the replay" in line, line
     assert job.view()["recoveries"] == []  # type: ignore[index]
 
 

@@ -119,7 +119,7 @@ def test_a_store_that_never_comes_back_ends_the_job_in_one_line_and_can_be_resum
     with stuck(tmp_path):
         status, said = job.finish()
     assert status == 1 and len(said.splitlines()) == 1, said
-    assert "a call has not returned; when it is available again, resume with --resume" in said
+    assert "a call has not returned; restart the job with --resume when the store is available again" in said
     let_end(tmp_path)
     job.start("--resume")
     job.finish_well()

@@ -78,6 +78,6 @@ def test_one_more_than_the_depth_before_a_sink_that_cannot_take_rows_back(start:
     assert status == 1
     refused = "causal: sink 'out' cannot take rows back, so more failures at the same time than --sharing-depth 1"
     assert first.startswith(refused)
-    assert "out/0: visible rows depend on determinants that are lost, and its sink cannot take rows back" in last
+    assert "out/0: visible rows depend on lost determinants, and its sink cannot withdraw rows" in last
     rows = [json.loads(line) for line in (tmp_path / "put").read_text().splitlines()]
     assert len(rows) > 100 and [row["before"] for row in rows] == ["", *[row["hash"] for row in rows[:-1]]]

@@ -44,7 +44,7 @@ def test_total_failures_are_not_seen_in_database_and_files(tmp_path: Path, monke
 def test_without_determinants_in_the_bundles_it_is_noticed_at_once(tmp_path: Path) -> None:
     with begun(tmp_path, RATE, load_bytes=8, carried=False) as job:
         job.live(Random(1), up=True)
-        with pytest.raises(RunFailed, match=r"are not the rows up to \d+ that its store has"):
+        with pytest.raises(RunFailed, match=r"differ from the rows up to \d+ in its store"):
             job.finish()
 
 

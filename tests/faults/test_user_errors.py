@@ -216,5 +216,8 @@ def test_a_source_that_lacks_what_it_gave_before_ends_the_job_with_a_line(start:
     job.start("--resume", "--code", "new", "--set", "count=10")
     status, line = job.finish()
     assert status == 1 and len(line.splitlines()) == 1
-    assert "numbers/0 stops: its source lacks what it gave before; restore its input or its count" in line
-    assert "elements before, and gives " in line
+    assert (
+        "numbers/0 stops: its source no longer returns elements that it returned before; restore its input or its count"
+        in line
+    )
+    assert "elements before and returns " in line

@@ -410,7 +410,7 @@ class EchoMachine(RuleBasedStateMachine):
     @invariant()
     def no_frame_of_the_echo_is_a_fault_of_the_task(self) -> None:
         if hasattr(self, "task"):
-            assert "an echo, at a task" not in self.task.exchange.faults
+            assert "an echo was sent to a task that is not a hot standby" not in self.task.exchange.faults
 
     def teardown(self) -> None:
         """An echo can begin again whatever has happened, and the standby comes to be where its task is."""

@@ -191,7 +191,7 @@ class Session(RuleBasedStateMachine):
         before, reports = canonical((middle.receiver, middle.sender)), sum(middle.exchange.faults.values())
         refusal: Refusal | str | None = None
         if upstream is not rule_of.from_upstream:
-            refusal = "a frame that came by the wrong way"
+            refusal = "a frame arrived from the wrong end of its channel"
         elif rule_of.of_peer and header.incarnation != end.peer_incarnation:
             refusal = rule_of.older if header.incarnation < end.peer_incarnation else rule_of.younger
         elif end.state not in rule_of.legal:

@@ -119,7 +119,9 @@ def test_a_directory_that_is_not_the_one_of_the_job_is_unavailable_until_it_is_b
         for depot in (first, later, Depot(url, "job/run", proof="")):
             attempts: list[Callable[[], object]] = [depot.folders, partial(depot.names, ""), partial(depot.read, "a")]
             for attempt in attempts:
-                with pytest.raises(Unavailable, match="was moved, replaced or deleted while the job runs; put it back"):
+                with pytest.raises(
+                    Unavailable, match="was moved, replaced or deleted while the job was running; put it back"
+                ):
                     attempt()
             with pytest.raises(Unavailable, match="put it back"):
                 depot.create("b", b"two")

@@ -122,5 +122,5 @@ def test_what_is_damaged_is_named_and_not_used(url: str) -> None:
     name = depot.names("_causal/journals")[-1]
     depot.remove([name])
     depot.create(name, b"damaged")
-    with pytest.raises(CausalError, match="is no whole record"):
+    with pytest.raises(CausalError, match="is not a complete record"):
         subject.opened(2)

@@ -20,19 +20,19 @@ def _extended(value: Any, depth: int) -> msgpack.ExtType:
     kind = type(value)
     if kind is tuple:
         if depth == TUPLE_DEPTH_MAX:
-            raise NotCarried(f"more than {TUPLE_DEPTH_MAX} tuples within one another cannot be carried; use lists")
+            raise NotCarried(f"tuples nested more than {TUPLE_DEPTH_MAX} deep cannot be encoded; use lists")
         return msgpack.ExtType(_TUPLE, _packed(list(value), depth + 1))
     if kind is datetime:
         zone = value.tzinfo
         if zone is not None:
             offset = zone.utcoffset(None) if type(zone) is timezone else None
             if offset is None or zone.tzname(None) != timezone(offset).tzname(None):
-                raise NotCarried(f"the time zone {zone} is more than an offset; use value.astimezone(timezone.utc)")
+                raise NotCarried(f"the time zone {zone} is not a fixed offset; use value.astimezone(timezone.utc)")
         return msgpack.ExtType(_DATETIME, value.isoformat().encode() + (b"~" if value.fold else b""))
     if kind in (Decimal, int):
         return msgpack.ExtType(_DECIMAL if kind is Decimal else _BIG_INT, str(value).encode())
     if kind in (set, frozenset):
-        raise NotCarried(f"a {kind.__name__} has no order that survives a restore; use a dict with None values")
+        raise NotCarried(f"a {kind.__name__} does not keep its order when it is restored; use a dict with None values")
     raise _refused(kind)
 
 
@@ -50,7 +50,7 @@ def _packed(value: Any, depth: int) -> bytes:
 def _restored(code: int, data: bytes, depth: int) -> Any:
     if code == _TUPLE:
         if depth == TUPLE_DEPTH_MAX:
-            raise PeerViolation(f"more than {TUPLE_DEPTH_MAX} tuples within one another in a MessagePack value")
+            raise PeerViolation(f"a MessagePack value has tuples nested more than {TUPLE_DEPTH_MAX} deep")
         items = _unpacked(data, depth + 1)
         if type(items) is not list:
             raise PeerViolation("a tuple in a MessagePack value is not a list of items")
@@ -62,7 +62,7 @@ def _restored(code: int, data: bytes, depth: int) -> Any:
         return Decimal(data.decode())
     if code == _BIG_INT:
         return int(data.decode())
-    raise PeerViolation(f"unknown extension type {code} in a MessagePack value")
+    raise PeerViolation(f"a MessagePack value has the unknown extension type {code}")
 
 
 def _read(text: str) -> datetime:
@@ -107,7 +107,7 @@ def _look_into(value: Any, strict: bool) -> None:
             waiting.extend(each)
         elif kind is dict:
             if any(map(_is_nan, each)):
-                raise NotCarried("a key is NaN, which is not equal to itself; use None or a text as that key")
+                raise NotCarried("a key is NaN, which is not equal to itself; use None or a string as the key")
             waiting.extend(each)
             waiting.extend(each.values())
         elif strict and kind in (bytearray, memoryview, msgpack.ExtType, msgpack.Timestamp):
@@ -128,8 +128,8 @@ def _encoded(value: Any, tuples: int) -> bytes:
         raise
     except (ValueError, OverflowError, TypeError, RecursionError) as problem:
         deep = isinstance(problem, RecursionError) or "recursion limit" in str(problem)
-        reason = f"it is nested too deeply, {NESTING_MAX} lists and dicts are possible" if deep else problem
-        raise NotCarried(f"{type(value).__name__} cannot be carried: {reason}") from None
+        reason = f"it is nested too deeply; the limit is {NESTING_MAX} lists and dicts" if deep else problem
+        raise NotCarried(f"{type(value).__name__} cannot be encoded: {reason}") from None
 
 
 def decode(data: bytes) -> Any:
@@ -139,4 +139,4 @@ def decode(data: bytes) -> Any:
     except PeerViolation:
         raise
     except Exception as problem:
-        raise PeerViolation(f"not a MessagePack value: {type(problem).__name__}: {problem}") from None
+        raise PeerViolation(f"not a valid MessagePack value: {type(problem).__name__}: {problem}") from None

@@ -36,6 +36,6 @@ def test_the_cut_is_there_when_the_barrier_has_come_on_every_input() -> None:
 @pytest.mark.parametrize("epoch", [0, 1, 3])
 def test_another_barrier_than_the_next_is_refused_and_blocks_nothing(epoch: int) -> None:
     checkpointing, inputs = aligned()
-    with pytest.raises(PeerViolation, match=rf"channel {inputs[0].id}: barrier {epoch} arrives in epoch 1"):
+    with pytest.raises(PeerViolation, match=rf"channel {inputs[0].id}: barrier {epoch} arrived in epoch 1"):
         checkpointing.deliver(inputs[0], epoch, inputs, 1)
     assert not any(each.blocked for each in inputs)

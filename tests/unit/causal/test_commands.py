@@ -53,8 +53,8 @@ def test_only_a_key_is_sent_as_a_tuple() -> None:
 @pytest.mark.parametrize(
     ("message", "reason"),
     [
-        ({"kind": "dance"}, "'dance' is no command"),
-        ({}, "None is no command"),
+        ({"kind": "dance"}, "'dance' is not a valid command"),
+        ({}, "None is not a valid command"),
         ({"kind": "completed"}, "missing required field `epoch`"),
         ({"kind": "completed", "epoch": -1}, ">= 0"),
         ({"kind": "completed", "epoch": True}, "got `bool`"),

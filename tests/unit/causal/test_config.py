@@ -22,7 +22,7 @@ def test_a_config_survives_its_file(tmp_path: Path) -> None:
 
 
 def test_a_missing_file_says_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(PipelineError, match="holds no job.*causal run"):
+    with pytest.raises(PipelineError, match="does not contain a job.*causal run"):
         JobConfig.load(tmp_path)
 
 
@@ -70,7 +70,7 @@ def test_a_number_beyond_its_limit_is_refused_and_the_limit_is_not(name: str) ->
     kind = type(getattr(CONFIG, name))
     broken: dict[str, Any]
     for broken in ({name: kind(least) - 1}, {name: most + 1}, {name: math.nan}):
-        with pytest.raises(PipelineError, match=f"setting {name} is .*; give .+"):
+        with pytest.raises(PipelineError, match=f"setting {name} is .*; it must be .+"):
             replace(CONFIG, **broken)
     beats = {"heartbeat_timeout_ms": 3 * most, "host_timeout_ms": 3 * most} if name == "heartbeat_ms" else {}
     for kept in (least, most):

@@ -92,7 +92,7 @@ def test_another_question_than_before_is_a_divergence_that_names_task_and_place(
     schedule = copy(recorded()[0])
     schedule.take(Order)
     with pytest.raises(
-        ReplayDivergence, match=r"^count/0 is .*: epoch 0, byte 2 .* asks for call, the log has clock\)"
+        ReplayDivergence, match=r"^count/0 is .*: epoch 0, byte 2 .* asks for call, but the log has clock\)"
     ):
         CausalServices(schedule, Clockwork(1), LIVE).call(lambda: b"")
 
@@ -183,7 +183,7 @@ def test_a_users_kind_is_recorded_and_checked_by_name() -> None:
     assert schedule.bytes_by_kind == {"user": 8}
     again = CausalServices(copy(schedule.log), Clockwork(1), LIVE)
     assert again.user("test-price", lambda: b"never asked") == b"12"
-    with pytest.raises(ReplayDivergence, match="'test-rate', the log has 'test-price'"):
+    with pytest.raises(ReplayDivergence, match="'test-rate', but the log has 'test-price'"):
         again.user("test-rate", lambda: b"")
     with pytest.raises(OperatorFailed, match="register_kind"):
         services.user("unheard of", lambda: b"")

@@ -190,7 +190,7 @@ def test_a_claim_is_checked_before_memory_is_taken(lie: bytes) -> None:
 
 @pytest.mark.parametrize("entry", [b"\x80\x00", b"\xff\x80\x01\x00"])
 def test_an_order_that_delivers_nothing_cannot_be(entry: bytes) -> None:
-    with pytest.raises(PeerViolation, match="delivers nothing"):
+    with pytest.raises(PeerViolation, match="delivers no elements"):
         DeterminantCodec().decode(entry, 0)
 
 
@@ -201,7 +201,7 @@ def test_a_tag_that_nobody_registered_is_refused(tag: int) -> None:
 
 
 def test_a_run_of_nothing_cannot_be() -> None:
-    with pytest.raises(PeerViolation, match="performs nothing"):
+    with pytest.raises(PeerViolation, match="performs no events"):
         DeterminantCodec().decode(b"\x07\x00", 0)
 
 

@@ -152,7 +152,7 @@ def test_a_frame_that_is_missing_costs_the_echo_and_its_task_hears_of_it() -> No
         frames += sending.due()
     shadow = following()
     shadow.receive(LINK, frames[0])
-    with pytest.raises(PeerViolation, match="frame 2 of an echo, 1 is the next"):
+    with pytest.raises(PeerViolation, match="frame 2 of an echo arrived, but the next frame is 1"):
         shadow.receive(LINK, frames[2])
     acknowledgement = shadow.acknowledgement()
     assert acknowledgement is not None
@@ -171,7 +171,7 @@ def test_an_echo_whose_first_frame_came_too_early_is_asked_for_again() -> None:
     shadow = following(incarnation=0)
     assert shadow.receive(LINK, early) is False and shadow.acknowledgement() is None
     shadow.announce(1)
-    with pytest.raises(PeerViolation, match="frame 1 of an echo, 0 is the next"):
+    with pytest.raises(PeerViolation, match="frame 1 of an echo arrived, but the next frame is 0"):
         shadow.receive(LINK, later)
     assert not shadow.follows(Cut())
     acknowledgement = shadow.acknowledgement()
@@ -275,7 +275,7 @@ def test_a_standby_that_cannot_begin_within_the_bound_is_reported_once(monkeypat
         sending.due(now_ns)
         now_ns += AGAIN_NS_MAX // 20
     assert sending.echo._number > 2, "several echoes have begun"
-    assert len(sending.said) == 1 and "has not begun within" in sending.said[0]
+    assert len(sending.said) == 1 and "has not started within" in sending.said[0]
 
 
 def test_a_standby_that_performs_and_lags_is_not_reported(monkeypatch: pytest.MonkeyPatch) -> None:

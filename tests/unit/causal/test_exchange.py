@@ -124,7 +124,7 @@ def test_a_frame_stores_its_determinants_and_queues_its_elements() -> None:
 
 UNFIT: dict[str, Callable[[list[bytes]], list[bytes]]] = {
     "nothing": lambda parts: [],
-    "another protocol": lambda parts: [b"GET / HTTP/1.1"],
+    "does not belong to the protocol": lambda parts: [b"GET / HTTP/1.1"],
     "cut header": lambda parts: [parts[0][:-1], *parts[1:]],
     "another version": lambda parts: [parts[0][:2] + b"\x07" + parts[0][3:], *parts[1:]],
     "another job": lambda parts: changed(parts, job=JOB ^ 1),
@@ -172,7 +172,7 @@ def test_a_delta_that_the_sender_has_no_business_with_is_told_of_with_its_task()
     pair = Pair()
     pair.receiver.receive(UNFIT["a delta of no task"](pair.send("a")))
     (line,) = pair.receiver.lines
-    assert "a delta of task 77, whose log the sender does not share" in line
+    assert "a delta of task 77, whose log its sender does not share" in line
 
 
 def test_data_for_who_was_here_before_is_dropped_by_who_has_not_answered_yet() -> None:
@@ -183,7 +183,7 @@ def test_data_for_who_was_here_before_is_dropped_by_who_has_not_answered_yet() -
     before = successor.standing()
     assert successor.receive(frame) == []
     assert successor.standing() == before
-    assert successor.exchange.faults == {"data before the handshake": 1}
+    assert successor.exchange.faults == {"DATA arrived before the handshake": 1}
     assert successor.exchange.collected() == []
     successor.receive(frame)
     assert successor.input is not None and successor.input.next == 1
@@ -245,7 +245,7 @@ def test_a_sender_that_cannot_do_better_has_diverged(how: str) -> None:
         (asked,) = pair.receiver.receive(UNFIT[how](frames[0]), now_ns)
         now_ns += RESYNC_NOT_BEFORE_NS
         frames = pair.answer([asked], now_ns)
-    with pytest.raises(ReplayDivergence, match=r"channel 1, position 0: .* does not follow"):
+    with pytest.raises(ReplayDivergence, match=r"channel 1, position 0: .* do not continue"):
         pair.receiver.receive(UNFIT[how](frames[0]), now_ns)
 
 
@@ -258,11 +258,11 @@ def test_a_zombie_is_told_which_incarnation_lives_and_stops() -> None:
         (fenced,) = parts_of(pair.receiver.receive(parts))
         header = read_header(fenced, JOB)
         assert (header.kind, header.incarnation) == (wire.FENCED, 2)
-        with pytest.raises(Fenced, match="incarnation 2 of this task lives, this is 1"):
+        with pytest.raises(Fenced, match="incarnation 2 of this task is running; this process is incarnation 1"):
             zombie.sender.receive(fenced)
     assert pair.receiver.standing() == before and pair.receiver.exchange.faults == {"fenced": 2}
     assert pair.sender.receive(fenced) == []
-    assert pair.sender.lines == ["dropped a frame: fenced by an incarnation that is not younger"]
+    assert pair.sender.lines == ["dropped a frame: a FENCED names an incarnation that is not newer than this one"]
 
 
 @pytest.mark.parametrize("lives", [0, 1, 2, 3])
@@ -270,7 +270,7 @@ def test_a_fenced_that_names_no_younger_incarnation_changes_nothing(lives: int) 
     """The answer is to what an earlier incarnation sent, perhaps one of the same process."""
     end = End(0, 3)
     assert end.receive([Header(wire.FENCED, JOB, CHANNEL, lives).pack()]) == []
-    assert end.lines == ["dropped a frame: fenced by an incarnation that is not younger"]
+    assert end.lines == ["dropped a frame: a FENCED names an incarnation that is not newer than this one"]
 
 
 def test_a_task_that_may_be_asked_to_go_back_in_place_does_not_end_as_fenced() -> None:
@@ -280,7 +280,7 @@ def test_a_task_that_may_be_asked_to_go_back_in_place_does_not_end_as_fenced() -
     task.handle(OrphanQuery(1, []), 0)
     assert task.handle(fenced, 0) == []
     task.handle(InquiryResolved(Rollback(1)), 0)
-    with pytest.raises(Fenced, match="incarnation 2 of this task lives, this is 1"):
+    with pytest.raises(Fenced, match="incarnation 2 of this task is running; this process is incarnation 1"):
         task.handle(fenced, 0)
 
 
@@ -341,7 +341,9 @@ def test_an_answer_of_an_incarnation_that_was_not_announced_is_dropped() -> None
     (welcome,) = parts_of(pair.receiver.receive(hello))
     session = pair.output.session
     assert pair.sender.receive(changed(welcome, incarnation=2)) == []
-    assert pair.sender.lines == ["dropped a frame: an answer of an incarnation that the supervisor has not announced"]
+    assert pair.sender.lines == [
+        "dropped a frame: an answer came from an incarnation that the supervisor has not announced"
+    ]
     assert pair.output.session == session
     pair.sender.receive(welcome)
     assert pair.output.session == session + 1
@@ -354,21 +356,23 @@ def test_an_answer_at_the_socket_for_upstream_is_dropped(kind: int) -> None:
     header = Header(kind, JOB, CHANNEL, (1 << 32) - 1)
     body = {wire.WELCOME: [wire.Welcome(9, 0, 0, [], [], []).pack()], wire.LOGS: [pack_deltas([], [])]}
     assert pair.sender.exchange.receive(LINK, [header.pack(), *body.get(kind, [])], False, 0) == []
-    assert pair.sender.lines == ["dropped a frame: a frame that came by the wrong way"]
+    assert pair.sender.lines == ["dropped a frame: a frame arrived from the wrong end of its channel"]
 
 
 def test_data_on_a_connection_to_downstream_is_dropped() -> None:
     pair = Pair()
     frame = pair.send("a")
     assert pair.receiver.exchange.receive(b"", frame, False, 0) == []
-    assert pair.input.next == 0 and pair.receiver.lines == ["dropped a frame: a frame that came by the wrong way"]
+    assert pair.input.next == 0 and pair.receiver.lines == [
+        "dropped a frame: a frame arrived from the wrong end of its channel"
+    ]
 
 
 def test_an_answer_of_an_old_incarnation_is_dropped() -> None:
     pair = Pair()
     pair.output.dial(2, 0)
     assert pair.sender.receive([Header(wire.CREDIT, JOB, CHANNEL, 1, position=5).pack()]) == []
-    assert pair.sender.lines == ["dropped a frame: an answer of an old incarnation"]
+    assert pair.sender.lines == ["dropped a frame: an answer came from an old incarnation"]
 
 
 def test_one_that_collects_answers_later_and_takes_no_data() -> None:
@@ -380,7 +384,7 @@ def test_one_that_collects_answers_later_and_takes_no_data() -> None:
     (hello,) = parts_of([pair.sender.exchange._hello_frame(pair.output, 0)])
     assert receiver.receive(hello) == []
     assert receiver.receive(frame) == []
-    assert receiver.lines == ["dropped a frame: data before the handshake"]
+    assert receiver.lines == ["dropped a frame: DATA arrived before the handshake"]
     (welcome,) = receiver.exchange.collected()
     for parts in pair.answer([welcome]):
         receiver.receive(parts)
@@ -442,7 +446,7 @@ def test_a_welcome_that_promises_more_than_came_is_not_taken() -> None:
     header = Header(wire.WELCOME, JOB, CHANNEL, 1)
     successor.exchange.receive(b"", [header.pack(), welcome.pack()], True, 0)
     assert not successor.output.welcomed
-    assert successor.lines == ["dropped a frame: log of task 0, epoch 3: 0 of 8 bytes came"]
+    assert successor.lines == ["dropped a frame: log of task 0, epoch 3: only 0 of 8 bytes have arrived"]
 
 
 def test_a_welcome_that_contradicts_for_long_ends_the_wait() -> None:
@@ -457,7 +461,7 @@ def test_a_welcome_that_contradicts_for_long_ends_the_wait() -> None:
 
     for attempt in range(1, 2 * CONTRADICTIONS_MAX):
         contradict(attempt, 8, attempt)
-    with pytest.raises(DeterminantsLost, match="0 of 8 bytes came.*start the job without --resume"):
+    with pytest.raises(DeterminantsLost, match="0 of 8 bytes have arrived.*start the job without --resume"):
         contradict(99, 8, CONTRADICTED_NS_MAX + 1)
     successor.output.dial(2, CONTRADICTED_NS_MAX)
     header = Header(wire.WELCOME, JOB, CHANNEL, 2)

@@ -59,7 +59,7 @@ class Holder(RuleBasedStateMachine):
             assert self.log.merge(sent) == 0
             assert contents(self.log) == before
         elif sent.offset > extent:
-            with pytest.raises(PeerViolation, match=f"epoch {sent.epoch}: a delta begins at {sent.offset}"):
+            with pytest.raises(PeerViolation, match=f"epoch {sent.epoch}: a delta begins at byte {sent.offset}"):
                 self.log.merge(sent)
             assert contents(self.log) == before
         else:

@@ -89,7 +89,7 @@ def test_one_process_at_a_time_is_inside(tmp_path: Path, monkeypatch: pytest.Mon
     holder = threading.Thread(target=hold)
     holder.start()
     assert inside.wait(60)
-    with pytest.raises(Unavailable, match="is being written by another process"), objects.exclusive("a"):
+    with pytest.raises(Unavailable, match="locked by another process"), objects.exclusive("a"):
         pass
     with objects.exclusive("b"):
         leave.set()
@@ -113,7 +113,7 @@ def test_a_file_is_read_only_if_its_size_may_be_taken(tmp_path: Path, monkeypatc
     objects = Directory(tmp_path)
     objects.create("a", b"12345")
     monkeypatch.setattr(storage_directory, "OBJECT_BYTES_MAX", 4)
-    with pytest.raises(CorruptData, match="a has 5 bytes, at most 4 are read"):
+    with pytest.raises(CorruptData, match="a has 5 bytes, but at most 4 are read"):
         objects.read("a")
     (tmp_path / "folder").mkdir()
     with pytest.raises(Unavailable, match="folder: Is a directory"):

@@ -144,7 +144,7 @@ def test_a_run_is_told_before_the_next_entry_and_counts_the_event_that_is_under_
     assert reader.peek() == Run(3)
     reader.take_run()
     reader.rule(False)
-    with pytest.raises(ReplayDivergence, match="asks for clock, the log has"):
+    with pytest.raises(ReplayDivergence, match="asks for clock, but the log has"):
         reader.take(Clock)
     reader.rule(False)
     reader.rule(False)

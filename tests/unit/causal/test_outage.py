@@ -217,7 +217,7 @@ def test_rows_that_must_go_from_a_store_that_cannot_take_them_back_end_the_job_w
         cast(Any, task), "run", cast(Any, quiet), cast(Any, quiet), {0: cast(Any, Store())}, {}, report, None, 9.0
     )
     with pytest.raises(
-        DeterminantsLost, match=r"^out/0: visible rows depend on .* and its sink cannot take rows back; restore"
+        DeterminantsLost, match=r"^out/0: visible rows depend on .* and its sink cannot withdraw rows; restore"
     ):
         driver.start()
 

@@ -30,17 +30,17 @@ def test_a_key_that_was_saved_is_secret_and_in_the_roster(tmp_path: Path) -> Non
 def test_a_name_has_one_key_and_the_first_stays(tmp_path: Path) -> None:
     key = new_key("b")
     path = save_key(tmp_path, key)
-    with pytest.raises(PipelineError, match="there is a key of b"):
+    with pytest.raises(PipelineError, match="already has a key for b"):
         save_key(tmp_path, new_key("b"))
     assert load_key(path) == key
     path.unlink()
-    with pytest.raises(PipelineError, match="there is a key of b"):
+    with pytest.raises(PipelineError, match="already has a key for b"):
         save_key(tmp_path, new_key("b"))
 
 
 @pytest.mark.parametrize("name", ["", "B", "../x", "a b", "-a", "x" * 64, "a/b", "a\n"])
 def test_a_name_that_cannot_be_a_hosts_is_refused(name: str, tmp_path: Path) -> None:
-    with pytest.raises(PipelineError, match="no name of a host"):
+    with pytest.raises(PipelineError, match="is not a valid host name"):
         save_key(tmp_path, new_key(name))
     assert list(tmp_path.iterdir()) == []
 
@@ -76,16 +76,16 @@ PUBLIC = "Yne@$w-vo<fVvi]a<NY6T1ed:M$fCG*[IaLV{hID"
 @pytest.mark.parametrize(
     "text, problem",
     [
-        ("[b", "no TOML"),
+        ("[b", "not valid TOML"),
         ("b = 3", "give a table"),
-        ("[B]\npublic='x'", "a name has small letters"),
+        ("[B]\npublic='x'", "a name consists of at most 63 lowercase letters"),
         ("[b]\n", "its public key is missing"),
         ("[b]\npublic='short'", "its public key is missing or malformed"),
         (f"[b]\npublic='{PUBLIC}'\nslots=0", "slots is 0"),
         (f"[b]\npublic='{PUBLIC}'\nslots='4'", "slots is '4'; give a int"),
         (f"[b]\npublic='{PUBLIC}'\nslots=true", "slots is True"),
         (f"[b]\npublic='{PUBLIC}'\nport=3", "unknown setting 'port'"),
-        (f"[b]\npublic='{PUBLIC}'\n[b.labels]\ngpu=1", "labels have texts"),
+        (f"[b]\npublic='{PUBLIC}'\n[b.labels]\ngpu=1", "the values of labels must be strings"),
         (f"[b]\npublic='{PUBLIC}'\n[c]\npublic='{PUBLIC}'", "b and c have the same public key"),
     ],
 )

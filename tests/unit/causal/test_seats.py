@@ -66,7 +66,7 @@ def test_without_keys_an_address_is_enough() -> None:
         (
             "tcp://x:1",
             ("supervisor", "supervisor-b"),
-            "say which one is at tcp://x:1: supervisor@tcp://x:1, or listen =",
+            "state which one is at tcp://x:1: supervisor@tcp://x:1, or listen =",
         ),
         ("tcp://x:1", ("a",), "hosts.toml lacks the public key of supervisor;"),
         ("a@tcp://x:1", ("a", "supervisor"), "hosts.toml lacks the public key of a;"),

@@ -179,7 +179,9 @@ def test_a_frame_is_taken_where_the_table_says_so(
     effects = middle.receive(kind, incarnation, BODIES[kind])
     announced = end.peer_incarnation
     if kind == wire.FENCED:
-        assert effects == [] and middle.reports == ["dropped a frame: fenced by an incarnation that is not younger"]
+        assert effects == [] and middle.reports == [
+            "dropped a frame: a FENCED names an incarnation that is not newer than this one"
+        ]
     elif incarnation != announced:
         _refused(middle, rule, rule.older if incarnation < announced else rule.younger, effects)
     elif state not in rule.legal:

@@ -40,7 +40,9 @@ def run(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 def test_a_signal_after_the_end_of_a_supervisor_leaves_no_traceback(tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     ended = run(ENDS.format(module="standby.daemon"), str(tmp_path))
-    assert "holds no job" in ended.stderr and "Traceback" not in ended.stderr and "ignored" not in ended.stderr
+    assert (
+        "does not contain a job" in ended.stderr and "Traceback" not in ended.stderr and "ignored" not in ended.stderr
+    )
     assert ended.returncode == 2
 
 

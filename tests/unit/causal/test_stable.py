@@ -42,7 +42,7 @@ def test_a_holder_lets_go_of_what_is_stable_and_still_knows_how_far_the_log_came
     assert (log.extent(0), log.bytes_of(0), log.begins, log.size) == (50, LOG[30:50], {0: 30}, 20)
     assert log.merge(mark(0, 80)) == 30
     assert (log.extent(0), log.bytes_of(0)) == (80, b"")
-    with pytest.raises(PeerViolation, match="begins at 90, 80 bytes are held"):
+    with pytest.raises(PeerViolation, match="begins at byte 90, but only 80 bytes are held"):
         log.merge(LogDelta(0, 0, 90, LOG[90:100]))
     assert log.merge(LogDelta(0, 0, 70, LOG[70:100])) == 20
     assert log.whole() == [mark(0, 80), LogDelta(0, 0, 80, LOG[80:100])]
@@ -99,7 +99,7 @@ def test_what_is_stable_is_not_shared_and_is_passed_on() -> None:
 
 def test_nobody_says_stable_in_a_job_that_writes_nothing() -> None:
     here = Holdings(ROW, TaskIndex(1), FULL_DEPTH, 0)
-    with pytest.raises(PeerViolation, match="said to be stable, but no log is written"):
+    with pytest.raises(PeerViolation, match="as stable, but this job stores no logs"):
         here.merge([mark(0, 10)])
 
 
@@ -143,13 +143,13 @@ def test_a_file_that_is_gone_is_lost_or_stops_the_job() -> None:
     mine.merge([mark(0, 60)])
     flushing.wanted()
     with pytest.raises(
-        DeterminantsLost, match="60 bytes of its determinants were stable, 20 can be read under determinants/"
+        DeterminantsLost, match="60 bytes of its determinants were stable, but only 20 can be read under determinants/"
     ):
         flushing.read([LogDelta(0, 0, 0, LOG[:20])])
     mine, flushing = collecting()
     mine.merge([mark(0, 60), LogDelta(0, 0, 60, LOG[60:80])])
     flushing.wanted()
-    with pytest.raises(DeterminantsLost, match="what is stable contradicts what others hold"):
+    with pytest.raises(DeterminantsLost, match="the stable bytes contradict the bytes of other holders"):
         flushing.read([LogDelta(0, 0, 0, LOG[:70] + b"\xff" * 9)])
 
 

@@ -50,7 +50,7 @@ def test_a_checkpoint_that_was_never_passed_here_is_no_reason_to_show_anything()
 @pytest.mark.parametrize("rows", [7, 9])
 def test_a_store_must_stand_where_the_checkpoint_was_taken(rows: int) -> None:
     sink = SinkChannel(0, "out/0", 8, 0, 2, staging=True)
-    with pytest.raises(DeterminantsLost, match=f"out/0: {rows} rows are visible, the checkpoint was taken at 8"):
+    with pytest.raises(DeterminantsLost, match=f"out/0: {rows} rows are visible, but the checkpoint was taken at 8"):
         sink.open(StoreState(rows, 0, ()), aligned=True)
 
 

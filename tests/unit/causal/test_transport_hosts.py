@@ -37,9 +37,9 @@ def network(address: str, key: KeyPair | None) -> Network:
 
 @pytest.mark.parametrize("address", ["0.0.0.0", "::", "192.0.2.1", "example.org"])
 def test_without_a_key_nothing_but_loopback_is_bound(context: zmq.Context[Any], address: str) -> None:
-    with pytest.raises(PipelineError, match="is open to the network; give keys"):
+    with pytest.raises(PipelineError, match="can be reached from the network; give keys"):
         Transport(context, "inproc://local", zmq.Poller(), network(address, None))
-    with pytest.raises(PipelineError, match="is open to the network; give keys"):
+    with pytest.raises(PipelineError, match="can be reached from the network; give keys"):
         Transport(context, "tcp://0.0.0.0:*", zmq.Poller())
 
 
@@ -143,7 +143,7 @@ def test_a_task_that_is_on_no_other_host_is_heard_from_none(hosts: dict[str, Hos
 @pytest.mark.parametrize(
     "parts",
     [hello(ELSEWHERE), [b"", b""], [b"\0" * len(hello()[0]), b""], [hello()[0][:-1], b""], [hello()[0] + b"\0"]],
-    ids=["a channel that does not exist", "empty", "no header", "too short", "too long"],
+    ids=["a channel that does not exist", "empty", "not a valid ECHO", "too short", "too long"],
 )
 def test_a_frame_without_the_header_of_a_known_channel_is_refused(hosts: dict[str, Host], parts: list[bytes]) -> None:
     receiver = hosts["c"]

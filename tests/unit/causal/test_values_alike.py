@@ -272,7 +272,7 @@ def test_values_at_a_bound_come_back_alike(value: Any) -> None:
 @pytest.mark.parametrize("act", [encode, encode_loosely])
 def test_what_only_ormsgpack_would_write_is_refused(make: Callable[[], Any], act: Callable[[Any], bytes]) -> None:
     for put in (lambda v: v, lambda v: [v], lambda v: {"k": v}, lambda v: (v,), lambda v: {1: [{"k": (v,)}]}):
-        with pytest.raises(NotCarried, match=r"ormsgpack\.\w+ cannot be carried; use dict"):
+        with pytest.raises(NotCarried, match=r"ormsgpack\.\w+ cannot be encoded; use dict"):
             act(put(make()))
 
 
@@ -338,7 +338,7 @@ def test_what_could_not_be_read_is_not_written(nest: Callable[[int, Any], Any], 
     for around in (lambda value: value, lambda value: (value,), lambda value: {"k": (1, [(value,)])}):
         deepest = around(nest(NESTING_MAX - 3, inner))
         assert decode(encode(deepest)) is not None
-        with pytest.raises(NotCarried, match="nested too deeply, 1024 lists and dicts are possible"):
+        with pytest.raises(NotCarried, match="nested too deeply; the limit is 1024 lists and dicts"):
             encode(around(nest(NESTING_MAX, inner)))
 
 

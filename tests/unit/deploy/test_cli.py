@@ -94,9 +94,9 @@ WRONG = {
     "is not TOML": "run p.py --config p.py",
     "no job to resume": "run p.py --resume",
     "no job under": "status",
-    "absent holds no job to resume": "run p.py --resume --state-dir absent",
+    "absent does not contain a job to resume": "run p.py --resume --state-dir absent",
     "holds no savepoint": "run p.py --from absent",
-    "holds no job": "kill double/0 --job absent",
+    "does not contain a job": "kill double/0 --job absent",
 }
 
 SETTINGS = {

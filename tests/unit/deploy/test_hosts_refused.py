@@ -47,7 +47,7 @@ WRONG = {
     "is not the key of [supervisor]": ["run", "p.py", *LISTEN, *STORE, "--key", "keys/a.key", *KEYS[2:]],
     "names no host": ["run", "p.py", *LISTEN, *STORE, "--key", "none/supervisor.key", "--hosts", "none/hosts.toml"],
     "open.key can be read by other users": ["run", "p.py", *LISTEN, *STORE, "--key", "open.key", *KEYS[2:]],
-    "torn.toml is no TOML": ["run", "p.py", *LISTEN, *STORE, *KEYS[:2], "--hosts", "torn.toml"],
+    "torn.toml is not valid TOML": ["run", "p.py", *LISTEN, *STORE, *KEYS[:2], "--hosts", "torn.toml"],
     "out/0: JsonLinesSink keeps its rows on the machine": [*SEVERAL, "--set", "place="],
     "out/0 is placed on z, which": [*SEVERAL, "--set", "place=z"],
     "setting store is 'ftp://x'; give file:///": ["run", "p.py", *LISTEN, "--store", "ftp://x", *KEYS],
@@ -62,7 +62,7 @@ WRONG = {
     "--name 'B!'": ["agent", "--join", "tcp://127.0.0.1:7799", "--name", "B!"],
     "there is a key of a in": ["keys", "new", "a", "--dir", "keys"],
     "'A' is no name of a host": ["keys", "new", "A", "--dir", "keys"],
-    "holds no job": ["drain", "a", "--state-dir", "absent"],
+    "does not contain a job": ["drain", "a", "--state-dir", "absent"],
 }
 
 

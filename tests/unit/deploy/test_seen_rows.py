@@ -89,7 +89,7 @@ def test_a_process_that_does_not_answer_is_a_sentence(tmp_path: Path, monkeypatc
 def test_the_directory_of_a_job_need_not_be_utf_8(tmp_path: Path) -> None:
     check = OutputCheck(tmp_path / "no UTF-8 \udcff")
     check.remember()
-    assert "no UTF-8 \udcff holds no job" in check.shown(lambda since_s: True)["says"]
+    assert "no UTF-8 \udcff does not contain a job" in check.shown(lambda since_s: True)["says"]
     check.close()
 
 

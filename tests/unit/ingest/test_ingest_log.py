@@ -230,7 +230,7 @@ def test_a_lock_that_is_never_released_is_reported(tmp_path: Path, monkeypatch: 
     log.create()
     with (
         locked_once(tmp_path / FOLDER / LOCK, 1, tmp_path),
-        pytest.raises(Unavailable, match="is being written by another process"),
+        pytest.raises(Unavailable, match="locked by another process"),
     ):
         log.take_over()
 

@@ -301,7 +301,7 @@ def test_calls_out_of_time_free_their_places(monkeypatch: pytest.MonkeyPatch) ->
     assert pool.answers() == [] and pool.abandoned == ""
     now_ns[0] += 1_000_000_000
     assert drained(pool, 3) == [(0, b"late"), (1, b"late"), (2, b"a")]
-    assert pool.abandoned.startswith("operator 'rate': 2 calls or more have not returned 1 s after they began")
+    assert pool.abandoned.startswith("operator 'rate': 2 calls or more have not returned within 1 s")
     assert pool.counters() == {"calls": 0, "calls_abandoned": 2, "calls_oldest_s": 1.0}
     release.set()
     while pool.abandoned:
@@ -319,7 +319,7 @@ def test_too_many_calls_that_never_return_end_the_task_with_one_line(monkeypatch
         answered += len(pool.answers())
     assert answered == 8
     now_ns[0] += 1_000_000_000
-    with pytest.raises(OperatorFailed, match="operator 'rate': 10 calls were out of time after 1 s and have not"):
+    with pytest.raises(OperatorFailed, match="operator 'rate': 10 calls timed out after 1 s and have not"):
         pool.answers()
     release.set()
     pool.close()

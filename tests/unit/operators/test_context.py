@@ -118,7 +118,9 @@ def test_a_failed_call_names_the_line_that_raised_also_in_a_replay() -> None:
 
 
 def test_an_answer_that_cannot_be_carried_is_a_failed_call() -> None:
-    with pytest.raises(OperatorFailed, match="CallFailed: NotCarried: the answer of ctx.call: a set has no order"):
+    with pytest.raises(
+        OperatorFailed, match="CallFailed: NotCarried: the answer of ctx.call: a set does not keep its order"
+    ):
         give(asks(lambda ctx, r: ctx.call(lambda: {1})), [1])
 
 

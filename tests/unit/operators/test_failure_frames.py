@@ -52,6 +52,6 @@ def test_only_the_frames_of_the_user_are_shown(fail: Callable[[], Any]) -> None:
 )
 def test_a_record_of_a_library_says_what_to_use(attribute: str, instead: str) -> None:
     kind = type("Bid", (SimpleNamespace,), {attribute: ()})
-    with pytest.raises(NotCarried, match="Bid cannot be carried; use ") as caught:
+    with pytest.raises(NotCarried, match="Bid cannot be encoded; use ") as caught:
         encode(kind())
     assert str(caught.value).endswith(instead)

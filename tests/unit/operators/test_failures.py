@@ -410,6 +410,6 @@ def test_a_timer_without_on_timer_is_refused() -> None:
 
 
 def test_a_field_that_cannot_be_carried_is_named() -> None:
-    with pytest.raises(OperatorFailed, match=r"NotCarried: record\['b'\]\[1\]: uuid.UUID cannot be carried; use str"):
+    with pytest.raises(OperatorFailed, match=r"NotCarried: record\['b'\]\[1\]: uuid.UUID cannot be encoded; use str"):
         failing = planned(lambda s: s.map("x", lambda r: {"a": 1, "b": [0, UUID(int=1)]}))
         chain_of(failing, "x/0").deliver(0, listed([(0, "a"), (1, "b")]), 0, Services())

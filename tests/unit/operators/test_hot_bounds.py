@@ -167,7 +167,7 @@ def determinants(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def staged_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(PipelineError, match="a hot standby performs a log"):
+    with pytest.raises(PipelineError, match="a hot standby performs a determinant log"):
         configured(guarantee="epoch")
 
 

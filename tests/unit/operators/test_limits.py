@@ -56,7 +56,7 @@ BOUNDS: dict[str, tuple[Callable[[int], Any], int, str]] = {
     "lists within lists": (nested, NESTING_MAX - IN_A_BATCH, "nested too deeply"),
     "lists with bytes": (lambda n: nested(n, b"\x01"), NESTING_MAX - IN_A_BATCH, "nested too deeply"),
     "lists in a tuple": (lambda n: (nested(n),), NESTING_MAX - 1, "nested too deeply"),
-    "tuples within tuples": (tuples, TUPLE_DEPTH_MAX, f"more than {TUPLE_DEPTH_MAX} tuples within one another"),
+    "tuples within tuples": (tuples, TUPLE_DEPTH_MAX, f"tuples nested more than {TUPLE_DEPTH_MAX} deep"),
 }
 
 
@@ -93,7 +93,7 @@ def test_a_record_at_its_bound_travels_and_one_above_is_named(name: str) -> None
 @pytest.mark.parametrize("count", [1, 3])
 def test_what_is_carried_does_not_depend_on_the_rest_of_the_batch(count: int) -> None:
     encode_records([tuples(TUPLE_DEPTH_MAX)] * count)
-    with pytest.raises(NotCarried, match="tuples within one another"):
+    with pytest.raises(NotCarried, match="tuples nested more than"):
         encode_records([tuples(TUPLE_DEPTH_MAX + 1)] * count)
 
 

@@ -92,7 +92,7 @@ MISTAKES: list[tuple[Callable[[Pipeline, Any], object], str]] = [
     (lambda p, s: s.join("j", s.key_by(len), (0, 1)), r"left side is not keyed, .* put .key_by\(fn\) before both"),
     (lambda p, s: s.join_table("j", s.key_by(len).table("t")), r"works per key; put .key_by\(fn\) before it"),
     (lambda p, s: s.union(s.key_by(len)).count("n"), r"count 'n' works per key; put .key_by\(fn\) before it"),
-    (lambda p, s: s.key_by(len).reduce("n", max, initial={1}), "a set has no order"),
+    (lambda p, s: s.key_by(len).reduce("n", max, initial={1}), "a set does not keep its order"),
     (lambda p, s: s.key_by(len).map("m", len), "map 'm' follows key_by, but keeps no state per key"),
     (lambda p, s: s.key_by(len).sink("o", NoSink()), "sink 'o' follows key_by"),
     (lambda p, s: s.window("w", 0, len), "size_s 0; give seconds"),

@@ -357,7 +357,7 @@ def test_state_that_cannot_be_carried_names_the_entry(disk: bool) -> None:
     place = "in ['v'][0]['x'][1]" if disk else "ctx.state['v'][0]['x'][1]"
     defined = f" (defined at {__file__}:{Keeps.process.__code__.co_firstlineno})"
     assert str(caught.value).endswith(
-        f"{place}: uuid.UUID cannot be carried; use str(value){defined}; "
+        f"{place}: uuid.UUID cannot be encoded; use str(value){defined}; "
         "correct the pipeline and resume with --code new"
     )
 

@@ -320,7 +320,7 @@ def test_what_cannot_be_put_away_is_named(tmp_path: Path) -> None:
     values = ColdValues(ColdStore(str(tmp_path)), 0, no_change, no_change)
     values["bad"] = {1}
     values.touch(["bad"])
-    with pytest.raises(TypeError, match="key 'bad': a set has no order"):
+    with pytest.raises(TypeError, match="key 'bad': a set does not keep its order"):
         values.shrink()
 
 

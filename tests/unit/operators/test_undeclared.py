@@ -251,9 +251,9 @@ def test_what_methods_and_callees_keep_is_named(where: Callable[[Any], Any] | No
 
 def test_only_the_line_of_a_task_that_reads_names_its_source() -> None:
     topology = planned(lambda stream: stream.key_by(str).count("count")).topology
-    lines = [explained(ReplayDivergence(task, "other output"), [], topology) for task in ("in/0", "count/0")]
+    lines = [explained(ReplayDivergence(task, "its output differed"), [], topology) for task in ("in/0", "count/0")]
     assert ["; or its source: make(partition, i) or read(position)" in line for line in lines] == [True, False]
-    commutes = explained(ReplayDivergence("count/0", "other output"), [], topology, {"count/0"})
-    assert "set commutes = False" in commutes and "other output" in commutes
-    place = explained(ReplayDivergence("in/0", "other output"), [("global `n` changed", "keep it")], topology)
+    commutes = explained(ReplayDivergence("count/0", "its output differed"), [], topology, {"count/0"})
+    assert "set commutes = False" in commutes and "its output differed" in commutes
+    place = explained(ReplayDivergence("in/0", "its output differed"), [("global `n` changed", "keep it")], topology)
     assert place == "in/0 is nondeterministic: global `n` changed; keep it (ReplayDivergence: other output)"

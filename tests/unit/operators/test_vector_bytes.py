@@ -58,12 +58,12 @@ def test_a_body_is_laid_out_as_its_page_says() -> None:
         (struct.pack("<B3xII", 2, 1, 1 << 31), "no schema"),
         (body(1, {}, b""), "no schema"),
         (body(1, [], b""), "no schema"),
-        (body(1, [["k"]], shape(0, 0), bytes(8)), "a column that is none"),
-        (body(1, [["k", "int64"], ["k", "int64"]], shape(0, 0, 0, 0), bytes(8), bytes(8)), "a column that is none"),
+        (body(1, [["k"]], shape(0, 0), bytes(8)), "a malformed column"),
+        (body(1, [["k", "int64"], ["k", "int64"]], shape(0, 0, 0, 0), bytes(8), bytes(8)), "a malformed column"),
         (body(1, [["k", "list<item: int64>"]], shape(0, 0), bytes(8)), "unknown type"),
         (body(1, [["k", ["timestamp", "weeks", ""]]], shape(0, 0), bytes(8)), "unknown type"),
         (body(1, [["k", ["decimal128", True, 0]]], shape(0, 0), bytes(16)), "unknown type"),
-        (body(1, [["\ud800", "int64"]], shape(0, 0), bytes(8)), "a column that cannot be"),
+        (body(1, [["\ud800", "int64"]], shape(0, 0), bytes(8)), "an invalid column"),
         (body(1, INTS, b""), "ends inside its header"),
         (body(1, INTS, shape(2, 0), bytes(8)), "unknown shape"),
         (body(1, INTS, shape(0, 8), bytes(8)), "unknown shape"),
@@ -167,7 +167,9 @@ def test_to_vectors_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_body_that_cannot_be_read_here_is_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     monkeypatch.delitem(sys.modules, "causal.records.columns", raising=False)
-    with pytest.raises(PeerViolation, match="vectors have arrived, which cannot be read here .*run `pip install"):
+    with pytest.raises(
+        PeerViolation, match="vectors have arrived, but this process cannot read them .*run `pip install"
+    ):
         decode_records(b"\x02" + bytes(40))
 
 

@@ -167,9 +167,9 @@ def test_map_batches_may_give_nothing_or_a_table(returned: Any) -> None:
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda s: s.map_batches("op", lambda b: [1]), "a list is no batch; give a pyarrow RecordBatch, a Table or"),
+        (lambda s: s.map_batches("op", lambda b: [1]), "a list is not a batch; give a pyarrow RecordBatch, a Table or"),
         (lambda s: s.map_batches("op", lambda b: {"x": [[1]]}), r"column 'x': vectors cannot hold list.*; cast it"),
-        (lambda s: s.map_batches("op", lambda b: {"x": [1], "y": []}), "a dict is not one of columns"),
+        (lambda s: s.map_batches("op", lambda b: {"x": [1], "y": []}), "a dict cannot be converted to columns"),
         (lambda s: s.map_batches("op", lambda b: {}), "vectors have 1 to 1024 columns, not 0"),
         (lambda s: s.map_batches("op", lambda b: 1 // 0), "ZeroDivisionError"),
         (
@@ -189,7 +189,10 @@ def test_a_wrong_answer_is_one_line(build: Any, message: str) -> None:
 def test_two_schemas_in_one_delivery_are_refused() -> None:
     chain = chain_of(planned(lambda s: s.map_batches("op", lambda b: b)), "op/0")
     chunks = packed(Vectors.of({"k": [1]})) + packed(Vectors.of({"k": ["a"]}))
-    with pytest.raises(OperatorFailed, match=r"other columns \(k string\) than before \(k int64\); make them alike"):
+    with pytest.raises(
+        OperatorFailed,
+        match=r"other columns \(k string\) than earlier batches of its stream \(k int64\); give all batches",
+    ):
         chain.deliver(0, chunks, 0, Services())
 
 

@@ -142,5 +142,5 @@ def test_a_replay_that_differs_from_the_log_is_told() -> None:
 def test_records_that_cannot_be_kept_name_operator_and_key() -> None:
     chain = chain_of(planned(lambda s: s.map("o", lambda r: {1}).window("w", 1, lambda k, rs, w: None)), "w/0")
     give(chain, [1], Services())
-    with pytest.raises(OperatorFailed, match="operator 'w', among keys None: .* a set has no order"):
+    with pytest.raises(OperatorFailed, match="operator 'w', among keys None: .* a set does not keep its order"):
         parts_of(chain)

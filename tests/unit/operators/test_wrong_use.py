@@ -130,8 +130,9 @@ def test_a_generator_that_is_none_or_cannot_be_checkpointed_names_its_watermarks
     assert "generator of watermarks 'time' made 3; give a WatermarkGenerator" in message_of(
         lambda stream: stream.watermarks("time", lambda n: n, generator=lambda: 3)
     )
-    assert "watermarks 'time': the state of its generator cannot be checkpointed: a set has no order" in message_of(
-        lambda stream: stream.watermarks("time", lambda n: n, generator=Forgets)
+    assert (
+        "watermarks 'time': the state of its generator cannot be checkpointed: a set does not keep its order"
+        in message_of(lambda stream: stream.watermarks("time", lambda n: n, generator=Forgets))
     )
 
 

@@ -47,7 +47,7 @@ def test_a_json_lines_zombie_stops_at_every_system_call_of_a_write(tmp_path: Pat
         if not os.WIFSTOPPED(os.waitpid(pid, os.WUNTRACED)[1]):
             assert kept_out == countdown - 1 == 2, "one write to the journal, one to the rows, both under the lock"
             return
-        with pytest.raises(Unavailable, match="being written by another process"):
+        with pytest.raises(Unavailable, match="locked by another process"):
             subject.opened(3)
         kept_out += 1
         os.kill(pid, signal.SIGKILL)

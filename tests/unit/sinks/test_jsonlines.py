@@ -171,7 +171,7 @@ def test_another_writer_is_waited_for_no_longer_than_told(tmp_path: Path) -> Non
     other = os.open(tmp_path / "out" / ".out-0.lock", os.O_RDWR)
     fcntl.flock(other, fcntl.LOCK_EX)
     bundle = bundle_at(subject, state, 3)
-    with pytest.raises(Unavailable, match="being written by another process"):
+    with pytest.raises(Unavailable, match="locked by another process"):
         store.write(bundle)
     os.close(other)
     store.write(bundle)

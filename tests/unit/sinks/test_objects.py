@@ -355,7 +355,7 @@ def test_all_tasks_of_a_run_have_the_schema_of_the_first_rows(place: Place, monk
 @pytest.mark.parametrize(
     ("url", "options", "words"),
     [
-        ("s3:///prefix", {}, "is no store; give s3://BUCKET/PREFIX or file:///DIRECTORY"),
+        ("s3:///prefix", {}, "is not the URL of a store; give s3://BUCKET/PREFIX or file:///DIRECTORY"),
         ("file://host/x", {}, "is no store"),
         ("gs://bucket/x", {}, "is no store"),
         ("file:///x", {"durability": "os"}, "no object of file:// is synced"),

@@ -175,7 +175,7 @@ def test_json_is_read_as_deep_as_records_are_carried(tmp_path: Path) -> None:
     )
     first, second, third, fourth = rows(tmp_path, "f.jsonl")
     assert encode(first) and (second[0], third[0], fourth) == ("f.jsonl:2", "f.jsonl:3", 1)
-    assert "nested too deeply, 1024 lists and dicts are possible" in second[1]
+    assert "nested too deeply; the limit is 1024 lists and dicts" in second[1]
 
 
 def test_lines_of_json_that_are_none_say_where_and_why(tmp_path: Path) -> None:

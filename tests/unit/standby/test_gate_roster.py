@@ -67,5 +67,5 @@ def test_without_a_key_nothing_but_loopback_is_bound(context: zmq.Context[Any], 
 def test_two_files_with_one_host_are_refused(tmp_path: Path, context: zmq.Context[Any]) -> None:
     for folder in ("a", "b"):
         save_key(tmp_path / folder, new_key("edge"))
-    with pytest.raises(PipelineError, match="is no TOML"):
+    with pytest.raises(PipelineError, match="is not valid TOML"):
         opened(context, tmp_path / "a" / ROSTER, tmp_path / "b" / ROSTER)

@@ -116,7 +116,7 @@ def test_a_standby_answers_nobody() -> None:
     ("value", "line"),
     [
         (b"x" * (INSPECTED_BYTES_MAX + 1), "bytes are too many for an answer; ask without --live"),
-        ({1}, "it cannot be sent: a set has no order that survives a restore"),
+        ({1}, "it cannot be sent: a set does not keep its order when it is restored"),
     ],
 )
 def test_what_no_message_can_hold_is_refused_in_one_line(value: Any, line: str) -> None:
