@@ -50,7 +50,7 @@ from operators import (  # noqa: E402
     Tumbling,
     ValueState,
 )
-from operators.builder.streams.table import Grouped  # noqa: E402
+from operators.builder.pipeline import Grouped  # noqa: E402
 from operators.sinks import (  # noqa: E402
     CallbackSink,
     ConsoleSink,

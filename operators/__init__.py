@@ -6,9 +6,7 @@ Names are imported lazily, so that a command that only inspects a job imports fe
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from operators.builder.pipeline import Pipeline
-    from operators.builder.streams.stream import KeyedStream, Stream
-    from operators.builder.streams.table import Table
+    from operators.builder.pipeline import KeyedStream, Pipeline, Stream, Table
     from operators.kinds.eventtime.watermarks import WatermarkGenerator
     from operators.kinds.process.broadcast import BroadcastContext, BroadcastOperator
     from operators.kinds.windows import (
@@ -39,9 +37,7 @@ else:
     from importlib import import_module
 
     _PLACES = {
-        "operators.builder.pipeline": "Pipeline",
-        "operators.builder.streams.stream": "KeyedStream Stream",
-        "operators.builder.streams.table": "Table",
+        "operators.builder.pipeline": "KeyedStream Pipeline Stream Table",
         "operators.kinds.eventtime.watermarks": "WatermarkGenerator",
         "operators.kinds.process.broadcast": "BroadcastContext BroadcastOperator",
         "operators.kinds.windows": "Aggregate Count CountWindow Firing Global Max Mean Min Reduce "

@@ -16,10 +16,9 @@ from weakref import WeakKeyDictionary
 
 from causal.config import JobConfig
 from causal.errors import PipelineError
-from operators.builder.pipeline import SETTINGS, Pipeline
+from operators.builder.pipeline import SETTINGS, Pipeline, Stream
 from operators.builder.pipeline_settings import Settings
 from operators.builder.spawning import lend_code, refusing_children
-from operators.builder.streams.stream import Stream
 from operators.frozen.archive import Archive, Module
 from operators.frozen.beside import Beside
 from operators.frozen.importing import (

@@ -1,27 +1,106 @@
-"""The builder of a pipeline. Each mistake is reported in one line that names the location and the remedy."""
+"""`Pipeline`, its streams and its tables: every method that declares an operator in a pipeline file.
+
+The classes name one another in the types of their methods, so they are one type in one module. A method here is what
+its user sees: the types, the documentation, and one declaration; `operators.builder.arguments` checks its arguments.
+Operators that work without a key are methods of both kinds of streams. Operators that keep or match records by key are
+methods of `KeyedStream` alone. Each mistake is reported in one line that names the location and the remedy.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from inspect import isfunction
+from types import MethodType
+from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, Protocol, Self, TypedDict, TypeVar, Unpack, overload
 
 from causal.errors import PipelineError
+from causal.records.vectors import require_arrow
 from operators import graph
 from operators.builder import drawing, unrun
+from operators.builder.arguments import joining, user_operators
+from operators.builder.arguments.basics import (
+    check_callable,
+    check_event_windows,
+    check_initial,
+    checked_aggregate,
+    delivery_option,
+    kind_of,
+    seconds,
+)
+from operators.builder.arguments.calling import call_options
+from operators.builder.arguments.table_inputs import by_key, checked_retracting, suppress_options
+from operators.builder.arguments.timing import watermark_options
+from operators.builder.arguments.windowing import window_options
+from operators.builder.declarations import Declarations, Outlet
 from operators.builder.pipeline_settings import Settings
-from operators.builder.streams.stream import Stream
-from operators.builder.streams.stream_base import StreamBase, T, kind_of
-from operators.graph import DEAD_LETTERS, Edge, Node
-from operators.kinds.registry import KINDS
+from operators.graph import LEFT, SPECULATIVE, ByColumn, Node
+from operators.kinds.joins.sides import pair
+from operators.kinds.process.accumulating import NO_INITIAL
+from operators.kinds.tables.revisions import end_of_window
+from operators.kinds.windows.aggregates import Aggregate
+from operators.kinds.windows.assigners import Assigned, Sliding, Tumbling
+from operators.kinds.windows.triggers import Trigger
+from operators.sinks.contract.sink import Sink
 from operators.source import Source
+from operators.stage.operator import Operator
+
+if TYPE_CHECKING:
+    from operators.kinds.eventtime.watermarks import WatermarkGenerator
+    from operators.kinds.windows.task_windows import Window
+    from operators.stage.context import Context
+
+A = TypeVar("A")
+"""Type of accumulated values, and of responses."""
+K = TypeVar("K")
+"""Type of keys."""
+R = TypeVar("R")
+"""Type of the records that a join emits."""
+T = TypeVar("T")
+"""Type of records."""
+U = TypeVar("U")
+"""Type of the records that an operator emits."""
+V = TypeVar("V")
+"""Type of the values of a table; None is no row."""
+W = TypeVar("W")
+K_co = TypeVar("K_co", covariant=True)
+T_contra = TypeVar("T_contra", contravariant=True)
+U_co = TypeVar("U_co", covariant=True)
 
 SETTINGS: ContextVar[Settings] = ContextVar("settings")
 """The values of `--set`, which the loader sets while a pipeline file runs."""
 
-_PARALLELISM_MAX = 1024
+_ROW = ("key", "value")
+"""The parameters of a function of a row."""
 _RUNNING = frozenset(("run", "start", "execute", "submit"))
 """Methods that run the pipelines of other engines."""
+
+
+class HasKey(Protocol[K_co]):
+    """A stream typed by its keys, for operators whose results contain the key if there is one."""
+
+    @property
+    def _key(self) -> K_co: ...
+
+
+class CallOptions(TypedDict, total=False):
+    """The options of `Stream.call` that do not change the type of its results."""
+
+    concurrency: int
+    order: str
+    timeout_s: float | None
+    retries: int
+    backoff_s: float
+    parallelism: int | None
+
+
+class Processes(Protocol[T_contra, U_co]):
+    """An `Operator`, typed by its input and output records."""
+
+    def process(self, record: T_contra, ctx: Context, /) -> Iterable[U_co] | None:
+        """See `Operator.process`."""
+        ...
 
 
 class Pipeline:
@@ -36,19 +115,18 @@ class Pipeline:
     settings: Settings
 
     def __init__(self, name: str) -> None:
-        self._where = graph.caller()
-        self.name = graph.check_name(name, "a pipeline", self._where)
+        where = graph.caller()
+        self.name = graph.check_name(name, "a pipeline", where)
         settings = SETTINGS.get(None)
         self.settings = Settings({}) if settings is None else settings
-        self._nodes: dict[str, Node] = {}
-        self._loose: list[StreamBase[Any]] = []  # streams from key_by and union that no operator reads yet
+        self._declared = Declarations(name, where)
         unrun.built()
 
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
             if name in _RUNNING:
-                file = self.__dict__.get("_where", "").rpartition(":")[0].rpartition("/")[2] or "PIPELINE.py"
+                file = self._declared.where.rpartition(":")[0].rpartition("/")[2] or "PIPELINE.py"
                 raise AttributeError(
                     f"a pipeline has no {name}(): type `causal run {file}`; in a test, "
                     "operators.testing.run(pipeline, {source: records})"
@@ -64,26 +142,15 @@ class Pipeline:
         where = graph.caller()
         if not isinstance(source, Source):
             raise PipelineError(f"{where}: source {name!r} is given {kind_of(source)}; give one of operators.sources")
-        return self._add(where, name, "source", source, parallelism, [])
+        return Stream(self, self._declared.add(where, name, "source", source, parallelism, []))
 
     def stream(self, name: str) -> Stream[Any]:
         """Return the output of the operator `name`, so that another operator can read it."""
-        node = self._named(name)
-        return Stream(self, [Edge(node, time_of=node.time_of)])
+        return Stream(self, self._declared.output(self._declared.named(name)))
 
     def connect(self, source: str, target: str) -> None:
         """Make `target` also read from `source`, by key if `target` reads its other inputs by key."""
-        origin, reader = self._named(source), self._named(target)
-        if reader.kind == "source" or origin.kind == "sink":
-            raise PipelineError(
-                f"{graph.caller()}: {source!r} cannot feed {target!r}; a source has no input, a sink no output"
-            )
-        if reader.options.get("versions_read"):
-            raise PipelineError(
-                f"{graph.caller()}: a join reads the versions of table {target!r}; connect it before that"
-            )
-        key_of = reader.edges[0].key_of if reader.edges else None
-        reader.edges.append(Edge(origin, key_of, origin.time_of))
+        self._declared.connect(source, target)
 
     def place(self, operator: str, host: str | None = None, **labels: str) -> Pipeline:
         """Keep the tasks of an operator on one host, or on hosts with these labels, in a multi-host job.
@@ -92,30 +159,18 @@ class Pipeline:
             host: the only host; its standby runs there as well, so the task does not survive the loss of the host.
             labels: labels that a host must have (`causal agent --label gpu=yes`, or `hosts.toml`).
         """
-        node = self._named(operator)
-        if not host and not labels:
-            raise PipelineError(f"{graph.caller()}: {operator!r} is placed nowhere; give a host or labels")
-        for name, value in (("host", host or ""), *labels.items()):
-            if type(value) is not str:
-                raise PipelineError(f"{graph.caller()}: {operator!r} is placed by {name}={value!r:.80}; give a text")
-        node.options["place"] = (host or "", dict(labels))
+        self._declared.place(operator, host, labels)
         return self
 
     @property
     def nodes(self) -> list[Node]:
         """The operators in the order of declaration, without tables of which only the row versions are read."""
-        nodes = list(self._nodes.values())
-        while True:
-            read = {edge.source.ordinal for node in nodes for edge in node.edges}
-            kept = [node for node in nodes if node.ordinal in read or not node.options.get("versions_read")]
-            if len(kept) == len(nodes):
-                return nodes
-            nodes = kept
+        return self._declared.nodes
 
     @property
     def sources(self) -> dict[str, Source[Any]]:
         """The sources by name."""
-        return {node.name: node.subject for node in self._nodes.values() if node.kind == "source"}
+        return {node.name: node.subject for node in self._declared.by_name.values() if node.kind == "source"}
 
     def _repr_svg_(self) -> str:
         """Return the graph as SVG, for display in a notebook."""
@@ -128,81 +183,894 @@ class Pipeline:
             PipelineError: one line that names the operator, its file and line, and the remedy.
         """
         unrun.used()
-        graph.check(self.name, self._where, self.nodes)
-        for node in self.nodes:
-            if node.options.get("delivery"):
-                what = f'delivery="{node.options["delivery"]}" of {node.name!r} needs event time on all its inputs'
-                graph.check_event_time(node, what)
-            KINDS[node.kind].check(node)
-        for stream in self._loose:
-            remedy = ".process, .reduce, .count or .window" if stream.made_by == "key_by" else "an operator or a sink"
-            raise PipelineError(f"{stream.where}: nothing reads what {stream.made_by} gives; follow it with {remedy}")
+        self._declared.check()
 
-    def _aside(self, where: str, edges: Sequence[Edge], tag: str) -> Stream[Any]:
-        return Stream(self, _side(where, edges, tag), where, "side")
 
-    def _named(self, name: str) -> Node:
-        if not isinstance(name, str) or name not in self._nodes:
-            known = ", ".join(self._nodes) or "none yet"
-            raise PipelineError(f"{graph.caller()}: there is no operator {name!r}; there are {known}")
-        return self._nodes[name]
+class Stream(Generic[T]):
+    """The records that flow from one or more operators; several operators may read them.
 
-    def _add(
-        self, where: str, name: str, kind: str, subject: Any, parallelism: int, edges: list[Edge], **options: Any
+    Attributes:
+        pipeline: the pipeline of the stream.
+    """
+
+    _key: Any
+    """Declares the type of the keys, as in `HasKey`; it has no value."""
+
+    def __init__(self, pipeline: Pipeline, outlet: Outlet) -> None:
+        self.pipeline = pipeline
+        self._outlet = outlet
+
+    def _feed(
+        self, where: str, name: str, kind: str, subject: Any, parallelism: int | None = None, **options: Any
     ) -> Stream[Any]:
-        graph.check_name(name, "an operator", where)
-        if name == DEAD_LETTERS:
-            raise PipelineError(f"{where}: the name {name!r} is taken by the dead-letter output; choose another")
-        if name in self._nodes:
-            raise PipelineError(
-                f"{where}: there is an operator {name!r} already ({self._nodes[name].where}); choose another name"
-            )
-        if type(parallelism) is not int or not 1 <= parallelism <= _PARALLELISM_MAX:
-            raise PipelineError(
-                f"{where}: operator {name!r} has parallelism {parallelism!r}; "
-                f"give a whole number from 1 to {_PARALLELISM_MAX}"
-            )
-        time_of = options.pop("time_of", None)
-        node = Node(name, kind, subject, parallelism, where, len(self._nodes), edges, options, time_of=time_of)
-        _check_kind(node)
-        if node.time_of is None and KINDS[kind].keeps_time:
-            node.time_of = graph.time_of_inputs(node)
-        gives = KINDS[kind].gives
-        node.vectors = gives == "vectors" if gives else subject.vectors if kind == "source" else node.reads_vectors
-        self._nodes[name] = node
-        return Stream(self, [Edge(node, time_of=node.time_of)])
+        """Return the output of a new operator that reads this stream."""
+        return Stream(self.pipeline, self._outlet.feed(where, name, kind, subject, parallelism, **options))
+
+    def _apply(self, kind: str, name: str, fn: Callable[..., Any], parameter: str = "record") -> Stream[Any]:
+        where = graph.caller()
+        check_callable(where, f"{kind} {name!r}", fn, (parameter,), generates=kind == "flat_map")
+        return self._feed(where, name, kind, fn)
+
+    def _other(self, where: str, what: str, other: object, remedy: str) -> Outlet:
+        """Return the outlet of another stream of this pipeline."""
+        if not isinstance(other, Stream):
+            raise PipelineError(f"{where}: {what} is given {kind_of(other)}; {remedy}")
+        if other.pipeline is not self.pipeline:
+            raise PipelineError(f"{where}: {what} is given a stream of another pipeline")
+        return other._outlet
+
+    def map(self, name: str, fn: Callable[[T], U]) -> Stream[U]:
+        """Replace each record with `fn(record)`."""
+        return self._apply("map", name, fn)
+
+    def filter(self, name: str, fn: Callable[[T], Any]) -> Stream[T]:
+        """Keep only records for which `fn(record)` is true."""
+        return self._apply("filter", name, fn)
+
+    def flat_map(self, name: str, fn: Callable[[T], Iterable[U] | None]) -> Stream[U]:
+        """Replace each record with the records of the iterable `fn(record)`; None counts as empty."""
+        return self._apply("flat_map", name, fn)
+
+    @overload
+    def key_by(self, fn: str) -> KeyedStream[Any, T]: ...
+
+    @overload
+    def key_by(self, fn: Callable[[T], K]) -> KeyedStream[K, T]: ...
+
+    def key_by(self, fn: Callable[[T], Any] | str) -> KeyedStream[Any, T]:
+        """Route records with equal `fn(record)` to the same task of the next operator, which keeps state per key.
+
+        `fn` is called on both sides of the channel, so its result must depend on the record alone. A key is a str,
+        bytes, int, float, bool, None, datetime, Decimal or a tuple of these. For vectors, `fn` is the name of a column
+        instead.
+        """
+        where = graph.caller()
+        if self._outlet.vectors and not isinstance(fn, str):
+            raise PipelineError(f"{where}: key_by on vectors is given {kind_of(fn)}; give the name of a column")
+        by: Any = ByColumn(fn) if self._outlet.vectors and isinstance(fn, str) else fn
+        check_callable(where, "key_by", by, ("record",))
+        edges = [replace(edge, key_of=by) for edge in self._outlet.consume()]
+        return KeyedStream(self.pipeline, self._outlet.changed(edges, where, "key_by"))
+
+    def union(self, *streams: Stream[T]) -> Self:
+        """Merge this stream and others, in the order of arrival."""
+        where = graph.caller()
+        edges = self._outlet.consume()
+        for stream in streams:
+            edges += self._other(where, "union", stream, "give streams").consume()
+        return type(self)(self.pipeline, self._outlet.changed(edges, where, "union"))
+
+    @overload
+    def process(
+        self,
+        name: str,
+        operator: Processes[T, U],
+        parallelism: int | None = None,
+        delivery: Literal["arrival", "ordered"] = "arrival",
+        state: Literal["memory", "disk"] | None = None,
+    ) -> Stream[U]: ...
+
+    @overload
+    def process(
+        self,
+        name: str,
+        operator: Processes[T, U],
+        parallelism: int | None = None,
+        *,
+        delivery: Literal["speculative"],
+        state: Literal["memory", "disk"] | None = None,
+    ) -> Table[Any, U]: ...
+
+    @overload
+    def process(
+        self,
+        name: str,
+        operator: Processes[T, U],
+        parallelism: int | None = None,
+        delivery: str = "arrival",
+        state: Literal["memory", "disk"] | None = None,
+    ) -> Any: ...
+
+    def process(
+        self,
+        name: str,
+        operator: Any,
+        parallelism: int | None = None,
+        delivery: str = "arrival",
+        state: Literal["memory", "disk"] | None = None,
+    ) -> Any:
+        """Run an operator with state, which it keeps per key after key_by and otherwise per task.
+
+        Logs: every answer of `ctx`.
+        State: `ctx.state` per key, or per task without `key_by`; declared states; timers.
+
+        Args:
+            delivery: "arrival": in the order of arrival; "ordered": in the order of event times, which is the same in
+                every run; records that arrive too late for that order go to `.side("late")`. "speculative": in the
+                order of arrival, and again after an older record arrives; this returns a `Table` whose final rows equal
+                those of "ordered".
+            state: where the operator's state is kept; by default as the setting `state` of the job specifies.
+        """
+        where = graph.caller()
+        options = user_operators.process_options(where, f"process {name!r}", operator, delivery, state)
+        output = self._outlet.feed(where, name, "process", operator, parallelism, **options)
+        return Table(self.pipeline, output) if delivery == SPECULATIVE else Stream(self.pipeline, output)
+
+    def broadcast(
+        self, name: str, rules: Stream[Any], operator: Operator, wait: bool = False, parallelism: int | None = None
+    ) -> Stream[Any]:
+        """Run an operator with state, as `process` does; each of its tasks also receives all records of `rules`.
+
+        Logs: every answer of `ctx`.
+        State: as `process`; the rules, in every task.
+
+        Args:
+            operator: a `BroadcastOperator`: its `process(record, ctx)` reads the dict `ctx.broadcast`, which its
+                `process_broadcast(record, ctx)` changes.
+            wait: hold all records until the rules have ended; the rules must then be bounded.
+        """
+        where = graph.caller()
+        if not isinstance(rules, Stream) or rules.pipeline is not self.pipeline:
+            what = f"the rules of broadcast {name!r} are {kind_of(rules)}"
+            raise PipelineError(f"{where}: {what}; give a stream of this pipeline")
+        output = user_operators.broadcast(where, name, operator, self._outlet, rules._outlet, wait, parallelism)
+        return Stream(self.pipeline, output)
+
+    @overload
+    def call(self, name: str, fn: Callable[[T, str], A], **options: Unpack[CallOptions]) -> Stream[tuple[T, A]]: ...
+
+    @overload
+    def call(
+        self, name: str, fn: Callable[[T, str], A], *, combine: Callable[[T, A], U], **options: Unpack[CallOptions]
+    ) -> Stream[U]: ...
+
+    def call(
+        self,
+        name: str,
+        fn: Callable[[T, str], Any],
+        *,
+        combine: Callable[[T, Any], Any] | None = None,
+        concurrency: int = 64,
+        order: str = "input",
+        timeout_s: float | None = None,
+        retries: int = 0,
+        backoff_s: float = 0.1,
+        parallelism: int | None = None,
+    ) -> Stream[Any]:
+        """Call the outside world for each record; the result is `combine(record, response)`, by default the pair.
+
+        Logs: `answer`: 4 bytes and the response, per record.
+        State: requests without a response.
+
+        `fn(record, idempotency_key)` runs in a thread of the worker, which continues in the meantime. A replay uses the
+        same responses without calling `fn`. If the task dies before anything depends on the response, the call is
+        repeated with the same key: 32 hexadecimal digits that identify this record in this run.
+
+        Args:
+            fn: a plain function, which may block; it returns anything that can be a record.
+            concurrency: the number of calls that one task runs at the same time.
+            order: "input": emit records in the order of their arrival; "completion": in the order of their responses.
+            timeout_s: the time limit of one attempt; an attempt that exceeds it keeps running, but its response is
+                ignored.
+            retries: the number of retries after an exception or a timeout; the first waits `backoff_s`, each later one
+                twice as long as the one before.
+        """
+        where, what = graph.caller(), f"call {name!r}"
+        check_callable(where, what, fn, ("record", "key"), fix="give a plain function, it runs in a thread")
+        options = call_options(where, what, combine, concurrency, order, timeout_s, retries, backoff_s)
+        return self._feed(where, name, "call", fn, parallelism, **options)
+
+    def watermarks(
+        self,
+        name: str,
+        time: Callable[[T], Any],
+        out_of_order_s: float = 0.0,
+        idle_after_s: float | None = None,
+        generator: Callable[[], WatermarkGenerator] | None = None,
+    ) -> Stream[T]:
+        """Define the event time of these records and generate watermarks.
+
+        Logs with `idle_after_s`: `timer`: 8 times 2 to 5 bytes per period.
+        State: the largest time per input.
+
+        The watermark of an input is its largest event time so far minus `out_of_order_s`; the watermark of the stream
+        is the minimum over its inputs. A watermark m states that no record with a time below m will arrive. Call this
+        method once per stream, before `key_by`, and not on vectors.
+
+        Args:
+            time: `time(record)` returns seconds since 1970 (int, float) or a datetime (a naive one is UTC).
+            out_of_order_s: how far a record may lag the largest event time without being late.
+            idle_after_s: an input that has had no records for this long (at most twice as long) no longer holds the
+                watermark back.
+            generator: returns a generator for each input channel, as an alternative to `out_of_order_s`.
+        """
+        where = graph.caller()
+        options = watermark_options(where, f"watermarks {name!r}", time, out_of_order_s, idle_after_s, generator)
+        return self._feed(where, name, "watermarks", time, **options)
+
+    def timed(self, time: Callable[[T], Any]) -> Self:
+        """Define the event time of these records; the stream keeps its watermarks.
+
+        The event time is lost after `map`, `flat_map`, `process` and `reduce`.
+        """
+        where = graph.caller()
+        check_callable(where, "timed", time, ("record",))
+        edges = [replace(edge, time_of=time) for edge in self._outlet.consume()]
+        return type(self)(self.pipeline, self._outlet.changed(edges, where, "timed"))
+
+    def side(self, tag: str) -> Stream[Any]:
+        """Return a side output of the operator: "late" of windows and joins, or any tag of `ctx.aside(tag, record)`.
+
+        The main output of the operator remains readable; `pipeline.stream(name)` returns it again.
+        """
+        return Stream(self.pipeline, self._outlet.side(graph.caller(), tag))
+
+    @overload
+    def window(
+        self: HasKey[K],
+        name: str,
+        assigner: Assigned | float,
+        contents: Aggregate[T, Any],
+        parallelism: int | None = None,
+        *,
+        trigger: Trigger | None = None,
+        lateness_s: float = 0.0,
+        delivery: str = "arrival",
+    ) -> Stream[tuple[K, Any, float, float]]: ...
+
+    @overload
+    def window(
+        self: HasKey[K],
+        name: str,
+        assigner: Assigned | float,
+        contents: Callable[[K, list[T], Window], Iterable[U] | None],
+        parallelism: int | None = None,
+        *,
+        trigger: Trigger | None = None,
+        lateness_s: float = 0.0,
+        delivery: str = "arrival",
+    ) -> Stream[U]: ...
+
+    @overload
+    def window(
+        self,
+        name: str,
+        assigner: float,
+        contents: Callable[[Any, Window], Any],
+        parallelism: int | None = None,
+    ) -> Stream[Any]: ...
+
+    def window(
+        self,
+        name: str,
+        assigner: Assigned | float,
+        contents: Aggregate[T, Any] | Callable[..., Any],
+        parallelism: int | None = None,
+        *,
+        trigger: Trigger | None = None,
+        lateness_s: float = 0.0,
+        delivery: str = "arrival",
+    ) -> Stream[Any]:
+        """Emit the result of each window, per key after key_by, otherwise per task: `(key, value, start, end)` for an
+        aggregate, or the records that a function of `(key, records, window)` returns.
+
+        Logs with `Tumbling` or `Sliding` and `clock="processing"`, or a number: `clock`, `timer`, `window`: 14 bytes
+        per window or firing, and task.
+        Logs with `Session` and `clock="processing"`, or `every_s(s, clock="processing")`: `clock`, `timer`: 2 to 5
+        bytes per event, and per closing or firing.
+        State: open windows.
+
+        `start` and `end` are in seconds; the end is not part of the window. For count and global windows they are
+        record numbers within the key.
+
+        Args:
+            assigner: Tumbling, Sliding, Session, CountWindow or Global; an object with the methods of
+                `operators.kinds.windows.assigners.Assigner`; or a number of seconds for tumbling windows of wall-clock
+                time. For vectors it must be such a number, and `contents(batch, window)` returns a batch, once for all
+                keys of a task.
+            trigger: when to emit a window in addition to its end; not for Session, CountWindow and wall-clock windows.
+            lateness_s: how long to keep a window after its end. A record that arrives within this time causes the
+                window to be emitted again; a later record goes to `.side("late")`.
+            delivery: as for `process`.
+        """
+        where = graph.caller()
+        vectors = self._outlet.vectors
+        options = window_options(where, name, assigner, contents, vectors, trigger, lateness_s, delivery)
+        return self._feed(where, name, "window", contents, parallelism, **options)
+
+    def map_batches(self, name: str, fn: Callable[[Any], Any]) -> Stream[Any]:
+        """Replace each batch of vectors with `fn(batch)`: a pyarrow RecordBatch, Table or dict of columns, or None.
+
+        The number of rows per batch varies between runs, but never between a run and its replay.
+        """
+        return self._apply("map_batches", name, fn, "batch")
+
+    def to_rows(self, name: str) -> Stream[Any]:
+        """Convert vectors to rows, a dict per row."""
+        return self._feed(graph.caller(), name, "to_rows", None)
+
+    def to_vectors(self, name: str, schema: Any) -> Stream[Any]:
+        """Convert rows to vectors; a row is a dict with the columns of the schema, or a tuple of their values.
+
+        Args:
+            schema: `{"key": "int64", "text": "string", …}` in column order, or a `pyarrow.Schema`.
+        """
+        where = graph.caller()
+        require_arrow(f"{where}: to_vectors {name!r}")
+        from operators.kinds.vectors.vector_stages import schema_of
+
+        try:
+            return self._feed(where, name, "to_vectors", schema_of(schema))
+        except (TypeError, ValueError) as problem:
+            raise PipelineError(f"{where}: schema of to_vectors {name!r}: {problem}") from None
+
+    def sink(self, name: str, sink: Sink, parallelism: int = 1, host: str | None = None) -> Pipeline:
+        """Write the records of this stream to a sink.
+
+        State: the position, in the store of the sink.
+
+        Args:
+            host: in a multi-host job, the only host for the sink's tasks, for a sink that keeps its rows on one
+                machine.
+        """
+        where = graph.caller()
+        if not isinstance(sink, Sink):
+            raise PipelineError(f"{where}: sink {name!r} is given {kind_of(sink)}; give a Sink, e.g. SqliteSink(path)")
+        self._outlet.feed(where, name, "sink", sink, parallelism)
+        return self.pipeline.place(name, host) if host is not None else self.pipeline
+
+    if not TYPE_CHECKING:  # type checkers report that a plain stream lacks these operators
+
+        def __getattr__(self, name: str) -> Any:
+            """Return the method of `KeyedStream`, whose own checks refuse this stream and name the fix."""
+            method = getattr(KeyedStream, name, None)
+            return MethodType(method, self) if isfunction(method) else super().__getattribute__(name)
 
 
-def _side(where: str, edges: Sequence[Edge], tag: str) -> list[Edge]:
-    """Return the edges of the side output `tag` of the single operator that `edges` read."""
-    if len(edges) != 1 or edges[0].key_of is not None or edges[0].tag:
-        raise PipelineError(f"{where}: side {tag!r} reads no operator; put .side({tag!r}) directly after the operator")
-    source = edges[0].source
-    tags = KINDS[source.kind].asides
-    if tags is not None and source.options.get("delivery"):
-        tags = tuple(dict.fromkeys([*tags, "late"]))
-    if not isinstance(tag, str) or not tag or (tags is not None and tag not in tags):
-        has = f"it has {', '.join(map(repr, tags))}" if tags else "it has no side output"
-        remedy = has if tags is not None else "give a text that ctx.aside(tag, record) is given"
-        raise PipelineError(f"{where}: nothing puts records aside as {tag!r} in operator {source.name!r}; {remedy}")
-    return [Edge(source, time_of=graph.time_of_inputs(source) if tag == "late" else None, tag=tag)]
+class KeyedStream(Stream[T], Generic[K, T]):
+    """A stream after `key_by`: its operators keep state per key, and records meet only records with the same key.
 
+    It also has the operators of `Stream`. Those that keep no state, such as `map`, belong before `key_by`.
+    """
 
-def _check_kind(node: Node) -> None:
-    """Refuse an operator that cannot process its input."""
-    kind, place = KINDS[node.kind], f"{node.where}: {node.kind} {node.name!r}"
-    if kind.takes == "rows" and node.reads_vectors:
-        remedy = "use map_batches, or put .to_rows(name) before it"
-        raise PipelineError(f"{place} works on rows, {node.edges[0].source.name!r} gives vectors; {remedy}")
-    if node.reads_vectors and node.options.get("delivery"):
-        raise PipelineError(f"{place} reads vectors, which have no order of their own; put .to_rows(name) before it")
-    if kind.takes == "vectors" and not node.reads_vectors:
-        remedy = "put .to_vectors(name, schema) before it"
-        raise PipelineError(f"{place} works on vectors, {node.edges[0].source.name!r} gives rows; {remedy}")
-    if kind.keyed == "needed" and any(edge.key_of is None for edge in node.edges):
-        raise PipelineError(f"{place} works per key; put .key_by(fn) before it")
-    if kind.keyed == "never" and node.keyed:
-        raise PipelineError(
-            f"{place} follows key_by, but keeps no state per key; put it before key_by, or after "
-            "a process, reduce, count or window"
+    _key: K
+
+    @overload
+    def reduce(
+        self, name: str, fn: Callable[[T, T], T], *, parallelism: int | None = None, delivery: str = "arrival"
+    ) -> Stream[tuple[K, T]]: ...
+
+    @overload
+    def reduce(
+        self,
+        name: str,
+        fn: Callable[[A, T], A],
+        initial: Callable[[], A],
+        parallelism: int | None = None,
+        delivery: str = "arrival",
+    ) -> Stream[tuple[K, A]]: ...
+
+    @overload
+    def reduce(
+        self,
+        name: str,
+        fn: Callable[[A, T], A],
+        initial: A,
+        parallelism: int | None = None,
+        delivery: str = "arrival",
+    ) -> Stream[tuple[K, A]]: ...
+
+    def reduce(
+        self,
+        name: str,
+        fn: Callable[[Any, T], Any],
+        initial: Any = NO_INITIAL,
+        parallelism: int | None = None,
+        delivery: str = "arrival",
+    ) -> Stream[Any]:
+        """Emit `(key, accumulated)` for each record after key_by, where accumulated is `fn(accumulated, record)`.
+
+        State: the accumulated value per key.
+
+        The accumulated value of a key starts as a copy of `initial`, or as `initial()` if `initial` is callable
+        (`initial=list`). Without `initial`, it starts as the first record of the key. `delivery` is as for `process`.
+        """
+        where = graph.caller()
+        check_callable(where, f"reduce {name!r}", fn, ("accumulated", "record"))
+        check_initial(where, f"initial of reduce {name!r}", initial)
+        options = delivery_option(where, f"reduce {name!r}", delivery)
+        return self._feed(where, name, "reduce", fn, parallelism, initial=initial, **options)
+
+    def count(self, name: str, parallelism: int | None = None, delivery: str = "arrival") -> Stream[tuple[K, int]]:
+        """Emit `(key, n)` for each record after key_by, where n is the number of records of its key so far.
+
+        State: n per key.
+
+        `delivery` is as for `process`.
+        """
+        where = graph.caller()
+        options = delivery_option(where, f"count {name!r}", delivery)
+        return self._feed(where, name, "count", None, parallelism, **options)
+
+    def sum(self, name: str, column: str, parallelism: int | None = None) -> Stream[Any]:
+        """Emit, for each row of vectors after key_by, its key and the `sum` of a column over that key so far."""
+        return self._fold("sum", name, column, parallelism)
+
+    def min(self, name: str, column: str, parallelism: int | None = None) -> Stream[Any]:
+        """Emit the smallest value so far, in the same way as `sum`."""
+        return self._fold("min", name, column, parallelism)
+
+    def max(self, name: str, column: str, parallelism: int | None = None) -> Stream[Any]:
+        """Emit the largest value so far, in the same way as `sum`."""
+        return self._fold("max", name, column, parallelism)
+
+    def _fold(self, kind: str, name: str, column: str, parallelism: int | None) -> Stream[Any]:
+        where = graph.caller()
+        if not isinstance(column, str):
+            raise PipelineError(f"{where}: {kind} {name!r} is given {kind_of(column)}; give the name of a column")
+        return self._feed(where, name, kind, column, parallelism)
+
+    @overload
+    def join(
+        self,
+        name: str,
+        other: KeyedStream[K, U],
+        within: tuple[float, float],
+        how: Literal["inner"] = "inner",
+        fn: None = None,
+        parallelism: int | None = None,
+    ) -> Stream[tuple[T, U]]: ...
+
+    @overload
+    def join(
+        self,
+        name: str,
+        other: KeyedStream[K, U],
+        within: tuple[float, float],
+        how: Literal["inner"] = "inner",
+        *,
+        fn: Callable[[T, U], R],
+        parallelism: int | None = None,
+    ) -> Stream[R]: ...
+
+    @overload
+    def join(
+        self,
+        name: str,
+        other: KeyedStream[K, U],
+        within: tuple[float, float],
+        how: Literal["left"],
+        fn: Callable[[T, U | None], R],
+        parallelism: int | None = None,
+    ) -> Stream[R]: ...
+
+    @overload
+    def join(
+        self,
+        name: str,
+        other: KeyedStream[K, U],
+        within: tuple[float, float],
+        how: Literal["right"],
+        fn: Callable[[T | None, U], R],
+        parallelism: int | None = None,
+    ) -> Stream[R]: ...
+
+    @overload
+    def join(
+        self,
+        name: str,
+        other: KeyedStream[K, U],
+        within: tuple[float, float],
+        how: Literal["outer"],
+        fn: Callable[[T | None, U | None], R],
+        parallelism: int | None = None,
+    ) -> Stream[R]: ...
+
+    @overload
+    def join(
+        self,
+        name: str,
+        other: KeyedStream[K, U],
+        within: tuple[float, float],
+        how: Literal["left", "right", "outer"],
+        fn: None = None,
+        parallelism: int | None = None,
+    ) -> Stream[tuple[T | None, U | None]]: ...
+
+    def join(
+        self,
+        name: str,
+        other: Stream[Any],
+        within: tuple[float, float] | None = None,
+        how: str = "inner",
+        fn: Callable[[Any, Any], Any] | None = None,
+        parallelism: int | None = None,
+    ) -> Stream[Any]:
+        """Join pairs of records of this stream (left) and another (right) that have equal keys and nearby event times.
+
+        State: records that may still be joined.
+
+        Each pair is emitted once, when the later of its records is delivered. Late records go to `.side("late")`.
+
+        Args:
+            within: (before_s, after_s): the right record's time must be between `before_s` and `after_s` seconds after
+                the left record's time; (-5, 60) means from 5 s before it to 60 s after it.
+            how: "left": a left record without a partner results in `fn(left, None)` once the watermark shows that no
+                partner will arrive; "right" and "outer" likewise; "inner": no result.
+            fn: `fn(left, right)` returns a record; without `fn` the result is `(left, right)`, whose event time is the
+                later of the two.
+        """
+        where = graph.caller()
+        what = f"join {name!r}"
+        right = self._other(where, what, other, "give a stream, or use join_table")
+        bounds = joining.within_ns(where, what, within)
+        output = joining.join_streams(where, name, "join", self._outlet, right, fn, how, parallelism, within_ns=bounds)
+        return Stream(self.pipeline, output)
+
+    @overload
+    def window_join(
+        self,
+        name: str,
+        other: KeyedStream[K, U],
+        assigner: Tumbling | Sliding,
+        how: Literal["inner"] = "inner",
+        fn: None = None,
+        parallelism: int | None = None,
+    ) -> Stream[tuple[T, U]]: ...
+
+    @overload
+    def window_join(
+        self,
+        name: str,
+        other: KeyedStream[K, U],
+        assigner: Tumbling | Sliding,
+        how: Literal["inner"] = "inner",
+        *,
+        fn: Callable[[T, U], R],
+        parallelism: int | None = None,
+    ) -> Stream[R]: ...
+
+    @overload
+    def window_join(
+        self,
+        name: str,
+        other: KeyedStream[K, U],
+        assigner: Tumbling | Sliding,
+        how: Literal["left", "right", "outer"],
+        fn: Callable[[T | None, U | None], R],
+        parallelism: int | None = None,
+    ) -> Stream[R]: ...
+
+    @overload
+    def window_join(
+        self,
+        name: str,
+        other: KeyedStream[K, U],
+        assigner: Tumbling | Sliding,
+        how: Literal["left", "right", "outer"],
+        fn: None = None,
+        parallelism: int | None = None,
+    ) -> Stream[tuple[T | None, U | None]]: ...
+
+    def window_join(
+        self,
+        name: str,
+        other: Stream[Any],
+        assigner: Tumbling | Sliding,
+        how: str = "inner",
+        fn: Callable[[Any, Any], Any] | None = None,
+        parallelism: int | None = None,
+    ) -> Stream[Any]:
+        """Join pairs of records of this stream (left) and another (right) with equal keys in one window of event time.
+
+        State: both sides of open windows.
+
+        The pairs are emitted when the watermark reaches the end of the window. Records whose windows have all ended go
+        to `.side("late")`.
+
+        Args:
+            how: "left": left records of a window without any right record result in `fn(left, None)`; "right" and
+                "outer" likewise.
+            fn: as in `join`.
+        """
+        where = graph.caller()
+        what = f"window_join {name!r}"
+        check_event_windows(where, what, assigner)
+        right = self._other(where, what, other, "give a stream, or use join_table")
+        output = joining.join_streams(
+            where, name, "window_join", self._outlet, right, fn, how, parallelism, assigner=assigner
         )
+        return Stream(self.pipeline, output)
+
+    @overload
+    def join_table(
+        self,
+        name: str,
+        table: Table[K, U],
+        fn: None = None,
+        how: Literal["inner"] = "inner",
+        wait: bool = False,
+        parallelism: int | None = None,
+        as_of: bool = False,
+    ) -> Stream[tuple[T, U]]: ...
+
+    @overload
+    def join_table(
+        self,
+        name: str,
+        table: Table[K, U],
+        fn: Callable[[T, U], R],
+        how: Literal["inner"] = "inner",
+        wait: bool = False,
+        parallelism: int | None = None,
+        as_of: bool = False,
+    ) -> Stream[R]: ...
+
+    @overload
+    def join_table(
+        self,
+        name: str,
+        table: Table[K, U],
+        fn: Callable[[T, U | None], R],
+        how: Literal["left"],
+        wait: bool = False,
+        parallelism: int | None = None,
+        as_of: bool = False,
+    ) -> Stream[R]: ...
+
+    @overload
+    def join_table(
+        self,
+        name: str,
+        table: Table[K, U],
+        fn: None = None,
+        *,
+        how: Literal["left"],
+        wait: bool = False,
+        parallelism: int | None = None,
+        as_of: bool = False,
+    ) -> Stream[tuple[T, U | None]]: ...
+
+    def join_table(
+        self,
+        name: str,
+        table: Table[Any, Any],
+        fn: Callable[[Any, Any], Any] | None = None,
+        how: str = "inner",
+        wait: bool = False,
+        parallelism: int | None = None,
+        as_of: bool = False,
+    ) -> Stream[Any]:
+        """Join each record with the row that the table contains for its key when the record is delivered.
+
+        State: rows; records that wait; versions with `as_of`.
+
+        With `as_of`, each record is joined with the row that was valid at its event time: the row of the latest record
+        of the table's stream that is not later. Late records then go to `.side("late")`; a late row is valid from the
+        current watermark on.
+
+        Args:
+            fn: `fn(record, row)` returns a record; without `fn` the result is `(record, row)`, with the event time of
+                the record.
+            how: "inner": a record without a row has no result; "left": its result is `fn(record, None)`.
+            wait: hold each record until the inputs of the table have ended. If the event times of records and rows are
+                known and both streams have watermarks, this is the same as `as_of`.
+            as_of: join by event time; the table must be `stream.key_by(fn).table(name)`, optionally followed by
+                `filter` and `map_values`, and both streams must have watermarks.
+        """
+        where = graph.caller()
+        what = f"join_table {name!r}"
+        if not isinstance(table, Table):
+            raise PipelineError(
+                f"{where}: {what} is given {kind_of(table)}; give a table: stream.key_by(fn).table(name)"
+            )
+        if table.pipeline is not self.pipeline:
+            raise PipelineError(f"{where}: {what} is given a table of another pipeline")
+        output = joining.join_table(where, name, self._outlet, table._outlet, fn, how, wait, parallelism, as_of)
+        return Stream(self.pipeline, output)
+
+    def table(self, name: str, parallelism: int | None = None) -> Table[K, T]:
+        """Return a table of the latest record of each key; a record that is None deletes its row.
+
+        State: the value per key.
+        """
+        return Table(self.pipeline, self._outlet.feed(graph.caller(), name, "table", None, parallelism))
+
+    def aggregate_table(self, name: str, aggregate: Aggregate[T, Any], parallelism: int | None = None) -> Table[K, Any]:
+        """Return a table of an aggregate of all records of each key so far.
+
+        State: the aggregate per key.
+        """
+        where = graph.caller()
+        known = checked_aggregate(where, f"aggregate_table {name!r}", aggregate)
+        return Table(self.pipeline, self._outlet.feed(where, name, "aggregate_table", known, parallelism))
+
+    def window_table(
+        self,
+        name: str,
+        assigner: Tumbling | Sliding,
+        aggregate: Aggregate[T, Any],
+        grace_s: float = 0.0,
+        parallelism: int | None = None,
+    ) -> Table[tuple[K, float, float], Any]:
+        """Return the aggregates per key and window of event time as rows keyed by `(key, start, end)`, in seconds.
+
+        State: open windows.
+
+        Each record that changes a row immediately emits a revision. This needs event time, but no watermarks.
+
+        Args:
+            assigner: `Tumbling` or `Sliding` windows of event time.
+            grace_s: how far a record of an ended window may lag stream time. A record that lags further is counted as
+                late and goes to `.side("late")`. Stream time is the watermark or, without watermarks, the largest event
+                time that the task has seen so far.
+        """
+        where = graph.caller()
+        what = f"window_table {name!r}"
+        check_event_windows(where, what, assigner, "; use window")
+        known = checked_aggregate(where, what, aggregate)
+        grace_ns = seconds(where, f"{what} has grace_s", grace_s, 0)
+        output = self._outlet.feed(
+            where, name, "window_table", known, parallelism, time_of=end_of_window, assigner=assigner, grace_ns=grace_ns
+        )
+        return Table(self.pipeline, output, windowed=True)
+
+
+class Table(Generic[K, V]):
+    """Rows by key that records change; several operators may read them.
+
+    The results of functions of `(key, value)` must depend on these arguments alone, because an old value is derived
+    again when it is retracted. An upgrade may replace the functions: results of the old functions are retracted
+    unchanged.
+
+    Attributes:
+        pipeline: the pipeline of the table.
+        name: the name of the operator that produces the table.
+        windowed: whether the keys are (key, start, end) of windows.
+    """
+
+    def __init__(self, pipeline: Pipeline, outlet: Outlet, windowed: bool = False) -> None:
+        self.pipeline = pipeline
+        self.name = outlet.edges[0].source.name
+        self.windowed = windowed
+        self._outlet = outlet
+        for edge in outlet.edges:
+            edge.source.table = True
+
+    def filter(self, name: str, fn: Callable[[K, V], Any]) -> Table[K, V]:
+        """Keep only rows for which `fn(key, value)` is true."""
+        return self._derived(graph.caller(), name, "table_filter", "filter", fn)
+
+    def map_values(self, name: str, fn: Callable[[K, V], W]) -> Table[K, W]:
+        """Replace each value with `fn(key, value)`; None removes the row."""
+        return self._derived(graph.caller(), name, "map_values", "map_values", fn)
+
+    def group_by(self, name: str, fn: Callable[[K, V], W]) -> Grouped[W, V]:
+        """Group rows with equal `fn(key, value)`, for `.aggregate(name, aggregate)`."""
+        where = graph.caller()
+        check_callable(where, f"group_by {name!r}", fn, _ROW)
+        return Grouped(self.pipeline, self._outlet.feed(where, name, "group_by", fn, readers=[]))
+
+    def join(
+        self,
+        name: str,
+        other: Table[K, W],
+        fn: Callable[[Any, Any], Any] | None = None,
+        how: str = "inner",
+        parallelism: int | None = None,
+    ) -> Table[K, Any]:
+        """Join two tables: the value of a key is `fn(left, right)`, where a missing side is None.
+
+        State: the rows of both sides.
+
+        Args:
+            how: "inner": only keys that both tables have; "left", "right": all keys of that table; "outer": all keys of
+                either table.
+            fn: returns the value; without `fn` the value is `(left, right)`.
+        """
+        where = graph.caller()
+        if not isinstance(other, Table):
+            raise PipelineError(f"{where}: join {name!r} of a table is given {kind_of(other)}; give a table")
+        if other.pipeline is not self.pipeline:
+            raise PipelineError(f"{where}: join {name!r} is given a table of another pipeline")
+        windowed = self.windowed and other.windowed
+        output = joining.join_of_tables(where, name, self._outlet, other._outlet, fn, how, parallelism, windowed)
+        return Table(self.pipeline, output, windowed)
+
+    def suppress(
+        self,
+        name: str,
+        until: str | None = None,
+        after_s: float | None = None,
+        keys_max: int | None = None,
+        parallelism: int | None = None,
+    ) -> Table[K, V]:
+        """Merge the revisions of a key into one, from the first old value to the last new one.
+
+        State: revisions that wait.
+
+        Which revisions are merged depends on when watermarks arrive; their combined effect does not.
+
+        Args:
+            until: "closed": emit a revision when the window of its key is closed, so that it is final. A window is
+                closed when the watermark that the windowed table passes on, which is reduced by its grace, has passed
+                its end.
+            after_s: alternatively, emit a revision when event time has advanced by this much since the key was first
+                held.
+            keys_max: if more keys than this are held, emit those that are due first immediately.
+        """
+        where = graph.caller()
+        options = suppress_options(where, name, self.name, self.windowed, until, after_s, keys_max)
+        edges = by_key(self._outlet, LEFT)
+        output = self._outlet.feed(where, name, "suppress", None, parallelism, edges, **options)
+        return Table(self.pipeline, output, self.windowed)
+
+    def revisions(self, name: str) -> Stream[tuple[K, V | None, V | None]]:
+        """Return the revisions `(key, old, new)` as a stream; None means that there is no row."""
+        return Stream(self.pipeline, self._outlet.feed(graph.caller(), name, "revisions", None))
+
+    def to_stream(self, name: str, fn: Callable[[K, V | None], W] | None = None) -> Stream[W]:
+        """Return `fn(key, value)`, or `(key, value)`, for each new value, as a stream; a deleted row yields None."""
+        where = graph.caller()
+        if fn is not None:
+            check_callable(where, f"to_stream {name!r}", fn, _ROW)
+        return Stream(self.pipeline, self._outlet.feed(where, name, "to_stream", fn or pair))
+
+    def side(self, tag: str) -> Stream[Any]:
+        """Return a side output of the table's operator, such as "late" of a windowed table."""
+        return Stream(self.pipeline, self._outlet.side(graph.caller(), tag))
+
+    def sink(self, name: str, *_: Any, **__: Any) -> NoReturn:
+        """Refuse a sink, because sinks accept records, not revisions.
+
+        Raises:
+            PipelineError: always; the message names the fix.
+        """
+        raise PipelineError(
+            f"{graph.caller()}: sink {name!r} reads table {self.name!r}; put .revisions(name) or .to_stream(name, fn) "
+            "before it"
+        )
+
+    def _derived(self, where: str, name: str, kind: str, method: str, fn: Callable[..., Any]) -> Table[Any, Any]:
+        check_callable(where, f"{method} {name!r}", fn, _ROW)
+        return Table(self.pipeline, self._outlet.feed(where, name, kind, fn), self.windowed)
+
+
+class Grouped(Generic[K, V]):
+    """Rows of a table grouped under other keys; `.aggregate` returns a table of the groups."""
+
+    def __init__(self, pipeline: Pipeline, outlet: Outlet) -> None:
+        self.pipeline = pipeline
+        self._outlet = outlet
+
+    def aggregate(self, name: str, aggregate: Aggregate[V, Any], parallelism: int | None = None) -> Table[K, Any]:
+        """Aggregate each group into a row: new values are added and old ones subtracted; an empty group has no row.
+
+        State: the aggregate and the size of each group.
+        """
+        where = graph.caller()
+        retracting = checked_retracting(where, f"aggregate {name!r}", aggregate)
+        edges = by_key(self._outlet, LEFT)
+        output = self._outlet.feed(where, name, "aggregate", retracting, parallelism, edges)
+        edges[0].source.options["readers"].append(name)
+        return Table(self.pipeline, output)

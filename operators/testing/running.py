@@ -186,7 +186,7 @@ def _with_kept_rows(pipeline: Pipeline) -> Pipeline:
     for node in nodes.values():
         node.edges = [_moved(edge, nodes) for edge in node.edges]
     clone = copy.copy(pipeline)
-    clone._nodes = {node.name: node for node in nodes.values()}
+    clone._declared = pipeline._declared.replaced(nodes.values())
     return clone
 
 

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from causal.errors import PipelineError, invariant
-from operators.builder.pipeline import Pipeline
-from operators.builder.streams.stream import Stream
+from operators.builder.pipeline import Pipeline, Stream
 from operators.records.seconds import ns_of_seconds, seconds_of
 from operators.sinks.files.jsonlines import JsonLinesSink
 from operators.sources.generated import GeneratedSource

@@ -1,4 +1,4 @@
-"""Circles of imports, those for types alone included, which the contracts of setup.cfg do not see."""
+"""No circles of imports, those for types alone included, which the contracts of setup.cfg do not see (design 0035)."""
 
 from __future__ import annotations
 
@@ -6,16 +6,6 @@ from collections.abc import Iterator
 
 from tests.architecture.circles import circles
 from tests.architecture.source import modules
-
-KNOWN = {
-    "operators.builder": [{"pipeline", "streams"}],
-    "operators.builder.streams": [
-        set(
-            "calling folding joining per_record stream stream_base table tables timing user_operators windowing".split()
-        )
-    ],
-}
-"""The circles that are left.  Each goes through an import under `TYPE_CHECKING`; entries are removed, never added."""
 
 
 def imports() -> Iterator[tuple[str, str]]:
@@ -28,8 +18,8 @@ def imports() -> Iterator[tuple[str, str]]:
                 yield module.name, target
 
 
-def test_no_circle_is_added_and_one_that_is_opened_leaves_the_list() -> None:
-    assert circles(imports()) == KNOWN
+def test_no_siblings_import_one_another_in_a_circle() -> None:
+    assert circles(imports()) == {}
 
 
 def test_a_circle_is_found_between_modules_and_between_packages() -> None:

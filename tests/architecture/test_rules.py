@@ -90,3 +90,14 @@ def test_the_shell_may_touch_the_world() -> None:
     text = "import time\nfrom causal.process.clock import Clock\nopen('x')"
     for rule in (rules.pure_imports, rules.pure_calls):
         assert not list(rule(parsed("causal.shell.example", text)))
+
+
+OVERLOADS = "    @overload\n    def f(self) -> int: ...\n\n" * 200
+DECLARING = 'class A:\n    """A."""\n' + OVERLOADS + "    def f(self):\n"
+
+
+def test_an_interface_is_counted_without_overloads_and_may_only_declare() -> None:
+    [interface] = rules.INTERFACES
+    assert list(rules.sizes(parsed("causal.example", DECLARING + "        x = 1\n")))
+    assert not list(rules.sizes(parsed(interface, DECLARING + "        x = 1\n" * 12)))
+    assert list(rules.sizes(parsed(interface, DECLARING + "        x = 1\n" * 13)))

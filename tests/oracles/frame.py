@@ -24,7 +24,7 @@ from causal.errors import PipelineError
 from causal.ports import SinkStore
 from causal.records.values import encode
 from operators import Pipeline
-from operators.builder.streams.stream import Stream
+from operators.builder.pipeline import Stream
 from operators.sinks.contract.sink import Sink
 from operators.sources import GeneratedSource
 from operators.state.cold_values import Disk

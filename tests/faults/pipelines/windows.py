@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from operators import Count, CountWindow, Global, Mean, Pipeline, Session, Sliding, Sum, Tumbling, Window, every
-from operators.builder.streams.stream import Stream
+from operators.builder.pipeline import Stream
 from operators.sinks import SqliteSink
 from operators.sources import GeneratedSource
 from tests.faults.pipelines.held_source import hold_end

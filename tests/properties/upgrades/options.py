@@ -13,8 +13,7 @@ from typing import Any
 
 from causal.errors import PipelineError
 from operators import ListState, MapState, Pipeline, ReducingState, ValueState
-from operators.builder.streams.stream import KeyedStream, Stream
-from operators.builder.streams.table import Table
+from operators.builder.pipeline import KeyedStream, Stream, Table
 from operators.testing import At
 from tests.oracles.frame import AnySink, NoSink
 from tests.properties.upgrades.driving import Channel, Event, Invalid, Scene

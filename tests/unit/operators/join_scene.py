@@ -7,7 +7,7 @@ from typing import Any
 
 from causal.records.batch import RECORDS, WATERMARK, decode_records, stamp_of, watermark
 from operators import Pipeline
-from operators.builder.streams.stream import KeyedStream, Stream
+from operators.builder.pipeline import KeyedStream, Stream
 from operators.engine.plan import Plan, plan
 from operators.stage.stages import Stage
 from operators.stage.watermark_merge import END_NS, IDLE_NS

@@ -12,7 +12,7 @@ from causal.errors import ReplayDivergence
 from causal.ports import Chain, Output, SinkStore
 from causal.records.batch import LISTED, RECORDS, Chunk, decode_records, encode_records
 from operators import KeyedStream, Pipeline
-from operators.builder.streams.stream import Stream
+from operators.builder.pipeline import Stream
 from operators.engine.plan import Plan, plan
 from operators.sinks.contract.sink import Sink
 from operators.sources import SequenceSource

@@ -11,7 +11,7 @@ import pytest
 
 from operators import Count, CountWindow, Operator, Pipeline, Session, Tumbling, ValueState
 from operators.builder.advice import advice
-from operators.builder.streams.stream import Stream
+from operators.builder.pipeline import Stream
 from operators.sinks import JsonLinesSink
 from operators.sources import GeneratedSource
 

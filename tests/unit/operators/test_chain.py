@@ -12,7 +12,7 @@ import pytest
 from causal.errors import OperatorFailed
 from causal.records.batch import RECORDS, ROWS, WATERMARK, decode_records, stamp_of, watermark
 from operators import Operator, Pipeline
-from operators.builder.streams.stream import Stream
+from operators.builder.pipeline import Stream
 from operators.engine.plan import plan
 from operators.records.cutting import CHUNK_BYTES_TARGET
 from operators.records.keys import key_group, task_of_group

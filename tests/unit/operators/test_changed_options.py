@@ -15,8 +15,7 @@ import pytest
 from causal.errors import PipelineError
 from causal.records.batch import WATERMARK, stamp_of, watermark
 from operators import Pipeline, WatermarkGenerator
-from operators.builder.streams.stream import KeyedStream
-from operators.builder.streams.table import Table
+from operators.builder.pipeline import KeyedStream, Table
 from operators.engine.plan import Plan, plan
 from operators.kinds.windows import triggers
 from operators.kinds.windows.aggregates import Count, Sum

@@ -14,7 +14,7 @@ import pytest
 from causal.errors import OperatorFailed, ReplayDivergence
 from causal.records.batch import RECORDS, decode_records, watermark
 from operators import CountWindow, Global, Operator, Pipeline, Sum
-from operators.builder.streams.stream import Stream
+from operators.builder.pipeline import Stream
 from operators.sinks import JsonLinesSink
 from operators.sources import GeneratedSource
 from operators.testing import run

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from causal.errors import PipelineError
 from causal.records.values import encode
-from operators import Count, Operator, Pipeline, Sliding, Tumbling
-from operators.builder.streams.stream_base import StreamBase
+from operators import Count, Operator, Pipeline, Sliding, Stream, Tumbling
 from operators.engine.plan import plan
 from operators.sinks import JsonLinesSink
 from operators.stage.watermark_merge import IDLE_NS
@@ -197,7 +196,7 @@ class Nothing(Operator):
         return None
 
 
-def unkeyed(pipeline: Pipeline) -> StreamBase[Any]:
+def unkeyed(pipeline: Pipeline) -> Stream[Any]:
     return pipeline.source("u", source()).watermarks("u-time", time_of)
 
 

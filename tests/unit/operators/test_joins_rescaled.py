@@ -18,7 +18,7 @@ KEYS = list(range(12))
 
 
 def rules(stream: Any, parallelism: int) -> Any:
-    rule_stream = stream.pipeline.source("rules", stream._edges[0].source.subject, parallelism=2)
+    rule_stream = stream.pipeline.source("rules", stream._outlet.edges[0].source.subject, parallelism=2)
     return stream.key_by(key_of).broadcast("op", rule_stream, Tagged(), parallelism=parallelism)
 
 

@@ -17,7 +17,7 @@ from causal.errors import OperatorFailed, PipelineError
 from causal.records.batch import RECORDS, decode_records, encode_records
 from causal.records.values import NESTING_MAX, TUPLE_DEPTH_MAX, NotCarried, encode
 from operators import Operator, Pipeline
-from operators.builder.streams.stream import Stream
+from operators.builder.pipeline import Stream
 from operators.graph import NAME_CHARACTERS_MAX
 from operators.records.reuse import refuse_shared_buffers
 from operators.sinks import JsonLinesSink

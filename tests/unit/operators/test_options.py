@@ -14,8 +14,7 @@ import pytest
 import operators
 from causal.errors import OperatorFailed, PipelineError
 from operators import Pipeline
-from operators.builder.streams.stream import KeyedStream
-from operators.builder.streams.table import Grouped, Table
+from operators.builder.pipeline import Grouped, KeyedStream, Table
 from operators.state.cold_values import Disk
 from operators.testing import run
 from tests.unit.operators.option_cases import STREAM_CASES, TABLE_CASES, Case

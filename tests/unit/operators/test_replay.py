@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from causal.errors import OperatorFailed
 from causal.ports import Chain, Output
 from operators import CallFailed, Operator
-from operators.builder.streams.stream import Stream
+from operators.builder.pipeline import Stream
 from tests.unit.operators.scene import Services, chain_of, first_field, keyed, listed, planned
 
 Build = Callable[[Stream[Any]], Stream[Any]]

@@ -12,7 +12,7 @@ import pytest
 from causal.cut import Cut
 from causal.records.values import decode
 from operators import Count, Operator, Pipeline, Tumbling
-from operators.builder.streams.stream import Stream
+from operators.builder.pipeline import Stream
 from operators.engine.chain import FusedChain
 from operators.engine.plan import Plan, plan
 from operators.runtime.rescaling import Saved

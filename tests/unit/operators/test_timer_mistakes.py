@@ -12,7 +12,7 @@ import pytest
 
 from causal.errors import OperatorFailed
 from operators import BroadcastOperator, Pipeline
-from operators.builder.streams.stream import Stream
+from operators.builder.pipeline import Stream
 from operators.engine.plan import plan
 from tests.unit.operators.scene import NoSink, Services, chain_of, config, give, source
 

@@ -11,7 +11,7 @@ from causal.ports import Chain, Output
 from causal.records.batch import LISTED, RECORDS, Chunk, decode_records
 from causal.records.vectors import Vectors
 from operators import Pipeline
-from operators.builder.streams.stream import Stream
+from operators.builder.pipeline import Stream
 from operators.engine.plan import Plan, plan
 from operators.records.arrow_rows import rows_of
 from operators.sources import ArrowSource

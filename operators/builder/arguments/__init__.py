@@ -1,0 +1,1 @@
+"""The arguments of pipelines' methods, checked and made into the options of operators, one module per topic."""

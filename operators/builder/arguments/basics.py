@@ -1,0 +1,97 @@
+"""The checks that many methods share: of functions, seconds, deliveries, aggregates and windows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from causal.errors import PipelineError
+from causal.records.values import NotCarried, encode
+from operators.functions import PLAIN, check_function
+from operators.graph import ARRIVAL, ORDERED
+from operators.kinds.process.accumulating import NO_INITIAL
+from operators.kinds.windows.aggregates import Aggregate
+from operators.kinds.windows.assigners import Sliding, Tumbling
+from operators.records.seconds import ns_of_seconds
+
+
+def kind_of(value: object) -> str:
+    """Describe an argument for an error message."""
+    return f"the class {value.__name__}" if isinstance(value, type) else f"a {type(value).__name__}"
+
+
+def check_callable(
+    where: str, what: str, fn: object, parameters: Sequence[str], generates: bool = False, fix: str = PLAIN
+) -> None:
+    """Refuse anything but a plain function with these parameters; see `check_function`."""
+    if not callable(fn):
+        raise PipelineError(f"{where}: {what} is given {kind_of(fn)}; give a function")
+    check_function(f"{where}: {what} is given", fn, parameters, generates, fix)
+
+
+def check_bool(where: str, what: str, value: object) -> None:
+    """Refuse anything but True and False.
+
+    Args:
+        what: for example "join 'j' has wait".
+    """
+    if type(value) is not bool:
+        raise PipelineError(f"{where}: {what} {value!r}; give True or False")
+
+
+def seconds(where: str, what: str, value: object, least: float) -> int:
+    """Convert `value` from seconds to ns.
+
+    Args:
+        what: for example "window 'w' has size_s".
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= 1e9:
+        raise PipelineError(f"{where}: {what} {value!r}; give seconds, at least {least:g}")
+    return ns_of_seconds(value)
+
+
+def delivery_option(where: str, what: str, delivery: str, known: Sequence[str] = (ARRIVAL, ORDERED)) -> dict[str, Any]:
+    """Return the `delivery` option of an operator, or no option if its records are delivered as they arrive.
+
+    Args:
+        what: for example "process 'p'".
+    """
+    if delivery not in known:
+        choices = " or ".join(f'"{each}"' for each in known)
+        raise PipelineError(f"{where}: {what} has delivery {delivery!r}; give {choices}")
+    return {} if delivery == ARRIVAL else {"delivery": delivery}
+
+
+def check_initial(where: str, what: str, initial: object) -> None:
+    """Refuse the initial value of a fold that is neither a record nor a function that returns one."""
+    if callable(initial):
+        check_callable(where, what, initial, ())
+    elif initial is not NO_INITIAL:
+        try:
+            encode(initial)
+        except NotCarried as problem:
+            raise PipelineError(f"{where}: {what}: {problem}") from None
+
+
+def checked_aggregate(where: str, what: str, aggregate: object) -> Aggregate[Any, Any]:
+    """Return `aggregate` if it is an aggregate.
+
+    Raises:
+        PipelineError: it is not an aggregate.
+    """
+    if not isinstance(aggregate, Aggregate):
+        fix = "give Count(), Sum(of) or another Aggregate"
+        raise PipelineError(f"{where}: {what} is given {kind_of(aggregate)}; {fix}")
+    return aggregate
+
+
+def check_event_windows(where: str, what: str, assigner: object, instead: str = "") -> None:
+    """Refuse anything but tumbling and sliding windows of event time.
+
+    Args:
+        instead: the remedy for windows of the wall clock.
+    """
+    if not isinstance(assigner, (Tumbling, Sliding)):
+        raise PipelineError(f"{where}: {what} is given {kind_of(assigner)}; give Tumbling(size_s) or Sliding")
+    if assigner.clock != "event":
+        raise PipelineError(f"{where}: {what} counts event time, its windows use the wall clock{instead}")

@@ -1,0 +1,77 @@
+"""Tables as inputs: their revisions by key, their versions as records of a stream, and how these are merged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from causal.errors import PipelineError
+from operators.builder.arguments.basics import checked_aggregate, seconds
+from operators.builder.declarations import Outlet
+from operators.graph import Edge, Node
+from operators.kinds.tables.revisions import KEY_OF, kept
+from operators.kinds.windows.aggregates import Aggregate
+
+
+@dataclass(frozen=True)
+class Versions:
+    """The rows of a table, as the records of a keyed stream and the table's operators.
+
+    Attributes:
+        nodes: the operators from the last `filter` or `map_values` back to the `table` itself.
+    """
+
+    edges: list[Edge]
+    nodes: list[Node]
+
+    def taken(self) -> list[tuple[str, Callable[[Any, Any], Any]]]:
+        """Record that the records are read instead of the table; return (name, row derivation) of each operator."""
+        for node in self.nodes:
+            node.options["versions_read"] = True
+        return [
+            (node.name, kept(node.subject) if node.kind == "table_filter" else node.subject)
+            for node in reversed(self.nodes[:-1])
+        ]
+
+
+def versions_of(table: Outlet, side: int) -> Versions | None:
+    """Return the table's rows as records of its stream; None if a row depends on several records."""
+    node = table.edges[0].source
+    chain: list[Node] = []
+    while node.kind in ("table_filter", "map_values"):
+        chain.append(node)
+        node = node.edges[0].source
+    if node.kind != "table":
+        return None
+    return Versions([replace(edge, side=side) for edge in node.edges], [*chain, node])
+
+
+def by_key(table: Outlet, side: int) -> list[Edge]:
+    """Return edges that route the table's revisions to the task that owns the key."""
+    return [replace(edge, key_of=KEY_OF, side=side) for edge in table.consume()]
+
+
+def checked_retracting(where: str, what: str, aggregate: object) -> Aggregate[Any, Any]:
+    """Return an aggregate that can subtract."""
+    retracting = checked_aggregate(where, what, aggregate).retracting()
+    if retracting.subtract is None:
+        raise PipelineError(f"{where}: {what} reads a table, so it must retract; give Aggregate(…, subtract=fn)")
+    return retracting
+
+
+def suppress_options(
+    where: str, name: str, table: str, windowed: bool, until: str | None, after_s: float | None, keys_max: int | None
+) -> dict[str, Any]:
+    """Return the options of a `suppress` operator of the table of that name."""
+    what = f"suppress {name!r}"
+    if (until is None) == (after_s is None):
+        raise PipelineError(f'{where}: {what} needs until="closed" or after_s=, one of them')
+    if until is not None and until != "closed":
+        raise PipelineError(f'{where}: {what} has until {until!r}; give until="closed", or after_s=')
+    if until is not None and not windowed:
+        raise PipelineError(f"{where}: {what} waits for windows to close, but {table!r} has none; give after_s=")
+    if keys_max is not None and (type(keys_max) is not int or keys_max < 1):
+        raise PipelineError(f"{where}: {what} has keys_max {keys_max!r}; give a whole number from 1")
+    after_ns = None if after_s is None else seconds(where, f"{what} has after_s", after_s, 0.000001)
+    return {"after_ns": after_ns, "keys_max": keys_max, "windowed": windowed}
