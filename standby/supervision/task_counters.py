@@ -9,8 +9,9 @@ continues from its last view before it was resumed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from operator import add
+from typing import Any, TypeAlias
 
 from standby.supervision.effects import Record
 from standby.supervision.figures import Merge, names
@@ -22,34 +23,31 @@ COUNTS = "counts"
 """Operator → reason → the number of elements that were dropped, held back or revised."""
 
 
-def merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+Counted: TypeAlias = "Number | dict[str | float, Counted]"
+"""A counter: a number, or numbers by kind, reason or bound."""
+Counters = Mapping[str, Counted]
+"""The counters of one task by name."""
+
+
+def combined(one: Counted, other: Counted, of: Callable[[Number, Number], Number]) -> Counted:
+    """Return two values of one counter combined by `of`, part by part; the later value if they differ in form."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        both = {key: combined(one[key], value, of) if key in one else value for key, value in other.items()}
+        return {**one, **both}
+    return other if isinstance(one, dict) or isinstance(other, dict) else of(one, other)
+
+
+def merged(one: Counters, other: Counters) -> dict[str, Counted]:
     """Merge the counters of two incarnations of one task; `other` is the later incarnation."""
     result = dict(one)
     for name, value in other.items():
-        earlier = result.get(name)
-        if name == COUNTS:
-            result[name] = highest(earlier or {}, value)
-        elif isinstance(value, dict):
-            before = earlier if isinstance(earlier, dict) else {}
-            result[name] = {key: before.get(key, 0) + value.get(key, 0) for key in {**before, **value}}
-        elif name in LEVELS or not isinstance(earlier, (int, float)):
-            result[name] = value
-        else:
-            result[name] = max(earlier, value) if name in HIGHEST else earlier + value
+        highest = name == COUNTS or (name in HIGHEST and not isinstance(value, dict))
+        kept = name in one and name not in LEVELS
+        result[name] = combined(one[name], value, max if highest else add) if kept else value
     return result
 
 
-def highest(one: Mapping[str, Mapping[str, int]], other: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, int]]:
-    """Return the higher of two counts for each operator and reason."""
-    counts_by_operator: dict[str, dict[str, int]] = {}
-    for counts in (one, other):
-        for operator, reasons in counts.items():
-            higher = counts_by_operator.setdefault(operator, {})
-            higher.update({reason: max(count, higher.get(reason, 0)) for reason, count in reasons.items()})
-    return counts_by_operator
-
-
-def lasting(tasks: Any) -> dict[str, dict[str, Any]]:
+def lasting(tasks: Any) -> dict[str, dict[str, Counted]]:
     """Return, by task, the counters in a view to which a resumed job adds; return none if they are damaged."""
     try:
         figures = {task["task"]: {n: _raw(n, v) for n, v in task["figures"].items()} for task in tasks}
@@ -66,17 +64,6 @@ def _raw(name: str, value: Any) -> Any:
     strings.
     """
     return {float(bound): count for bound, count in value.items()} if name == "latency_ms_buckets" else value
-
-
-def _higher(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the higher of two values of each counter; the higher value includes the lower one."""
-    result = dict(one)
-    for name, value in other.items():
-        earlier = result.get(name, value)
-        if isinstance(earlier, dict) != isinstance(value, dict):
-            continue
-        result[name] = _higher(earlier, value) if isinstance(value, dict) else max(earlier, value)
-    return result
 
 
 def reason_invalid(counters: Mapping[Any, Any]) -> str | None:
@@ -105,8 +92,8 @@ class TaskCounters:
     """The counters of all tasks of a job."""
 
     def __init__(self) -> None:
-        self._retired: dict[str, dict[str, Any]] = {}
-        self._living: dict[str, tuple[int, Mapping[str, Any]]] = {}
+        self._retired: dict[str, dict[str, Counted]] = {}
+        self._living: dict[str, tuple[int, Counters]] = {}
         self.first_record_ns: int | None = None
         """The time at which the first record entered the job."""
         self.life_first_record_ns: int | None = None
@@ -116,7 +103,7 @@ class TaskCounters:
         self._before: dict[str, dict[str, Number]] = {}
         """The positions of each task when the job was last resumed."""
 
-    def begins_at(self, task: str, counters: Mapping[str, Any]) -> dict[str, int] | None:
+    def begins_at(self, task: str, counters: Counters) -> dict[str, int] | None:
         """Return the positions of a task, from the counters in its first beat since the job was resumed.
 
         Return None for later beats.  The positions include progress that a killed supervisor had not journaled.
@@ -124,7 +111,7 @@ class TaskCounters:
         if not self._resumed or task in self._before:
             return None
         reached = merged(self._retired.get(task, {}), counters)
-        return {name: int(reached[name]) for name in sorted(POSITIONS & reached.keys())}
+        return {name: int(n) for name, n in sorted(reached.items()) if name in POSITIONS and not isinstance(n, dict)}
 
     def before(self, figure: str) -> dict[str, Number]:
         """Return one position of each task when the job was last resumed; empty if the job was never resumed."""
@@ -157,27 +144,28 @@ class TaskCounters:
             for task, (incarnation, counters) in list(self._living.items()):
                 self._retire(task, incarnation, counters)
             for task, figures in record.get("figures", {}).items():
-                self._retired[task] = _higher(self._retired.get(task, {}), figures)
+                before = self._retired.get(task, {})  # the higher value includes the lower one
+                self._retired[task] = {**before, **{n: combined(v, before.get(n, v), max) for n, v in figures.items()}}
 
-    def _retire(self, task: str, incarnation: int, counters: Mapping[str, Any]) -> None:
+    def _retire(self, task: str, incarnation: int, counters: Counters) -> None:
         lasting = {name: value for name, value in counters.items() if name not in LEVELS}
         self._retired[task] = merged(self._retired.get(task, {}), lasting)
         living = self._living.get(task)
         if living is not None and living[0] <= incarnation:
             del self._living[task]
 
-    def update(self, task: str, incarnation: int, counters: Mapping[str, Any], last_output_ns: int | None) -> None:
+    def update(self, task: str, incarnation: int, counters: Counters, last_output_ns: int | None) -> None:
         """Record the counters in a beat of the present incarnation."""
         self._living[task] = (incarnation, counters)
         if last_output_ns is not None and (self.last_output_ns is None or last_output_ns > self.last_output_ns):
             self.last_output_ns = last_output_ns
 
-    def last_reported(self, task: str, incarnation: int) -> Mapping[str, Any]:
+    def last_reported(self, task: str, incarnation: int) -> Counters:
         """Return the counters in the last beat of that incarnation; empty if there are none."""
         living = self._living.get(task)
         return living[1] if living is not None and living[0] == incarnation else {}
 
-    def of(self, task: str) -> dict[str, Any]:
+    def of(self, task: str) -> dict[str, Counted]:
         """Return all counters of a task, merged over its incarnations."""
         living = self._living.get(task)
         return merged(self._retired.get(task, {}), living[1] if living is not None else {})

@@ -229,7 +229,8 @@ class Simulation:
         """Return a task's figure as the supervisor reports it."""
         if self.supervisor is None:
             raise Violated("end: there is no supervisor")
-        return float(self.supervisor.supervision.figures.of(task).get(figure, 0))
+        reported = self.supervisor.supervision.figures.of(task).get(figure, 0)
+        return 0 if isinstance(reported, dict) else reported
 
     def note(self, who: str, line: str) -> None:
         """A line of a process's log."""

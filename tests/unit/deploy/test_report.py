@@ -17,7 +17,7 @@ from operators.graph import DEAD_LETTERS
 from standby.supervision.durations import Durations
 from standby.supervision.figures import merged_buckets, percentile_ms
 from standby.supervision.job_view import JobView
-from standby.supervision.task_counters import merged, reason_invalid
+from standby.supervision.task_counters import Counters, merged, reason_invalid
 
 RECOVERY = {
     "task": "count/0", "mode": "standby", "since_ns": 0, "detected_ms": 1.5, "promoted_ms": 3.0, "collected_ms": None,
@@ -306,14 +306,19 @@ def test_a_latency_that_is_not_measured_is_not_shown() -> None:
 
 
 def test_figures_of_incarnations_add_up_but_positions_and_levels_do_not() -> None:
-    old = {
+    old: Counters = {
         "records_in": 50,
         "sent_bytes": 5,
         "inflight_bytes": 9,
         "determinant_bytes": {"order": 1},
         "latency_ms_max": 7,
     }
-    new = {"records_in": 40, "sent_bytes": 2, "inflight_bytes": 3, "determinant_bytes": {"order": 2, "clock": 1}}
+    new: Counters = {
+        "records_in": 40,
+        "sent_bytes": 2,
+        "inflight_bytes": 3,
+        "determinant_bytes": {"order": 2, "clock": 1},
+    }
     assert merged(old, new) == {
         "records_in": 50,
         "sent_bytes": 7,
@@ -385,7 +390,8 @@ def test_what_operators_counted_is_a_metric() -> None:
 
 
 def test_counts_are_state_so_a_replay_does_not_count_twice() -> None:
-    dead, living = {"counts": {"w": {"late": 5}}, "sent_bytes": 7}, {"counts": {"w": {"late": 3, "expired": 1}}}
+    dead: Counters = {"counts": {"w": {"late": 5}}, "sent_bytes": 7}
+    living: Counters = {"counts": {"w": {"late": 3, "expired": 1}}}
     assert merged(dead, living) == {"counts": {"w": {"late": 5, "expired": 1}}, "sent_bytes": 7}
     assert merged({}, living) == living
 
