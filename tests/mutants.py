@@ -15,6 +15,7 @@ import ast
 import concurrent.futures
 import hashlib
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -42,6 +43,7 @@ TESTS = (
 TESTS_MAX, SECONDS_MAX = 40, 60
 """Bounds of what one mutant may cost: the quickest tests that perform its line, until they take so long together."""
 HANGS_AFTER_S = 240
+"""Seconds of the processor, so that a busy machine does not count; a test that waits for ever has a limit of its own."""
 
 _COMPARED = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
@@ -183,7 +185,7 @@ class Performed:
         data, report = self._tree / f".coverage.{part}", self._tree / f"report.{part}.xml"
         command = [sys.executable, "-m", "coverage", "run", "--rcfile=mutants.coveragerc", f"--data-file={data}"]
         command += ["-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}"]
-        done = _run([*command, *(str(file.relative_to(self._tree)) for file in files)], self._tree, timeout_s=3600)
+        done = _run([*command, *(str(file.relative_to(self._tree)) for file in files)], self._tree, processor_s=3600)
         if done.returncode:
             raise RuntimeError(f"tests fail before anything is changed: {done.stdout[-2000:]}")
         for case in xml.etree.ElementTree.parse(report).iter("testcase"):
@@ -227,9 +229,14 @@ def _node(tree: Path, module: str, function: str) -> str:
     return module
 
 
-def _run(command: Sequence[str], tree: Path, timeout_s: float) -> subprocess.CompletedProcess[str]:
+def _run(command: Sequence[str], tree: Path, processor_s: int) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
-    return subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, timeout=timeout_s)
+    with subprocess.Popen(
+        command, cwd=tree, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        resource.prlimit(process.pid, resource.RLIMIT_CPU, (processor_s, processor_s))
+        output, _ = process.communicate()
+    return subprocess.CompletedProcess(command, process.returncode, output)
 
 
 def noticed(mutant: Mutant, tests: Sequence[str], tree: Path) -> bool:
@@ -237,13 +244,11 @@ def noticed(mutant: Mutant, tests: Sequence[str], tree: Path) -> bool:
     file = tree / mutant.path
     original = file.read_text()
     file.write_text(mutant.text)
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
     try:
-        done = _run([sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests], tree, HANGS_AFTER_S)
-    except subprocess.TimeoutExpired:
-        return True
+        return _run(command, tree, HANGS_AFTER_S).returncode != 0
     finally:
         file.write_text(original)
-    return done.returncode != 0
 
 
 def _copied(home: Path, place: Path) -> Path:
