@@ -43,7 +43,7 @@ TESTS = (
 TESTS_MAX, SECONDS_MAX = 40, 60
 """Bounds of what one mutant may cost: the quickest tests that perform its line, until they take so long together."""
 HANGS_AFTER_S = 240
-"""Seconds of the processor, so that a busy machine does not count; a test that waits for ever has a limit of its own."""
+"""Seconds of the processor, not of a clock: a busy machine does not count, and pytest ends tests that only wait."""
 
 _COMPARED = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
@@ -135,7 +135,7 @@ def _replacements(node: ast.expr | ast.stmt) -> Iterator[ast.expr | ast.stmt]:
 
 
 def drawn(home: Path, paths: Sequence[str], seed: int, count: int) -> list[Mutant]:
-    """Return mutants of so many lines, drawn by the hash of each line's text and of the change."""
+    """Return mutants of `count` lines, drawn by the hash of the text of each line and of the change."""
     ranked: list[tuple[str, Mutant]] = []
     for top in paths:
         for file in sorted((home / top).rglob("*.py")) if (home / top).is_dir() else [home / top]:
@@ -156,7 +156,7 @@ class Performed:
     """The test functions that perform each line of the product, found out by a run of all of them."""
 
     def __init__(self, tree: Path, paths: Sequence[str], tests: Sequence[str], jobs: int) -> None:
-        """Run all tests once, in so many processes.
+        """Run all tests once, in `jobs` processes.
 
         Raises:
             RuntimeError: a test fails before anything is changed.
