@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, TypeVar
@@ -32,6 +32,7 @@ from tests.soak import leaks
 HOME = Path(__file__).resolve().parents[2]
 PIPELINES = Path(__file__).resolve().parent / "pipelines"
 FRAUD_CHAIN = HOME / "examples" / "fraud_chain.py"
+NUMBERED = PIPELINES / "numbered.py"
 
 CLEAN_S = 10.0
 PROGRESS = re.compile(r"causal: \d+\.\d s  \w+: in ")
@@ -309,6 +310,14 @@ class Job:
         for runtime in self._runtimes:
             if runtime.parent == Path(tempfile.gettempdir()) and runtime.name.startswith("causal-"):
                 shutil.rmtree(runtime, ignore_errors=True)
+
+
+def assert_numbered(
+    rows: Iterable[Mapping[str, Any]], count: int, without: Callable[[int], bool] | None = None
+) -> None:
+    """Assert that the rows are those of `pipelines/numbered.py`, without the refused ones, in their order."""
+    expected = [(i, i // 7 + 1) for i in range(count) if without is None or not without(i)]
+    assert [(row["i"], row["n"]) for row in rows] == expected
 
 
 def command(*arguments: str) -> list[str]:

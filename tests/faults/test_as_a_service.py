@@ -6,10 +6,12 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
+
 from benchmarks.harness.runs import sets
 from benchmarks.harness.written import records_in
 from tests.faults.conftest import Start
-from tests.faults.test_outages import OUTAGE
+from tests.faults.job import NUMBERED
 from tests.unit.sinks.test_conformance import locked_database
 
 PIPELINE = """
@@ -27,6 +29,7 @@ pipeline.source("numbers", source).map("shown", shown).sink("out", SqliteSink("o
 TEMPORARY = 75
 
 
+@pytest.mark.campaign
 def test_other_code_resumes_after_a_sigterm_that_ends_at_a_savepoint(start: Start, tmp_path: Path) -> None:
     path = tmp_path / "service.py"
     path.write_text(PIPELINE)
@@ -56,14 +59,15 @@ def test_a_second_sigterm_does_not_wait_for_the_savepoint(start: Start, tmp_path
 
 
 def test_a_store_that_stays_unavailable_may_be_tried_again(start: Start, tmp_path: Path) -> None:
-    settings = sets(count=6000, gate=tmp_path / "gate")
-    job = start(OUTAGE, *settings, "--temporary-status", str(TEMPORARY), config={"sink_retry_timeout_s": 1.5})
+    settings = sets(sink="sticking", count=6000, gate=tmp_path / "gate")
+    job = start(NUMBERED, *settings, "--temporary-status", str(TEMPORARY), config={"sink_retry_timeout_s": 1.5})
     job.until_warm(records=50)
     with locked_database(tmp_path / "out.db"):
         status, said = job.finish()
     assert status == TEMPORARY and "sink_retry_timeout_s" in said
 
 
+@pytest.mark.campaign
 def test_code_that_fails_again_has_the_status_that_no_service_retries(start: Start, tmp_path: Path) -> None:
     path = tmp_path / "service.py"
     path.write_text(PIPELINE.replace('"version": 1', '"version": 1 // (record["i"] - 5)'))

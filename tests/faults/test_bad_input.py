@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import socket
 import sqlite3
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from benchmarks.harness.processes import kill
 from benchmarks.harness.written import lines_in
-from tests.faults.conftest import POOL, HeldChain, Start
-from tests.faults.job import Job, causal
+from tests.faults.conftest import Start
+from tests.faults.job import causal
 from tests.members import members
 
 HEAD = """
@@ -170,47 +167,6 @@ def test_a_directory_in_which_a_job_runs_is_refused(start: Start, tmp_path: Path
     gate.touch()
     job.finish_well()
     assert len((tmp_path / "rows" / "out-0.jsonl").read_text().splitlines()) == 1000
-
-
-def snapshots(job: Job) -> list[Path]:
-    manifest = max((job.state / "checkpoints").glob("manifest-*.json"), key=lambda path: int(path.stem[9:]))
-    named: list[Path] = []
-
-    def collect(value: Any) -> None:
-        if isinstance(value, str) and value.endswith(".snap"):
-            named.append(job.state / value)
-        elif isinstance(value, (dict, list)):
-            for inner in value.values() if isinstance(value, dict) else value:
-                collect(inner)
-
-    collect(json.loads(manifest.read_text()))
-    return named
-
-
-def flipped(data: bytes) -> bytes:
-    middle = len(data) // 2
-    return data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :]
-
-
-def test_a_damaged_checkpoint_is_named_and_never_used_and_a_repaired_one_is(
-    start_chain: Callable[..., HeldChain],
-) -> None:
-    chain = start_chain(*POOL)
-    job = chain.job
-    job.until_warm()
-    job.kill_everything()
-    [snapshot, *_] = [path for path in snapshots(job) if "score" in str(path)]
-    manifest = max((job.state / "checkpoints").glob("manifest-*.json"), key=lambda path: int(path.stem[9:]))
-    sound = {path: path.read_bytes() for path in (snapshot, manifest)}
-    damages = ((snapshot, flipped(sound[snapshot])), (snapshot, None), (manifest, sound[manifest][:-20]))
-    for hurt, damaged in damages:
-        hurt.unlink() if damaged is None else hurt.write_bytes(damaged)
-        status, said = job.start("--resume").finish()
-        line = one_line(said)
-        assert status == 1 and hurt.name in line, line
-        hurt.write_bytes(sound[hurt])
-    job.start("--resume")
-    chain.finish_exactly()
 
 
 def test_an_output_that_becomes_unwritable_stops_the_job_and_is_named(start: Start, tmp_path: Path) -> None:

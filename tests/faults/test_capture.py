@@ -30,8 +30,8 @@ def rows(directory: Path) -> list[dict[str, Any]]:
 def test_killed_tasks_replay_what_was_captured(start: Start, tmp_path: Path) -> None:
     began_s = time.time()
     gate = tmp_path / "gate"
-    job = hidden(start, tmp_path, "--checkpoint-interval", "0.7", count=2000, rate=300, gate=gate)
-    job.until_warm(records=500)
+    job = hidden(start, tmp_path, "--checkpoint-interval", "0.7", count=1000, rate=300, gate=gate)
+    job.until_warm(records=300)
     for task in ("last/0", "lucky/0", "last/1"):
         job.replace(task)
     gate.touch()
@@ -40,12 +40,13 @@ def test_killed_tasks_replay_what_was_captured(start: Start, tmp_path: Path) -> 
     assert all(recovery["mode"] != "rollback" for recovery in report["recoveries"])
     assert report["determinant_bytes"]["clock"] > 0
     records = rows(tmp_path)
-    assert 4000 * 0.7 < len(records) < 4000
+    assert 2000 * 0.7 < len(records) < 2000
     assert len({record["uuid"] for record in records}) == len(records)
     assert len({record["ticket"][0] for record in records}) == len(records)
     assert all(began_s - 1 < record["at"] <= record["last"] + 0.5 for record in records), "the clock is the real one"
 
 
+@pytest.mark.campaign
 def test_the_check_is_content(start: Start, tmp_path: Path) -> None:
     job = hidden(start, tmp_path, "--verify-replay", "--checkpoint-interval", "0.5", count=800, rate=800, parallelism=1)
     report = job.finish_well()
@@ -58,7 +59,7 @@ def test_refused_it_stops_the_job_and_is_named(start: Start, tmp_path: Path) -> 
     assert status == 1 and "operator 'stamp' calls time.time(): use ctx.now()" in one_line(said)
 
 
-@pytest.mark.parametrize("how", members(["capture", "refuse"], "capture"))
+@pytest.mark.parametrize("how", members(["capture", "refuse"]))
 def test_a_key_that_depends_on_the_clock_is_refused(start: Start, tmp_path: Path, how: str) -> None:
     job = hidden(start, tmp_path, "--hidden-nondeterminism", how, spell="key")
     status, said = job.finish()

@@ -8,16 +8,17 @@ from typing import Any
 
 from benchmarks.harness.runs import sets
 from tests.faults.conftest import Start
-from tests.faults.job import PIPELINES
+from tests.faults.job import NUMBERED, assert_numbered
 
 COUNT = 6000
+CONSOLE = {"sink": "console", "count": COUNT, "width": 2, "rate": 200}
 PAD = 1000
 
 
 def test_rows_are_printed_once_whichever_task_dies_and_a_resumed_job_prints_the_others(
     start: Start, tmp_path: Path
 ) -> None:
-    job = start(PIPELINES / "shown.py", *sets(count=COUNT, gate=tmp_path / "gate"))
+    job = start(NUMBERED, *sets(**CONSOLE, gate=tmp_path / "gate"))
     job.until_warm(records=50)
     for task in ("out/0", "number/1", "out/1"):
         job.replace(task)
@@ -31,16 +32,16 @@ def test_rows_are_printed_once_whichever_task_dies_and_a_resumed_job_prints_the_
     job.start("--resume")
     report = job.finish_well()
     rows = before + [json.loads(line) for line in job.printed.splitlines()]
-    assert sorted(row["i"] for row in rows) == list(range(COUNT))
-    for key in range(7):
+    for key in range(7):  # those of a key are in their order
         assert [row["n"] for row in rows if row["k"] == key] == list(range(1, len(range(key, COUNT, 7)) + 1))
+    assert_numbered(sorted(rows, key=lambda row: int(row["i"])), COUNT)
     assert report["records_out"] == COUNT
 
 
 def test_who_reads_slowly_throttles_the_job_and_what_was_printed_takes_no_room(start: Start, tmp_path: Path) -> None:
     """The pipe of `causal run` is not read until a sink waits for that; a task that dies then still waits."""
     (tmp_path / "gate").touch()
-    job = start(PIPELINES / "shown.py", *sets(count=COUNT, gate=tmp_path / "gate", pad=PAD, kept=1 << 16))
+    job = start(NUMBERED, *sets(**CONSOLE, gate=tmp_path / "gate", pad=PAD, kept=1 << 16))
 
     def waiting(view: dict[str, Any]) -> list[str] | None:
         reasons = [task["waiting"]["reason"] for task in view["tasks"] if task["waiting"]]

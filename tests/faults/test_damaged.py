@@ -27,6 +27,9 @@ numbers.key_by(lambda r: r["k"]).count("count").sink("out", SqliteSink("out.db")
 """
 
 
+SNAPSHOT, MANIFEST = "a snapshot", "a manifest"
+
+
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The directory of a job whose processes have all been killed between two checkpoints."""
@@ -78,6 +81,16 @@ def garbled(path: Path) -> None:
     path.write_bytes(b"\xb9" * 20)
 
 
+def halved(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-20])
+
+
+def turned(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
 DAMAGES: dict[str, tuple[str, Callable[[Path], None], int, str]] = {
     "settings, a bit": ("job.json", flipped, 2, "job.json is damaged"),
     "settings, none": ("job.json", emptied, 2, "job.json is damaged"),
@@ -86,6 +99,9 @@ DAMAGES: dict[str, tuple[str, Callable[[Path], None], int, str]] = {
     "journal, a bit": ("journal.sqlite", renumbered, 1, "journal.sqlite is damaged"),
     "journal, no end": ("journal.sqlite", forgotten, 1, "journal.sqlite lacks decisions"),
     "journal, garbage": ("journal.sqlite", garbled, 1, "journal.sqlite"),
+    "snapshot, a bit": (SNAPSHOT, turned, 1, ""),
+    "snapshot, none": (SNAPSHOT, Path.unlink, 1, ""),
+    "manifest, no end": (MANIFEST, halved, 1, ""),
     "clock of rates": ("began", garbled, 1, "began is damaged; remove it"),
 }
 
@@ -100,12 +116,22 @@ def test_what_is_damaged_is_named_in_one_line(
     file, harm, status, said = DAMAGES[damage]
     if file == "journal.sqlite":
         whole(home / "job" / file)
-    harm(home / "job" / file)
+    hurt = newest(home / "job", file)
+    harm(hurt)
     before = rows(home)
     assert main(["run", "counts.py", "--state-dir", "job", "--resume"]) == status
     [line] = capsys.readouterr().err.splitlines()
-    assert line.startswith("causal: ") and said in line
+    assert line.startswith("causal: ") and (said or hurt.name) in line
     assert rows(home) == before
+
+
+def newest(job: Path, file: str) -> Path:
+    """Return the file of that name; of checkpoints the last complete one, and in it a snapshot with state."""
+    if file not in (SNAPSHOT, MANIFEST):
+        return job / file
+    manifest = max((job / "checkpoints").glob("manifest-*.json"), key=lambda path: int(path.stem[9:]))
+    snapshot: str = json.loads(manifest.read_text())["files"]["count/0"][0][0]
+    return manifest if file == MANIFEST else job / snapshot
 
 
 def whole(journal: Path) -> None:

@@ -141,6 +141,7 @@ def test_a_user_watches_a_job_and_breaks_it(start_chain: StartChain, browser: An
         wait_for("the line is gone", lambda: not page.text("#problem"))
 
 
+@pytest.mark.campaign
 def test_it_can_be_used_with_the_keyboard_in_the_dark_and_on_a_narrow_screen(
     start_chain: StartChain, browser: Any
 ) -> None:
@@ -187,6 +188,7 @@ def test_it_can_be_used_with_the_keyboard_in_the_dark_and_on_a_narrow_screen(
     assert chain.finish_exactly()["recoveries"] == [], "watching a job does nothing to it"
 
 
+@pytest.mark.campaign
 def test_the_page_of_a_task_shows_the_keys_that_take_its_time(start: Start, browser: Any, tmp_path: Path) -> None:
     slow = ",".join(str(i) for i in range(3, 500, 7))  # the records of key 3
     settings = sets(slow="process", at=slow, sleep_s=0.3, count=4000, out=tmp_path / "out.db")

@@ -8,6 +8,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from benchmarks.harness.runs import sets
 from benchmarks.harness.written import records_in, rows_in
 from tests.faults.conftest import Start
@@ -87,6 +89,7 @@ def test_a_bad_row_ends_the_job_with_one_line_that_names_file_and_line(start: St
     assert sorted(row["line"]["a"] for row in written(tmp_path / "out.db")) == [1, 2, 3]
 
 
+@pytest.mark.campaign
 def test_a_text_of_another_encoding_is_read_once_that_is_given(start: Start, tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_bytes("a\né\n".encode("latin-1"))
     (tmp_path / "pipeline.py").write_text(TEXT.replace("ENCODING", "utf-8"))
@@ -109,6 +112,7 @@ def test_bad_rows_are_dead_letters_and_the_others_come(start: Start, tmp_path: P
     assert letter["error"].startswith(f"BadInput: {tmp_path}/in.jsonl:2: no JSON")
 
 
+@pytest.mark.campaign
 def test_a_file_that_changed_ends_the_job_with_one_line(start: Start, tmp_path: Path) -> None:
     lines = add(tmp_path, "a", 300)
     job = start(FOLLOWED, "--checkpoint-interval", "600")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,6 @@ from benchmarks.harness.written import records_in
 from tests.faults.conftest import Start
 from tests.faults.job import Job, causal_output
 from tests.faults.test_bad_input import one_line
-from tests.members import members
 
 PIPELINE = """
 from operators import Operator, Pipeline
@@ -56,69 +56,64 @@ def replaced(job: Job, task: str) -> None:
     job.replace(task)
 
 
-EDITS = ["constant", "module", "lazy module", "parallelism", "syntax error", "deleted"]
+EDITS: tuple[tuple[str, Callable[[Path], object]], ...] = (
+    ("count/0", lambda home: (home / "lazily.py").write_text("ZERO = 100\n")),
+    ("count/0", lambda home: (home / "steps.py").write_text("STEP = 100\n")),
+    ("out/0", lambda home: (home / "counts.py").write_text(PAUSED_PIPELINE.replace("+ STEP", "+ 100"))),
+    ("count/1", lambda home: (home / "counts.py").write_text(PAUSED_PIPELINE.replace("ism=2", "ism=3"))),
+    ("count/0", lambda home: (home / "counts.py").write_text(PAUSED_PIPELINE + "\nif\n")),
+    ("numbers/0", lambda home: (home / "counts.py").unlink()),
+)
+"""Edits, one after the other, and the task that is killed after each."""
 
 
-@pytest.mark.parametrize("edit", members(EDITS, "lazy module", "syntax error"))
-def test_an_edit_while_the_job_runs_has_no_effect(start: Start, tmp_path: Path, edit: str) -> None:
+def test_edits_while_the_job_runs_have_no_effect(start: Start, tmp_path: Path) -> None:
     path = written(tmp_path)
     path.write_text(PAUSED_PIPELINE)
     gate = tmp_path / "gate"  # the job does not end before the last kill, however slow the machine is
     job = start(path, "--checkpoint-interval", "0.5", "--set", f"gate={gate}", "--set", "count=1500")
     job.until_warm()
-    name = "counts.py"
-    if edit == "constant":
-        path.write_text(PAUSED_PIPELINE.replace("+ STEP", "+ 100"))
-    elif edit == "module":
-        name = "steps.py"
-        (tmp_path / name).write_text("STEP = 100\n")
-    elif edit == "lazy module":
-        name = "lazily.py"
-        (tmp_path / name).write_text("ZERO = 100\n")
-    elif edit == "parallelism":
-        path.write_text(PAUSED_PIPELINE.replace("parallelism=2", "parallelism=3"))
-    elif edit == "syntax error":
-        path.write_text(PAUSED_PIPELINE + "\nif\n")
-    else:
-        path.unlink()
-    for task in ("count/0", "count/0", "out/0", "numbers/0"):
+    for task, edit in EDITS:
+        edit(tmp_path)
         replaced(job, task)
-    assert f"changed since the start: {name}" in causal_output(tmp_path, "status", "--state-dir", str(job.state))
+    status = causal_output(tmp_path, "status", "--state-dir", str(job.state))
+    [changed] = [line for line in status.splitlines() if "changed since the start: " in line]
+    assert all(name in changed for name in ("counts.py", "lazily.py", "steps.py"))
     gate.touch()
     job.finish_well()
     check(tmp_path, 1500)
 
 
-def test_an_interrupted_run_is_not_replayed_by_other_code(start: Start, tmp_path: Path) -> None:
-    path = written(tmp_path)
-    job = start(path, "--checkpoint-interval", "0.5")
-    job.until_warm(records=300)
-    job.kill_everything()
-    (tmp_path / "steps.py").write_text("STEP = 100\n")
-    job.start("--resume")
-    status, said = job.finish()
-    assert status == 2
-    assert "steps.py changed since this run began" in one_line(said) and "causal savepoint --stop" in said
-    job.start("--resume", "--code", "kept")
-    job.finish_well()
-    check(tmp_path)
+BEFORE_A_RESUME: tuple[tuple[Callable[[Path], object], str], ...] = (
+    (lambda home: (home / "steps.py").write_text("STEP = 100\n"), "steps.py changed since this run began"),
+    (lambda home: (home / "counts.py").write_text("if\n"), "--code kept"),
+    (lambda home: (home / "counts.py").unlink(), "--code kept"),
+)
 
 
-@pytest.mark.parametrize("edit", members(["syntax error", "deleted"], "deleted"))
-def test_code_that_cannot_be_loaded_any_more_is_still_in_the_archive(start: Start, tmp_path: Path, edit: str) -> None:
+def test_a_run_is_resumed_with_its_own_code_and_no_other_contradicts_what_is_visible(
+    start: Start, tmp_path: Path
+) -> None:
     path = written(tmp_path)
-    job = start(path, "--checkpoint-interval", "0.5")
-    job.until_warm(records=300)
+    job = start(path, "--checkpoint-interval", "30")
+    job.until_written(500)
     job.kill_everything()
-    if edit == "deleted":
-        path.unlink()
-    else:
-        path.write_text("if\n")
-    job.start("--resume")
-    status, said = job.finish()
-    assert status == 2 and "--code kept" in one_line(said)
-    job.start("--resume", "--code", "kept")
-    job.finish_well()
+    for edit, words in BEFORE_A_RESUME:
+        edit(tmp_path)
+        status, said = job.start("--resume").finish()
+        assert status == 2 and words in one_line(said)
+    path.write_text(PIPELINE)
+    for step in (100, 1000):
+        (tmp_path / "steps.py").write_text(f"STEP = {step}\n")
+        status, said = job.start("--resume", "--code", "new").finish()
+        line = one_line(said)
+        assert status == 1 and "ReplayDivergence: " in line
+        assert line.startswith(
+            "causal: job counts: its code or settings were changed; resume with those before: causal run counts.py "
+        )
+        assert "--resume --state-dir job --code kept; " in line
+    path.unlink()
+    job.start("--resume", "--code", "kept").finish_well()
     check(tmp_path)
 
 
@@ -148,29 +143,6 @@ def test_a_mistake_that_raises_is_put_right_with_new_code(start: Start, tmp_path
     job.start("--resume", "--code", "new")
     job.finish_well()
     check(tmp_path, 2000)
-
-
-def test_new_code_that_contradicts_what_is_visible_ends_the_job(start: Start, tmp_path: Path) -> None:
-    path = written(tmp_path)
-    job = start(path, "--checkpoint-interval", "30")
-    job.until_written(500)
-    job.kill_everything()
-    (tmp_path / "steps.py").write_text("STEP = 100\n")
-    job.start("--resume", "--code", "new")
-    status, said = job.finish()
-    line = one_line(said)
-    assert status == 1 and "ReplayDivergence: " in line
-    assert line.startswith(
-        "causal: job counts: its code or settings were changed; resume with those before: causal run counts.py "
-    )
-    assert "--resume --state-dir job --code kept; " in line
-    (tmp_path / "steps.py").write_text("STEP = 1000\n")
-    job.start("--resume", "--code", "new")
-    status, said = job.finish()
-    assert status == 1 and "--code kept; " in one_line(said)
-    job.start("--resume", "--code", "kept")
-    job.finish_well()
-    check(tmp_path)
 
 
 @pytest.mark.campaign

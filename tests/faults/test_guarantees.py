@@ -120,7 +120,7 @@ as much at the end for want of a tenth; had it died before the source heard what
 twice."""
 
 
-@pytest.mark.parametrize("guarantee", PROMISES)
+@pytest.mark.parametrize("guarantee", members(PROMISES, "none"))
 def test_the_same_job_and_the_same_death_under_each_guarantee(start: Start, tmp_path: Path, guarantee: str) -> None:
     """One of two tasks dies, holding records, while no checkpoint is complete."""
     gathering = Gathering(start, tmp_path, "--guarantee", guarantee, *LONG)

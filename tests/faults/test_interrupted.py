@@ -90,7 +90,7 @@ def test_ctrl_c_leaves_nothing(stage: str, how: str, tmp_path: Path) -> None:
         kill_marked(job.resolve(), 5.0)
 
 
-@pytest.mark.parametrize("stage", ["loading", "running"])
+@pytest.mark.parametrize("stage", members(["loading", "running"], "running"))
 def test_a_job_that_was_started_to_survive_its_terminal_does(stage: str, tmp_path: Path) -> None:
     """`nohup` starts it so, and a shell without jobs that is given `&`."""
     (tmp_path / "endless.py").write_text(PIPELINE)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from benchmarks.harness.runs import sets
 from benchmarks.harness.written import lines_in
 from causal.determinants import ANSWER_BYTES_MAX
@@ -50,6 +52,7 @@ def test_what_is_at_a_bound_is_taken_once_and_what_is_above_set_aside_once(start
         assert words in letters[CASES.index((kind, BOUNDS[kind] + 1)) * 7]
 
 
+@pytest.mark.campaign
 def test_above_a_bound_the_job_ends_with_one_line(tmp_path: Path) -> None:
     (tmp_path / "gate").touch()
     arguments = settings(tmp_path, [("levels", LEVELS_MAX), ("levels", LEVELS_MAX + 1)])

@@ -172,6 +172,7 @@ def serving() -> Iterator[int]:
             thread.join()
 
 
+@pytest.mark.campaign
 def test_each_content_of_a_page_is_taken_once(start: Start, tmp_path: Path) -> None:
     with serving() as port:
         Page.content = b'[{"a": 1},\n {"a": 2}]'

@@ -100,6 +100,7 @@ def test_a_job_keeps_to_itself_what_is_not_for_its_user(start: Start, tmp_path: 
         assert mode(directory) == 0o777 & ~umask
 
 
+@pytest.mark.campaign
 def test_a_directory_of_an_earlier_version_is_closed(start: Start, tmp_path: Path) -> None:
     (tmp_path / "modes.py").write_text(PIPELINE)
     job = start(tmp_path / "modes.py", "--set", "raises=no", config={"checkpoint_interval_s": 0.2})

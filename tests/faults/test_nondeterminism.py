@@ -32,7 +32,7 @@ def last_line(said: str) -> str:
     return one_line(line)
 
 
-@pytest.mark.parametrize("how", members(VISIBLE, "urandom"))
+@pytest.mark.parametrize("how", members(VISIBLE))
 def test_at_its_first_recovery(start: Start, tmp_path: Path, how: str) -> None:
     job = misbehaving(start, tmp_path, how, ENDLESS, "--checkpoint-interval", "600")
     job.until_warm(records=300, checkpoints=0)
@@ -107,6 +107,7 @@ def test_the_check_names_what_is_kept_outside_of_state(start: Start, tmp_path: P
     assert "performed again from its own log" in line and CULPRITS[how] in line, line
 
 
+@pytest.mark.campaign
 def test_caches_loggers_and_clients_are_no_mistake(start: Start, tmp_path: Path) -> None:
     report = forgetful(start, tmp_path, "cache", 1500, "--verify-replay", "--checkpoint-interval", "0.4").finish_well()
     assert all(report["checked_epochs"].values())

@@ -5,7 +5,6 @@ Another process has locked it, moved it, changed its tables, or filled its disk;
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,28 +14,19 @@ from typing import Any
 import pytest
 
 from benchmarks.harness.runs import sets
-from benchmarks.harness.written import records_in
+from benchmarks.harness.written import lines_in, records_in
 from tests.faults.conftest import Start
-from tests.faults.job import PIPELINES, Job, causal
+from tests.faults.job import NUMBERED, Job, assert_numbered, causal
 from tests.soak.disk import SmallDisk, permitted
 from tests.unit.sinks.test_conformance import locked_database
 
-OUTAGE = PIPELINES / "outage.py"
 COUNT = 6000
+STICKING: dict[str, object] = {"sink": "sticking", "count": COUNT}
 
 
-def assert_exact(path: Path) -> None:
-    assert_all(list(records_in(path)))
-
-
-def assert_all(rows: list[dict[str, Any]]) -> None:
-    assert [row["i"] for row in rows] == list(range(COUNT))
-    assert [row["n"] for row in rows] == [i // 7 + 1 for i in range(COUNT)]
-
-
-def begun(start: Start, directory: Path, *arguments: str, **config: Any) -> Job:
+def begun(start: Start, directory: Path, sink: dict[str, object] = {}, **config: Any) -> Job:  # noqa: B006
     """Return a job that has written something, and runs until `let_end`."""
-    job = start(OUTAGE, *sets(count=COUNT, gate=directory / "gate"), *arguments, config=config)
+    job = start(NUMBERED, *sets(**{**STICKING, **sink}, gate=directory / "gate"), config=config)
     job.until_warm(records=50)
     return job
 
@@ -64,7 +54,9 @@ def stuck(directory: Path) -> Iterator[None]:
     (directory / "stuck").unlink()
 
 
-def test_a_locked_store_throttles_the_job_and_every_task_can_die_meanwhile(start: Start, tmp_path: Path) -> None:
+def test_a_store_that_is_locked_or_changed_throttles_the_job_and_every_task_can_die_meanwhile(
+    start: Start, tmp_path: Path
+) -> None:
     out = tmp_path / "out.db"
     job = begun(start, tmp_path)
     with locked_database(out):
@@ -74,19 +66,23 @@ def test_a_locked_store_throttles_the_job_and_every_task_can_die_meanwhile(start
         before = list(records_in(out))
         status, _ = causal(tmp_path, "status", "--state-dir", str(job.state))
         assert status == 0
-        for task in (
-            "number/0",
-            "out/0",
-            "numbers/0",
-        ):  # those upstream recover although the store is still unavailable
+        for task in ("number/0", "out/0", "numbers/0"):  # those upstream recover although the store is unavailable
             job.replace(task)
         waited_for(job)
         assert list(records_in(out)) == before
+    job.until_written(len(before) + 10)
+    with sqlite3.connect(out, timeout=30) as database:
+        database.execute("ALTER TABLE output RENAME TO elsewhere")
+    job.until("it is named", lambda view: "no such table" in waited_for(job)["reason"])
+    assert "put them back" in waited_for(job)["reason"]
+    with sqlite3.connect(out, timeout=30) as database:
+        database.execute("ALTER TABLE elsewhere RENAME TO output")
+        database.execute("ALTER TABLE output ADD COLUMN note TEXT")  # what does no harm does not stop it
     let_end(tmp_path)
     report = job.finish_well()
     assert sorted(recovery["task"] for recovery in report["recoveries"]) == ["number/0", "numbers/0", "out/0"]
     assert not any(task["waiting"] for task in (job.view() or {})["tasks"])
-    assert_exact(out)
+    assert_numbered(records_in(out), COUNT)
 
 
 @pytest.mark.campaign
@@ -101,7 +97,7 @@ def test_a_write_that_does_not_come_back_is_no_hang_as_long_as_it_may_take(start
     let_end(tmp_path)
     report = job.finish_well()
     assert report["recoveries"] == []
-    assert_exact(tmp_path / "out.db")
+    assert_numbered(records_in(tmp_path / "out.db"), COUNT)
 
 
 @pytest.mark.campaign
@@ -123,22 +119,7 @@ def test_a_store_that_never_comes_back_ends_the_job_in_one_line_and_can_be_resum
     let_end(tmp_path)
     job.start("--resume")
     job.finish_well()
-    assert_exact(tmp_path / "out.db")
-
-
-def test_a_table_that_is_renamed_is_waited_for_and_named(start: Start, tmp_path: Path) -> None:
-    out = tmp_path / "out.db"
-    job = begun(start, tmp_path)
-    with sqlite3.connect(out, timeout=30) as database:
-        database.execute("ALTER TABLE output RENAME TO elsewhere")
-    state = waited_for(job)
-    assert "no such table" in state["reason"] and "put them back" in state["reason"]
-    with sqlite3.connect(out, timeout=30) as database:
-        database.execute("ALTER TABLE elsewhere RENAME TO output")
-        database.execute("ALTER TABLE output ADD COLUMN note TEXT")  # what does no harm does not stop it
-    let_end(tmp_path)
-    job.finish_well()
-    assert_exact(out)
+    assert_numbered(records_in(tmp_path / "out.db"), COUNT)
 
 
 def test_a_full_disk_of_a_sink_is_waited_for_and_ends_the_job_in_one_line_if_there_is_no_room(
@@ -149,7 +130,7 @@ def test_a_full_disk_of_a_sink_is_waited_for_and_ends_the_job_in_one_line_if_the
     disk = SmallDisk(tmp_path / "small", 4 << 20)
     try:
         lines = tmp_path / "small" / "rows"
-        job = begun(start, tmp_path, "--set", f"lines={lines}", sink_retry_timeout_s=2.0)
+        job = begun(start, tmp_path, {"sink": "lines", "out": lines}, sink_retry_timeout_s=2.0)
         disk.fill()
         assert "No space left on device; check the disk" in waited_for(job)["reason"]
         status, said = job.finish()
@@ -159,6 +140,6 @@ def test_a_full_disk_of_a_sink_is_waited_for_and_ends_the_job_in_one_line_if_the
         let_end(tmp_path)
         job.start("--resume")
         job.finish_well()
-        assert_all([json.loads(line) for line in (lines / "out-0.jsonl").read_text().splitlines()])
+        assert_numbered(lines_in(lines), COUNT)
     finally:
         disk.close()

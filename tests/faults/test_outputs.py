@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from benchmarks.harness.runs import sets
 from benchmarks.harness.written import records_in
 from tests.faults.conftest import Start
@@ -45,7 +47,7 @@ def spilled(job: Job) -> bool:
 
 def test_what_outgrows_memory_is_replayed_from_disk(start: Start, tmp_path: Path) -> None:
     config = {"inflight_memory_bytes_max": 1 << 18, "batch_elements_max": 128, "checkpoint_interval_s": 2.0}
-    count = 8000
+    count = 4000
     gate = tmp_path / "gate"
     job = start(PIPELINES / "heavy.py", *sets(count=count, gate=gate), config=config)
     for task in ("slow/0", "numbers/0", "slow/0"):
@@ -59,6 +61,7 @@ def test_what_outgrows_memory_is_replayed_from_disk(start: Start, tmp_path: Path
     assert {row["bytes"] for row in rows} == {2048}
 
 
+@pytest.mark.campaign
 def test_at_least_once_repeats_rows_after_a_failure_and_loses_none(start: Start, tmp_path: Path) -> None:
     moments = ("number/1@2.6", "out/0@3.6", "all/0@4.6")
     report = killed(start, tmp_path, moments, "--set", "rate=400", "--guarantee", "at-least-once")

@@ -15,7 +15,7 @@ from tests.faults.conftest import Start
 from tests.faults.job import PIPELINES, Job, causal, ended_of, wait_for
 from tests.members import campaign
 
-COUNT, RATE, KEYS = 1500, 300, 5
+COUNT, RATE, KEYS = 1000, 300, 5
 
 
 def state(job: Job, operator: str, key: str, *more: str) -> tuple[int, Any, str]:
@@ -78,7 +78,7 @@ def job(request: pytest.FixtureRequest, start: Start, tmp_path: Path) -> Job:
 
 def test_queries_while_tasks_die_and_afterwards(job: Job, tmp_path: Path) -> None:
     job.until_warm(records=100)
-    for task in ("keep/0", "keep/1", "numbers/0", "keep/0"):
+    for task in ("keep/0", "numbers/0", "keep/1"):
         dying = job.pid_of(task)
         kill(dying)
         for key in (0, 1):
@@ -86,6 +86,15 @@ def test_queries_while_tasks_die_and_afterwards(job: Job, tmp_path: Path) -> Non
         job.until_replaced(dying)
         live = kept_state(job, 1, "--live")
         assert assert_of_one_moment(live, 1) > 0 and live["incarnation"] >= 1
+    for operator, asked, line in [
+        ("kep", '"k0"', "there is no operator 'kep'; operators are keep"),
+        ("keep", '{"a": 1}', "an object is a text after one of bytes, decimal, datetime"),
+    ]:
+        status, printed, said = state(job, operator, asked)
+        assert (status, printed) == (2, None)
+        assert line in said and "\n" not in said
+    assert state(job, "keep", '"absent"')[1]["tasks"][0]["state"] == {}
+    assert state(job, "keep", '["k0", 1]', "--live")[1]["tasks"][0]["state"] == {}
     job.until_written(COUNT - 1)  # the last one waits for the gate, so nothing changes any more
     for key in (0, KEYS - 1):
         whole = model(key, COUNT // KEYS - (key == KEYS - 1))
@@ -97,7 +106,7 @@ def test_queries_while_tasks_die_and_afterwards(job: Job, tmp_path: Path) -> Non
         wait_for("a checkpoint holds all of it", holds_all)
     (tmp_path / "gate").touch()
     report = job.finish_well()
-    assert len(report["recoveries"]) >= 4
+    assert len(report["recoveries"]) >= 3
     assert report["counts"]["keep"]["expired"] > COUNT // 2, "most came to the end of their time to live"
     assert_exact(tmp_path)
     assert_of_one_moment(kept_state(job, 0), 0)
@@ -149,23 +158,6 @@ def test_every_kind_of_state_moves_to_other_tasks(job: Job, tmp_path: Path) -> N
     assert_exact(tmp_path)
 
 
-@pytest.mark.parametrize("job", [{}], indirect=True)
-def test_what_cannot_be_asked_is_one_line(job: Job, tmp_path: Path) -> None:
-    job.until_warm(records=100)
-    for operator, key, line in [
-        ("kep", '"k0"', "there is no operator 'kep'; operators are keep"),
-        ("keep", '{"a": 1}', "an object is a text after one of bytes, decimal, datetime"),
-    ]:
-        status, printed, said = state(job, operator, key)
-        assert (status, printed) == (2, None)
-        assert line in said and "\n" not in said
-    assert state(job, "keep", "k0")[1]["key"] == "k0", "what is no JSON is a text"
-    assert state(job, "keep", '"absent"')[1]["tasks"][0]["state"] == {}
-    assert state(job, "keep", '["k0", 1]', "--live")[1]["tasks"][0]["state"] == {}
-    job.interrupt()
-    job.finish()
-
-
 NUMBERED = """
 from operators import Pipeline
 from operators.sinks import JsonLinesSink
@@ -177,6 +169,7 @@ numbers.key_by(lambda r: r["k"]).count("n").key_by(lambda r: str(r[0])).count("m
 """
 
 
+@pytest.mark.campaign
 def test_a_key_that_is_not_there_is_said_and_the_one_that_is_meant(start: Start, tmp_path: Path) -> None:
     (tmp_path / "numbered.py").write_text(NUMBERED)
     job = start(tmp_path / "numbered.py", "--checkpoint-interval", "0.2")

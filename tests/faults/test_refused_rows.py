@@ -5,45 +5,35 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from benchmarks.harness.runs import sets
 from benchmarks.harness.written import records_in, rows_in
 from tests.faults.conftest import Start
-from tests.faults.job import PIPELINES
+from tests.faults.job import NUMBERED, PIPELINES, assert_numbered
 
-RULED = PIPELINES / "ruled_rows.py"
 COUNT = 6000
 
 
-def test_a_refused_row_ends_the_job_in_one_line_and_is_put_aside_when_it_is_resumed(
+def test_a_refused_row_ends_the_job_in_one_line_and_resumed_each_is_put_aside_once_whatever_dies(
     start: Start, tmp_path: Path
 ) -> None:
-    job = start(RULED, *sets(count=50, gate=tmp_path))
+    job = start(NUMBERED, "--sharing-depth", "1", *sets(sink="ruled", count=COUNT, rate=200, gate=tmp_path / "gate"))
     status, said = job.finish()
     assert status == 1 and len(said.splitlines()) == 1, said
     assert "sink 'out', position 7 of out/0: its store refuses the row: no sevens; record {" in said
     assert '"i": 7' in said and "resume with --on-error dead-letter" in said
     job.start("--resume", "--on-error", "dead-letter")
-    report = job.finish_well()
-    assert report["refused"] == 5
-    [file] = (job.state / "dead-letters").glob("refused-*.jsonl")
-    assert [json.loads(line)["record"]["i"] for line in file.read_text().splitlines()] == [7, 17, 27, 37, 47]
-
-
-def test_refused_rows_are_put_aside_and_each_is_counted_once_whatever_dies(start: Start, tmp_path: Path) -> None:
-    settings = sets(count=COUNT, gate=tmp_path / "gate")
-    job = start(RULED, "--on-error", "dead-letter", "--sharing-depth", "1", *settings)
     job.until_warm(records=50)
-    for task in ("out/0", "draw/0", "out/0", "out/0"):
+    for task in ("out/0", "number/0", "out/0", "out/0"):
         job.replace(task)
     job.kill_everything()
     (tmp_path / "gate").touch()
     job.start("--resume")
     report = job.finish_well()
     refused = [i for i in range(COUNT) if i % 10 == 7]
-    rows = list(records_in(tmp_path / "out.db"))
     kept = list(rows_in(tmp_path / "out.db", "SELECT position, reason FROM causal_refused ORDER BY position"))
-    assert [row["i"] for row in rows] == [i for i in range(COUNT) if i % 10 != 7]
-    assert [row["n"] for row in rows] == [i // 7 + 1 for i in range(COUNT) if i % 10 != 7]
+    assert_numbered(records_in(tmp_path / "out.db"), COUNT, without=lambda i: i % 10 == 7)
     assert kept == [(position, "no sevens") for position in refused]
     assert report["refused"] == len(refused) and report["records_out"] == COUNT
     [file] = (job.state / "dead-letters").glob("refused-*.jsonl")
@@ -55,6 +45,7 @@ def test_refused_rows_are_put_aside_and_each_is_counted_once_whatever_dies(start
     assert doubled == 0
 
 
+@pytest.mark.campaign
 def test_records_that_cannot_be_encoded_have_a_letter_each_whatever_dies(start: Start, tmp_path: Path) -> None:
     job = start(PIPELINES / "no_text.py", "--set", f"gate={tmp_path / 'gate'}")
     status, said = job.finish()

@@ -9,7 +9,7 @@ from benchmarks.jobs import keyed_ledger
 from tests.faults.conftest import Start
 from tests.faults.job import PIPELINES
 
-RECORDS = 500_000
+RECORDS = 200_000
 RARE_S = "600"
 """No checkpoint begins because of the time."""
 

@@ -10,7 +10,7 @@ from typing import Any
 from benchmarks.harness.written import records_in
 from deploy.jobs.resuming import APPLIED
 from tests.faults.conftest import Start
-from tests.faults.job import Job, causal
+from tests.faults.job import causal
 from tests.faults.test_bad_input import one_line
 
 PIPELINE = """
@@ -46,26 +46,13 @@ OTHERS: dict[str, Any] = {
 OF_HOSTS = {"listen", "key", "hosts", "on", "agents", "spark_conf", "hosts_expected"}
 
 
-def struck(start: Start, tmp_path: Path) -> tuple[Job, list[Any]]:
-    """Return a job all of whose processes were killed, and the rows that were visible then."""
+def test_what_a_replay_reads_is_refused_and_the_rest_applied(start: Start, tmp_path: Path) -> None:
+    """A value that contradicts visible rows leaves a way back; in the end each element is counted once."""
     (tmp_path / "counts.py").write_text(PIPELINE)
     job = start(tmp_path / "counts.py", "--checkpoint-interval", "0.5")
     job.until_warm(records=300)
     job.kill_everything()
-    return job, list(records_in(tmp_path / "out.db"))
-
-
-def check(directory: Path, visible: list[Any], step: int = 1) -> None:
-    """Each element counted once, and what was visible before the death still there as it was."""
-    rows = list(records_in(directory / "out.db"))
-    assert Counter((row["key"], row["n"]) for row in rows) == {
-        (i % KEYS, step * (1 + i // KEYS)): 1 for i in range(COUNT)
-    }
-    assert rows[: len(visible)] == visible
-
-
-def test_what_a_replay_reads_is_refused_and_the_rest_applied(start: Start, tmp_path: Path) -> None:
-    job, visible = struck(start, tmp_path)
+    visible = list(records_in(tmp_path / "out.db"))
     resume = ("run", "counts.py", "--state-dir", str(job.state), "--resume")
     for option, named in (
         (("--set", "step=2"), "setting step was '1' and is '2' now"),
@@ -74,18 +61,15 @@ def test_what_a_replay_reads_is_refused_and_the_rest_applied(start: Start, tmp_p
     ):
         status, said = causal(tmp_path, *resume, *option)
         assert status == 2 and named in one_line(said) and "savepoint --stop" in said
+    status, said = job.start("--resume", "--code", "new", "--set", "step=2").finish()
+    assert status == 1 and "its code or settings were changed" in said and "--code kept" in said
     assert set(OTHERS) | OF_HOSTS == APPLIED, "another value of a new setting"
     others = {**OTHERS, **{name: str(tmp_path / OTHERS[name]) for name in ("dead_letters", "state_directory")}}
     (tmp_path / OTHERS["state_directory"]).mkdir()
     (tmp_path / "others.toml").write_text("".join(f"{name} = {json.dumps(value)}\n" for name, value in others.items()))
-    job.start("--resume", "--config", str(tmp_path / "others.toml"), "--set", "step=1")  # its default, so no change
+    # With the default of `step`, which is no change.
+    job.start("--resume", "--code", "kept", "--config", str(tmp_path / "others.toml"), "--set", "step=1")
     job.finish_well()
-    check(tmp_path, visible)
-
-
-def test_a_value_that_contradicts_rows_leaves_a_way_back(start: Start, tmp_path: Path) -> None:
-    job, visible = struck(start, tmp_path)
-    status, said = job.start("--resume", "--code", "new", "--set", "step=2").finish()
-    assert status == 1 and "its code or settings were changed" in said and "--code kept" in said
-    job.start("--resume", "--code", "kept").finish_well()
-    check(tmp_path, visible)
+    rows = list(records_in(tmp_path / "out.db"))
+    assert Counter((row["key"], row["n"]) for row in rows) == {(i % KEYS, 1 + i // KEYS): 1 for i in range(COUNT)}
+    assert rows[: len(visible)] == visible

@@ -13,7 +13,6 @@ from benchmarks.harness.written import records_in
 from tests.faults.conftest import POOL, Start
 from tests.faults.job import PIPELINES, Job, causal
 from tests.faults.test_bad_input import one_line
-from tests.members import campaign
 
 
 def changing(start: Start, directory: Path, *arguments: str, **settings: object) -> Job:
@@ -103,38 +102,31 @@ def test_an_operator_is_added_and_taken_away_again(start: Start, tmp_path: Path)
     check(rows(tmp_path), done)
 
 
-@pytest.mark.parametrize(
-    ("settings", "line"),
-    [
-        campaign({"partitions": 5}, "source 'numbers' had 4 partitions at the savepoint, now 5; keep their number"),
-        ({"sources": 4}, "operator 'alone' keeps state per task; it cannot go from 2 tasks to 4"),
-        campaign({"shape": "other"}, "positions of source 'numbers', which this pipeline has not"),
-    ],
-)
-def test_what_cannot_continue_is_refused_and_nothing_is_lost(
-    start: Start, tmp_path: Path, settings: dict[str, object], line: str
-) -> None:
-    shape = "plain" if "shape" in settings else "alone"
-    job = changing(start, tmp_path, "--checkpoint-interval", "0.5", shape=shape)
+def test_what_cannot_continue_is_refused_and_nothing_is_lost(start: Start, tmp_path: Path) -> None:
+    job = changing(start, tmp_path, "--checkpoint-interval", "0.5", shape="alone")
+    job.until_warm(records=200)
+    job.interrupt()
+    assert job.finish()[0] == 130
+    assert_refused(job, "did not stop at a savepoint", sources=4)
+    job.start("--resume")
     job.until_warm(records=200)
     stop(job)
-    job.start("--resume", *sets(**settings))
-    status, said = job.finish()
-    assert status == 2 and line in one_line(said), said
+    changes: tuple[tuple[dict[str, object], str], ...] = (
+        ({"sources": 4}, "operator 'alone' keeps state per task; it cannot go from 2 tasks to 4"),
+        ({"partitions": 5}, "source 'numbers' had 4 partitions at the savepoint, now 5; keep their number"),
+        ({"shape": "other"}, "positions of source 'numbers', which this pipeline has not"),
+    )
+    for settings, line in changes:
+        assert_refused(job, line, **settings)
     done = further(tmp_path)
     job.start("--resume", *sets(count=done, rate=100_000))
     job.finish_well()
     check(rows(tmp_path), done)
 
 
-def test_a_job_that_did_not_stop_at_a_savepoint_keeps_its_graph(start: Start, tmp_path: Path) -> None:
-    job = changing(start, tmp_path, "--checkpoint-interval", "0.5")
-    job.until_warm(records=200)
-    job.interrupt()
-    assert job.finish()[0] == 130
-    job.start("--resume", *sets(parallelism=4))
-    status, said = job.finish()
-    assert status == 2 and "did not stop at a savepoint" in one_line(said)
+def assert_refused(job: Job, line: str, **settings: object) -> None:
+    status, said = job.start("--resume", *sets(**settings)).finish()
+    assert status == 2 and line in one_line(said), said
 
 
 @pytest.mark.campaign
@@ -170,6 +162,7 @@ def test_a_copy_begins_a_job_of_its_own(start: Start, tmp_path: Path) -> None:
     assert status == 2 and "is not running" in one_line(said)
 
 
+@pytest.mark.campaign
 def test_a_change_that_is_interrupted_has_happened_or_has_not(start: Start, tmp_path: Path) -> None:
     job = changing(start, tmp_path, "--checkpoint-interval", "0.5")
     job.until_warm(records=200)

@@ -9,6 +9,7 @@ import pytest
 
 from tests.faults.conftest import Start
 from tests.faults.test_bad_input import one_line
+from tests.members import members
 
 PIPELINE = """
 import multiprocessing
@@ -53,7 +54,7 @@ def raised(n):
 """
 
 
-@pytest.mark.parametrize("method", ["spawn", "forkserver", "fork"])
+@pytest.mark.parametrize("method", members(["spawn", "forkserver", "fork"], "spawn"))
 def test_a_child_has_the_archived_code_and_ends_with_its_pool(method: str, start: Start, tmp_path: Path) -> None:
     (tmp_path / "spawning.py").write_text(PIPELINE)
     (tmp_path / "steps.py").write_text(STEPS)

@@ -57,7 +57,7 @@ def test_more_neighbours_than_the_depth(start: Start, tmp_path: Path, dead: int)
     without_rollback(report, tmp_path)
 
 
-@pytest.mark.parametrize("depth", members(["1", "full"], "1"))
+@pytest.mark.parametrize("depth", members(["1", "full"]))
 def test_every_process_at_once(start: Start, tmp_path: Path, depth: str) -> None:
     job = begin(start, tmp_path, depth, *FLUSH, count=COUNT)
     until_stable(job)

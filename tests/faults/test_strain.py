@@ -80,6 +80,7 @@ def test_bad_input_loses_nothing_and_keeps_to_its_memory(start: Start, tmp_path:
     assert others <= set(shares) <= others | {strain.victim} and max(shares.values()) <= 1, (shares, peaks)
 
 
+@pytest.mark.campaign
 def test_a_record_above_the_limit_is_named_and_what_was_before_it_stands(start: Start, tmp_path: Path) -> None:
     settings = sets(out=tmp_path / "fold.db", count=3000, giant_bytes=RECORD_BYTES_MAX, giant_every=2000)
     status, said = start(PIPELINE, *settings, config=CONFIG).finish()

@@ -57,7 +57,7 @@ def test_a_summary_that_cannot_be_written_is_named_and_fails_no_job(tmp_path: Pa
 
 
 @full
-@pytest.mark.parametrize("asked", ["--version", "--help", "run --help", "status --help"])
+@pytest.mark.parametrize("asked", members(["--version", "--help", "run --help", "status --help"], "run --help"))
 def test_what_a_command_prints_and_cannot_write_is_one_line_and_fails_it(tmp_path: Path, asked: str) -> None:
     ended = shell(tmp_path, f"causal {asked} >/dev/full; echo $?")
     assert (ended.stdout, ended.stderr) == ("1\n", "causal: the system: No space left on device\n")

@@ -40,6 +40,7 @@ def test_total_failures_are_not_seen_in_database_and_files(tmp_path: Path, monke
     assert report["figures"]["out.determinant_bytes_per_row"]["median"] > 0
 
 
+@pytest.mark.campaign
 @pytest.mark.usefixtures("forked_runs")
 def test_without_determinants_in_the_bundles_it_is_noticed_at_once(tmp_path: Path) -> None:
     with begun(tmp_path, RATE, load_bytes=8, carried=False) as job:

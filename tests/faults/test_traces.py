@@ -64,6 +64,7 @@ def test_a_recovery_and_checkpoints_reach_the_collector(
     assert checkpoints and all(span.end_time_unix_nano > span.start_time_unix_nano for span in checkpoints)
 
 
+@pytest.mark.campaign
 def test_a_collector_that_is_unavailable_costs_one_line(
     start_chain: Callable[..., HeldChain], monkeypatch: pytest.MonkeyPatch
 ) -> None:

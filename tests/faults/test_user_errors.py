@@ -21,8 +21,8 @@ def logs(job: Path, *arguments: str) -> list[str]:
     return causal_output(job.parent, "logs", "--state-dir", str(job), *arguments).splitlines()
 
 
-def test_an_exception_names_its_line_and_the_log_has_the_traceback(start: Start) -> None:
-    job = start(RAISING, "--set", "raises=500", "--set", "rate=20000")
+def test_an_exception_names_its_line_and_log_and_dead_letters_have_the_traceback(start: Start) -> None:
+    job = start(RAISING, "--set", "raises=500")
     status, line = job.finish()
     assert status == 1 and len(line.splitlines()) == 1
     assert f"KeyError: 'deep' at {WHERE}; record {{'i': 499}}" in line
@@ -30,11 +30,7 @@ def test_an_exception_names_its_line_and_the_log_has_the_traceback(start: Start)
     assert "ERROR causal.worker: Traceback (most recent call last):" in shown
     assert f'File "{RAISING}", line {LINE}, in look_up' in shown and "KeyError: 'deep'" in shown
     assert "operators/" not in shown  # no frame of the runtime's own
-
-
-def test_a_dead_letter_has_the_traceback_also_when_a_task_died(start: Start) -> None:
-    job = start(RAISING, "--set", "raises=500", "--on-error", "dead-letter", "--kill", "count/0@0.5")
-    job.finish_well()
+    job.start("--resume", "--on-error", "dead-letter").finish_well()
     letters = job.letters()
     assert sorted(letter["record"]["i"] for letter in letters) == [499, 999, 1499, 1999]
     assert {letter["where"] for letter in letters} == {WHERE}

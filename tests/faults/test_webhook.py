@@ -6,7 +6,7 @@ from pathlib import Path
 
 from benchmarks.harness.runs import sets
 from tests.faults.conftest import Start
-from tests.faults.job import PIPELINES
+from tests.faults.job import NUMBERED, assert_numbered
 from tests.unit.sinks.receiver import Receiver
 from tests.unit.sinks.service import serving
 
@@ -18,11 +18,11 @@ def test_every_row_takes_effect_once_and_none_is_contradicted(start: Start, tmp_
     receiver = Receiver(tmp_path / "in")
     with serving(tmp_path) as url:
         job = start(
-            PIPELINES / "posted.py",
-            *sets(url=f"{url}/in", count=COUNT, gate=tmp_path / "gate"),
+            NUMBERED,
+            *sets(sink="webhook", out=f"{url}/in", count=COUNT, gate=tmp_path / "gate"),
         )
         job.until_warm(records=50)
-        for task in ("out/0", "draw/0", "out/0"):
+        for task in ("out/0", "number/0", "out/0"):
             job.replace(task)
         with receiver.away():
             job.until("out/0 waits", lambda view: any(task["waiting"] for task in view["tasks"]))
@@ -35,6 +35,5 @@ def test_every_row_takes_effect_once_and_none_is_contradicted(start: Start, tmp_
         (tmp_path / "gate").touch()
         job.start("--resume")
         job.finish_well()
-    assert [row["i"] for row in receiver.rows()] == list(range(COUNT))
-    assert [row["n"] for row in receiver.rows()] == [i // 7 + 1 for i in range(COUNT)]
+    assert_numbered(receiver.rows(), COUNT)
     assert 0 < receiver.doubled() <= 20 * 6, "at most the requests that were under way came again, one of them for sure"

@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from benchmarks.harness.runs import sets
 from benchmarks.harness.written import records_in
 from tests.faults.job import PIPELINES, Job
 
 WINDOWS = PIPELINES / "windows.py"
-COUNT = 3000
+COUNT = 2000
 BOUND, LATENESS = 50, 500
 """The pipeline's bounds, in hundredths of a second, as all times here."""
 
@@ -113,6 +115,7 @@ def test_windows_of_event_time_whose_processes_are_killed(start: Callable[..., J
     assert [(row["key"], row["value"], row["end"]) for row in rows["count"]] == expected
 
 
+@pytest.mark.campaign
 def test_windows_of_the_wall_clock_whose_processes_are_killed(start: Callable[..., Job], tmp_path: Path) -> None:
     kills = ["tumbling-row/0@0.8", "sliding-row/0@1.2", "session-row/0@1.6", "global-row/0@2.0", "sliding-row/0@2.4"]
     rows = run(start, tmp_path / "out.db", kills, clock=1)

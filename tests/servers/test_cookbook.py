@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from benchmarks.servers.postgres import Postgres
 from operators.testing import run
 from tests.docs.recipes import CHECKS, Page, generated, pipeline_of, with_held_end
@@ -13,6 +15,7 @@ from tests.faults.conftest import Start
 COLUMNS = ("booking", "customer", "cents", "balance", "booked_at")
 
 
+@pytest.mark.campaign
 def test_a_booking_is_in_the_table_once(start: Start, tmp_path: Path, shared_postgres: Postgres) -> None:
     page, gate = Page("to_postgres"), tmp_path / "gate"
     create, query = re.findall(r'^\$ psql shop .*-c "(.+)"$', page.text, re.MULTILINE)

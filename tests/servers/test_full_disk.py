@@ -40,6 +40,7 @@ def disk(own_postgres: Postgres, tmp_path: Path) -> Iterator[SmallDisk]:
     small.close()
 
 
+@pytest.mark.campaign
 def test_a_full_disk_is_waited_for_whatever_dies_meanwhile(
     start: Start, tmp_path: Path, own_postgres: Postgres, disk: SmallDisk
 ) -> None:

@@ -96,6 +96,7 @@ def test_a_table_of_the_user_changes_and_refuses_rows(start: Start, tmp_path: Pa
     assert len(noted) == len(out) and all('check constraint "odd"' in reason for (reason,) in noted)
 
 
+@pytest.mark.campaign
 def test_a_row_that_breaks_a_constraint_ends_the_job_in_one_line(
     start: Start, tmp_path: Path, shared_postgres: Postgres
 ) -> None:

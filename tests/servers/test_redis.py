@@ -254,20 +254,3 @@ def test_a_server_with_a_password_wants_it(shared_redis: Redis) -> None:
         with pytest.raises(PipelineError, match="give a url with the (right user and )?password"):
             wrong.check()
         RedisSink(server.url.replace("unix://", "unix://:secret@")).check()
-
-
-WRONG: dict[str, dict[str, Any]] = {
-    "stream is empty": {"stream": ""},
-    "url begins with none of": {"url": "localhost:6379"},
-    "existing is 'append'": {"existing": "append"},
-    "durability is 'none'": {"durability": "none"},
-    "rows_max is 0": {"rows_max": 0},
-    "timeout_ms is 0": {"timeout_ms": 0},
-}
-
-
-@pytest.mark.parametrize("words", WRONG)
-def test_what_is_wrong_with_the_arguments_is_said_in_one_line(words: str) -> None:
-    with pytest.raises(PipelineError, match=words) as problem:
-        RedisSink(**{"url": "redis://h", **WRONG[words]})
-    assert "\n" not in str(problem.value)

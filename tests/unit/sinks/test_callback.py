@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from causal.errors import Fenced, OperatorFailed, PipelineError, RowRefused, Unavailable
+from causal.errors import Fenced, OperatorFailed, RowRefused, Unavailable
 from causal.ports import Bundle
 from causal.shell import outage
 from causal.shell.outage import StoreCalls
@@ -238,12 +238,3 @@ def test_a_function_that_raises_ends_the_job_in_one_line(tmp_path: Path, problem
     assert line.startswith(f"sink task out/0, positions 0 to 2: its function raised {type(problem).__name__}: ")
     assert len(line.splitlines()) == 1
     store.close()
-
-
-def test_settings_that_cannot_be_are_refused() -> None:
-    with pytest.raises(PipelineError, match="CallbackSink: 3 cannot be called"):
-        CallbackSink(3)  # type: ignore[arg-type]
-    with pytest.raises(PipelineError, match="CallbackSink: batch_rows is 0; give 1 to"):
-        CallbackSink(print, batch_rows=0)
-    with pytest.raises(PipelineError, match="durability is 'disk'; give process or os"):
-        CallbackSink(print, durability="disk")

@@ -7,7 +7,6 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -219,28 +218,6 @@ def test_a_file_that_others_touch_while_it_is_written_ends_the_job(
     with pytest.raises(CorruptData, match=why):
         store.write(bundle_at(subject, state, 3))
     store.close()
-
-
-def test_checks_before_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    JsonLinesSink(tmp_path / "out").check()
-    JsonLinesSink(tmp_path).check()
-    assert list(tmp_path.iterdir()) == []
-    with pytest.raises(PipelineError, match="none does not exist; make it first"):
-        JsonLinesSink(tmp_path / "none" / "out").check()
-    (tmp_path / "file").write_text("")
-    with pytest.raises(PipelineError, match="is not a directory"):
-        JsonLinesSink(tmp_path / "file").check()
-    monkeypatch.chdir(tmp_path)
-    relative = JsonLinesSink("out")
-    monkeypatch.chdir("/")
-    assert relative.directory == tmp_path / "out"
-
-
-@pytest.mark.parametrize("wrong", [{"existing": "append"}, {"durability": "ram"}, {"busy_ms": 0}])
-def test_options_are_checked_by_name(wrong: dict[str, Any]) -> None:
-    (name,) = wrong
-    with pytest.raises(PipelineError, match=f"JsonLinesSink: {name} is "):
-        JsonLinesSink("out", **wrong)
 
 
 WHERE = Path("a.journal")

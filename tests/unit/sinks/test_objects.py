@@ -352,22 +352,6 @@ def test_all_tasks_of_a_run_have_the_schema_of_the_first_rows(place: Place, monk
         read(URL)
 
 
-@pytest.mark.parametrize(
-    ("url", "options", "words"),
-    [
-        ("s3:///prefix", {}, "is not the URL of a store; give s3://BUCKET/PREFIX or file:///DIRECTORY"),
-        ("file://host/x", {}, "is no store"),
-        ("gs://bucket/x", {}, "is no store"),
-        ("file:///x", {"durability": "os"}, "no object of file:// is synced"),
-        ("s3://bucket/x", {"publish_s": 0}, "publish_s is 0; give a number of seconds above 0"),
-        ("s3://bucket/x", {"file_bytes": 0}, "file_bytes is 0"),
-    ],
-)
-def test_what_is_wrong_is_said_when_the_sink_is_made(url: str, options: dict[str, Any], words: str) -> None:
-    with pytest.raises(PipelineError, match=words):
-        JsonLinesSink(url, **options)
-
-
 def test_every_host_reaches_it_alike(tmp_path: Path) -> None:
     assert JsonLinesSink(URL).everywhere
     assert not JsonLinesSink(tmp_path).everywhere

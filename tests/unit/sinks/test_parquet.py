@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -362,36 +361,3 @@ def test_an_empty_output_has_no_columns_yet(tmp_path: Path) -> None:
     store.close()
     assert read(tmp_path / "out").num_rows == 0
     assert load_manifest(tmp_path / "out").schema is None  # type: ignore[union-attr]
-
-
-def test_checks_before_the_job(tmp_path: Path) -> None:
-    ParquetSink(tmp_path / "out").check()
-    assert list(tmp_path.iterdir()) == []
-    with pytest.raises(PipelineError, match="none does not exist; make it first"):
-        ParquetSink(tmp_path / "none" / "out").check()
-    (tmp_path / "file").write_text("")
-    with pytest.raises(PipelineError, match="is not a directory"):
-        ParquetSink(tmp_path / "file").check()
-    assert os.listdir(tmp_path) == ["file"]
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"existing": "append"},
-        {"durability": "ram"},
-        {"busy_ms": 0},
-        {"file_bytes": 0},
-        {"publish_s": 0},
-        {"compression": "rar"},
-        {"columns": ["a", "a"]},
-        {"columns": []},
-        {"schema": {"n": "number"}},
-        {"schema": 7},
-        {"schema": {}},
-        {"schema": {"n": "int64"}, "columns": ["m"]},
-    ],
-)
-def test_options_are_checked(wrong: dict[str, Any]) -> None:
-    with pytest.raises(PipelineError, match="^ParquetSink: "):
-        ParquetSink("out", **wrong)

@@ -325,28 +325,6 @@ def test_a_full_file_is_told_as_such(tmp_path: Path) -> None:
     store.close()
 
 
-def test_checks_before_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    SqliteSink(tmp_path / "out.db").check()
-    assert list(tmp_path.iterdir()) == []
-    with pytest.raises(PipelineError, match=r"none does not exist; make it first \(mkdir -p"):
-        SqliteSink(tmp_path / "none" / "out.db").check()
-    with pytest.raises(PipelineError, match="is not a file that can be written"):
-        SqliteSink(tmp_path).check()
-    with pytest.raises(PipelineError, match="nothing can be written in /proc"):
-        SqliteSink("/proc/out.db").check()
-    monkeypatch.chdir(tmp_path)
-    relative = SqliteSink("out.db")
-    monkeypatch.chdir("/")
-    assert relative.path == tmp_path / "out.db"
-
-
-@pytest.mark.parametrize("wrong", [{"existing": "append"}, {"durability": "ram"}, {"busy_ms": 0}])
-def test_options_are_checked_by_name(wrong: dict[str, Any]) -> None:
-    (name,) = wrong
-    with pytest.raises(PipelineError, match=f"SqliteSink: {name} is "):
-        SqliteSink("out.db", **wrong)
-
-
 def test_a_tally_counts_without_json(tmp_path: Path) -> None:
     sink = TallySink(tmp_path / "tally.db")
     assert sink.encode([object(), object()]) == sink.encode([1, 2]) != sink.encode([1])
