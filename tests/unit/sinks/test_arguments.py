@@ -39,7 +39,8 @@ WRONG: dict[str, list[tuple[dict[str, Any], str]]] = {
     "ParquetSink": [({"existing": "append"}, "existing"), ({"durability": "ram"}, "durability"),
                     ({"busy_ms": 0}, "busy_ms"), ({"file_bytes": 0}, "file_bytes"), ({"publish_s": 0}, "publish_s"),
                     ({"compression": "rar"}, "compression"), ({"columns": ["a", "a"]}, "columns"),
-                    ({"columns": []}, "columns"), ({"schema": {"n": "number"}}, "ParquetSink"), ({"schema": 7}, "ParquetSink"),
+                    ({"columns": []}, "columns"), ({"schema": {"n": "number"}}, "ParquetSink"),
+                    ({"schema": 7}, "ParquetSink"),
                     ({"schema": {}}, "ParquetSink"), ({"schema": {"n": "int64"}, "columns": ["m"]}, "ParquetSink")],
     "CallbackSink": [({"batch_rows": 0}, "batch_rows is 0; give 1 to"),
                      ({"durability": "disk"}, "durability is 'disk'; give process or os")],
@@ -75,7 +76,7 @@ def test_options_that_cannot_be_are_refused_by_name(kind: str, options: dict[str
 IMPOSSIBLE: list[tuple[Callable[[Any], Sink], str, list[Any]]] = [
     (RedisSink, "url is not an address",
      ["redis://me:secret@h:port/0", "redis://[::x/0", "redis://me:secret@h:0", "redis://h:99999", None, 5]),
-    (JsonLinesSink, "JsonLinesSink: .* is no (URL|store)",
+    (JsonLinesSink, "JsonLinesSink: .* is (no URL|no store|not the URL of a store)",
      ["s3://[::x/b", "s3://a b/p", "file:///a\0b", "s3://", "s3:///prefix", "file://host/x", "gs://bucket/x"]),
     (WebhookSink, "WebhookSink posts to ",
      ["ftp://x/y", "nowhere", "http://", "http://x:port/", "http://x:0/", "http://a..b/", "http://[::x]/",
@@ -120,7 +121,7 @@ def test_an_address_that_its_client_refuses_is_refused_and_not_waited_for(
 @pytest.mark.parametrize(
     ("url", "options", "words"),
     [
-        ("s3:///prefix", {}, "is no store; give s3://BUCKET/PREFIX or file:///DIRECTORY"),
+        ("s3:///prefix", {}, "is not the URL of a store; give s3://BUCKET/PREFIX or file:///DIRECTORY"),
         ("file:///x", {"durability": "os"}, "no object of file:// is synced"),
         ("s3://bucket/x", {"publish_s": 0}, "publish_s is 0; give a number of seconds above 0"),
         ("s3://bucket/x", {"file_bytes": 0}, "file_bytes is 0"),

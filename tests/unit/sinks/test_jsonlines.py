@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from causal.errors import CorruptData, Fenced, InvariantViolation, PipelineError, Unavailable
+from causal.errors import CorruptData, InvariantViolation, PipelineError
 from causal.ports import Bundle
-from causal.records.values import encode
 from causal.storage import file_journal as locked_journal
 from causal.storage.framing import bodies, framed
 from operators.sinks import JsonLinesSink
-from operators.sinks.conformance import EPOCH_ROWS, bundle_at, expect_held, fill
+from operators.sinks.conformance import EPOCH_ROWS, expect_held, fill
 from tests.unit.sinks.test_conformance import lines
 
 
@@ -75,37 +71,6 @@ def test_the_journal_does_not_grow_without_bound(tmp_path: Path, monkeypatch: py
     store.close()
 
 
-def test_rows_of_an_earlier_run_are_refused_or_replaced(tmp_path: Path) -> None:
-    subject = lines(tmp_path)
-    for task in ("out/0", "out/1"):
-        store, state = subject.opened(task=task)
-        fill(subject, store, state, 12, task=task)
-        store.close()
-    for task in ("out/0", "out/7"):
-        with pytest.raises(PipelineError, match=r"holds rows of another run.*JsonLinesSink.*existing=\"replace\""):
-            subject.opened(run="run-2", task=task)
-    subject.expect_rows(12, "a refused run changes nothing")
-    old, old_held = subject.opened()
-    subject.sink.existing = "replace"
-    store, state = subject.opened(run="run-2")
-    assert (state.next, state.digest, state.logs) == (0, 0, ())
-    assert sorted(path.name for path in (tmp_path / "out").glob("*.jsonl")) == ["out-0.jsonl"]
-    with pytest.raises(Fenced):
-        old.write(bundle_at(subject, old_held, 1))
-    fill(subject, store, state, 4)
-    subject.expect_rows(4, "a new run begins at 0")
-    store.close()
-    old.close()
-
-
-def test_a_file_that_no_run_wrote_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "out-0.jsonl").write_text("{}\n")
-    with pytest.raises(PipelineError, match="holds rows of another run"):
-        lines(tmp_path).opened()
-    assert (tmp_path / "out" / "out-0.jsonl").read_text() == "{}\n"
-
-
 def test_rows_that_were_deleted_leave_room_for_the_next_run(tmp_path: Path) -> None:
     subject = lines(tmp_path)
     store, state = subject.opened()
@@ -121,103 +86,11 @@ def test_rows_that_were_deleted_leave_room_for_the_next_run(tmp_path: Path) -> N
     store.close()
 
 
-def test_rows_that_no_bundle_wrote_are_refused(tmp_path: Path) -> None:
-    subject = lines(tmp_path)
-    store, state = subject.opened()
-    fill(subject, store, state, 5)
-    store.close()
-    with (tmp_path / "out" / "out-0.jsonl").open("a") as rows:
-        rows.write("{}\n")
-    with pytest.raises(CorruptData, match="rows that no bundle wrote"):
-        subject.opened(2)
-
-
-def test_a_damaged_journal_is_never_used(tmp_path: Path) -> None:
-    subject = lines(tmp_path)
-    store, state = subject.opened()
-    fill(subject, store, state, 20)
-    store.close()
-    journal = tmp_path / "out" / ".out-0.journal"
-    whole = journal.read_bytes()
-    for place in range(0, len(whole) // 2, 7):
-        damaged = bytearray(whole)
-        damaged[place] ^= 0x10
-        journal.write_bytes(damaged)
-        with pytest.raises(CorruptData, match=r"\.out-0\.journal"):
-            subject.opened(2)
-    journal.write_bytes(whole)
-    subject.opened(2)[0].close()
-    subject.expect_rows(20, "the rows are as they were")
-
-
-def test_a_journal_of_an_earlier_version_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / ".out-0.journal").write_bytes(framed(encode(["out/0", b"", 0])))
-    with pytest.raises(PipelineError, match=r"\.out-0\.journal was written by an earlier version .* end its job"):
-        lines(tmp_path).opened()
-
-
 def test_names_that_make_the_same_file_are_refused(tmp_path: Path) -> None:
     subject = lines(tmp_path)
     subject.opened(task="a/b/0")[0].close()
     with pytest.raises(PipelineError, match="belongs to sink task a/b/0"):
         subject.opened(task="a-b/0")
-
-
-def test_another_writer_is_waited_for_no_longer_than_told(tmp_path: Path) -> None:
-    subject = lines(tmp_path)
-    store, state = subject.opened()
-    other = os.open(tmp_path / "out" / ".out-0.lock", os.O_RDWR)
-    fcntl.flock(other, fcntl.LOCK_EX)
-    bundle = bundle_at(subject, state, 3)
-    with pytest.raises(Unavailable, match="locked by another process"):
-        store.write(bundle)
-    os.close(other)
-    store.write(bundle)
-    subject.expect_rows(3, "the same bundle may be written again")
-    store.close()
-
-
-def test_files_that_are_moved_away_are_noticed(tmp_path: Path) -> None:
-    subject = lines(tmp_path)
-    store, state = subject.opened()
-    state = fill(subject, store, state, 5)
-    rows = tmp_path / "out" / "out-0.jsonl"
-    rows.rename(tmp_path / "kept")
-    bundle = bundle_at(subject, state, 3)
-    with pytest.raises(Unavailable, match="was moved, replaced or deleted"):
-        store.write(bundle)
-    (tmp_path / "kept").rename(rows)
-    (tmp_path / "out" / ".out-0.lock").unlink()
-    store.write(bundle)
-    subject.expect_rows(8, "files that were put back are gone on with")
-    store.close()
-    with pytest.raises(Unavailable, match="not open"):
-        store.write(bundle_at(subject, state, 1))
-
-
-@pytest.mark.parametrize(
-    ("touch", "why"),
-    [
-        (
-            lambda rows: os.truncate(rows, 0),
-            "has lost rows that were written: it has 0 bytes of at least .* log rotation",
-        ),
-        (lambda rows: os.truncate(rows, rows.stat().st_size - 1), "has lost rows that were written"),
-        (lambda rows: rows.write_text(rows.read_text() + "{}\n"), "has rows that no bundle wrote"),
-    ],
-    ids=["emptied", "cut", "written to"],
-)
-def test_a_file_that_others_touch_while_it_is_written_ends_the_job(
-    tmp_path: Path, touch: Callable[[Path], None], why: str
-) -> None:
-    subject = lines(tmp_path)
-    store, state = subject.opened()
-    state = fill(subject, store, state, 5)
-    touch(tmp_path / "out" / "out-0.jsonl")
-    with pytest.raises(CorruptData, match=why):
-        store.write(bundle_at(subject, state, 3))
-    store.close()
 
 
 WHERE = Path("a.journal")

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.dataset as dataset
 import pyarrow.parquet as pq
 
-from causal.errors import CorruptData, Fenced, PipelineError, RowRefused, Unavailable
+from causal.errors import PipelineError, RowRefused
 from causal.ports import Bundle, StoreState
 from causal.records.rows import Rows
 from causal.records.vectors import Vectors
@@ -39,7 +39,6 @@ from tests.unit.sinks.parquet_scene import (
     parquet_in_small_files,
     plain_rows,
     rows_of,
-    subject_of,
 )
 
 ALL = conformance.CHECKS + withdrawal.CHECKS
@@ -279,73 +278,12 @@ def test_two_tasks_agree_on_one_schema_and_one_manifest(tmp_path: Path) -> None:
     assert manifest["files"] == {"out/0": [[0, 1]], "out/1": [[0, 1]]} and manifest["columns"] == [["n", "int64"]]
 
 
-def test_rows_of_an_earlier_run_are_refused_or_replaced(tmp_path: Path) -> None:
-    sink, directory = ParquetSink(tmp_path / "out"), tmp_path / "out"
-    write(sink, [{"n": 1}])
-    old = sink.open_store("out/0", tmp_path)
-    old.open("out/0", "run-1", 1)
-    with pytest.raises(PipelineError, match=r"holds rows of another run.*ParquetSink.*existing=\"replace\""):
-        write(sink, [{"n": 2}], run="run-2")
-    assert rows_of(directory) == [{"n": 1}]
-    (directory / "mine.parquet").write_bytes(b"")
-    sink.existing = "replace"
-    write(sink, [{"other": "columns"}], run="run-2")
-    assert rows_of(directory) == [{"other": "columns"}]
-    assert len(list(directory.glob("*.parquet"))) == 2 and (directory / "mine.parquet").exists()
-    with pytest.raises(Fenced):
-        old.write(Bundle(1, 1, sink.encode([{"n": 3}]), 1, 0, 1, ()))
-    old.close()
-
-
-def test_files_that_no_run_wrote_are_refused_and_stay(tmp_path: Path) -> None:
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "mine.parquet").write_bytes(b"mine")
-    with pytest.raises(PipelineError, match=r"holds mine\.parquet, which no run wrote"):
-        write(ParquetSink(tmp_path / "out", existing="replace"), [{"n": 1}])
-    assert (tmp_path / "out" / "mine.parquet").read_bytes() == b"mine"
-
-
 def test_another_schema_than_that_of_the_files_is_refused(tmp_path: Path) -> None:
     write(ParquetSink(tmp_path / "out"), [{"n": 1}])
     with pytest.raises(PipelineError, match="its files have other columns or types"):
         write(ParquetSink(tmp_path / "out", {"n": "string"}), [{"n": "1"}])
     write(ParquetSink(tmp_path / "out", {"n": "int64"}), [{"n": 2}])
     assert rows_of(tmp_path / "out") == [{"n": 1}, {"n": 2}]
-
-
-def test_a_damaged_journal_manifest_or_file_is_never_used(tmp_path: Path) -> None:
-    subject = subject_of(ParquetSink(tmp_path / "out", publish_s=3600, busy_ms=50))
-    store, state = subject.opened()
-    state = fill(subject, store, state, 20)
-    store.publish()  # type: ignore[attr-defined]
-    fill(subject, store, state, 40)
-    ours = tmp_path / "out" / "_causal"
-    for path in (ours / "out-0.journal", ours / "manifest.json"):
-        whole = path.read_bytes()
-        for place in range(0, len(whole) // 2, max(1, len(whole) // 40)):
-            path.write_bytes(whole[:place] + bytes([whole[place] ^ 0x10]) + whole[place + 1 :])
-            with pytest.raises((CorruptData, PipelineError), match=str(tmp_path)):
-                subject.opened(2)
-        path.write_bytes(whole)
-    (file,) = (tmp_path / "out").glob("*.parquet")
-    file.write_bytes(file.read_bytes()[:-9])
-    with pytest.raises(CorruptData, match=r"out-0-0+-0+20\.parquet is missing or damaged"):
-        rows_of(tmp_path / "out")
-
-
-def test_a_journal_that_is_gone_is_noticed(tmp_path: Path) -> None:
-    subject = parquet(tmp_path)
-    store, state = subject.opened()
-    state = fill(subject, store, state, 5)
-    store.publish()  # type: ignore[attr-defined]
-    (tmp_path / "out" / "_causal" / "out-0.journal").unlink()
-    with pytest.raises(Fenced):
-        store.write(bundle_at(subject, state, 2))
-    store.close()
-    with pytest.raises(CorruptData, match=r"out-0\.journal is missing"):
-        subject.opened(2)
-    with pytest.raises(Unavailable, match="not open"):
-        store.write(bundle_at(subject, state, 2))
 
 
 def test_where_no_sink_wrote_there_is_nothing_to_read(tmp_path: Path) -> None:
