@@ -192,7 +192,7 @@ REFUSED = (
     ("class Count", "raise ValueError('no')\nclass Count", "ValueError: no"),
     ('"out.db"', '"other.db"', "/other.db, is not there, and the job has written"),
 )
-"""What is written instead, and the words of the refusal."""
+"""Text of the pipeline, its replacement, and the words of the refusal."""
 
 
 def test_what_is_refused_has_no_effect(start: Start, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from causal.errors import Unavailable
 from operators.sinks.conformance import EPOCH_ROWS, Subject, after, bundle_at, expect_agreement, fill
 from operators.sinks.conformance.dying import forked
 
-CALLS = ("open", "write", "pwrite", "replace", "ftruncate", "fdatasync", "fsync", "unlink")
+CALLS = ("open", "write", "pwrite", "replace", "link", "ftruncate", "fdatasync", "fsync", "unlink")
 
 
 def die() -> None:

@@ -1,4 +1,4 @@
-"""What a sink cannot do is refused before its job starts, in one line, without what may be secret in an address."""
+"""Arguments that can never work are refused before a job starts, in one line, without the secrets of an address."""
 
 from __future__ import annotations
 

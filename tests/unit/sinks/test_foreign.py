@@ -1,6 +1,6 @@
-"""What others did to the files of a sink is named and never used: a table of harms, and what they are refused with.
+"""Files of a sink that another program has changed are named and never used: a table of changes and refusals.
 
-Rows of a run that is over are here, too, and places that belong to somebody else.
+Rows of an earlier run are here, too, and places that belong to other programs.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def cut(size: int) -> Harm:
     return lambda path: os.truncate(path, max(0, path.stat().st_size + size))
 
 
-def away(path: Path) -> None:
+def move_away(path: Path) -> None:
     path.rename(path.with_name("kept"))
 
 
@@ -70,7 +70,7 @@ class Case:
 ROWS, JOURNAL = "out/out-0.jsonl", "out/.out-0.journal"
 DATABASE = "out.db"
 CASES = {
-    "sqlite, moved": Case(sqlite, DATABASE, away, Unavailable, "was moved, replaced or deleted", writes=True),
+    "sqlite, moved": Case(sqlite, DATABASE, move_away, Unavailable, "was moved, replaced or deleted", writes=True),
     "sqlite, a table renamed": Case(
         sqlite, DATABASE, query("ALTER TABLE output RENAME TO elsewhere"), Unavailable,
         "no such table: output; its tables have been changed .* put them back", writes=True,
@@ -85,7 +85,7 @@ CASES = {
     "sqlite, no database": Case(
         sqlite, DATABASE, add("Dear diary, " * 100), PipelineError, r"out\.db is not a SQLite file", rows=-1
     ),
-    "sqlite, a table of somebody else": Case(
+    "sqlite, a table of another program": Case(
         lambda path: sqlite(path, existing="replace"), DATABASE, query("CREATE TABLE output AS SELECT 7 AS mine"),
         PipelineError, "has a table output that no sink made", rows=-1,
     ),
@@ -99,7 +99,7 @@ CASES = {
         lines, JOURNAL, lambda path: path.write_bytes(framed(encode(["out/0", b"", 0]))), PipelineError,
         r"\.out-0\.journal was written by an earlier version .* end its job", rows=-1,
     ),
-    "lines, moved": Case(lines, ROWS, away, Unavailable, "was moved, replaced or deleted", writes=True),
+    "lines, moved": Case(lines, ROWS, move_away, Unavailable, "was moved, replaced or deleted", writes=True),
     "lines, emptied": Case(
         lines, ROWS, cut(-10**9), CorruptData,
         "has lost rows that were written: it has 0 bytes of at least .* log rotation", writes=True,
@@ -130,7 +130,7 @@ def content(file: Path) -> object:
 
 @pytest.mark.parametrize("name", CASES)
 def test_harm_that_others_did_is_named_and_changes_nothing(name: str, tmp_path: Path) -> None:
-    """What only was moved or renamed is gone on with when it is back."""
+    """A file or table that was only moved or renamed is used again once it is back."""
     case = CASES[name]
     subject, file = case.make(tmp_path), tmp_path / case.file
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -148,7 +148,7 @@ def test_harm_that_others_did_is_named_and_changes_nothing(name: str, tmp_path: 
     assert content(file) == before
     if case.error is Unavailable:
         back = query("ALTER TABLE elsewhere RENAME TO output")
-        file.with_name("kept").rename(file) if case.harm is away else back(file)
+        file.with_name("kept").rename(file) if case.harm is move_away else back(file)
         (tmp_path / "out" / ".out-0.lock").unlink(missing_ok=True)
         store.write(bundle_at(subject, state, 3))
         subject.expect_rows(8, "what was put back is gone on with")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import signal
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -26,9 +27,15 @@ from operators.sinks import JsonLinesSink, SqliteSink
 from operators.sinks.staging import staged_store
 from operators.sinks.staging.staged_place import staged_in_directory, staged_in_store
 from operators.sinks.staging.staged_store import StagedStore
-from tests.unit.sinks.deaths import in_a_child
+from tests.members import members
+from tests.unit.sinks.deaths import armed, in_a_child
 
 TASK, RUN, BIG = "out/0", "run-1", 1 << 30
+CALLS_MAX = 300
+"""More system calls than a process makes here."""
+DEATHS = [("directory", False, True), ("directory", True, False)]
+DEATHS += [("directory", False, False), ("directory", True, True), ("store", False, False), ("store", False, True)]
+"""The place, whether an earlier version has staged the rows, and whether a process dies in the middle of a write."""
 T = TypeVar("T")
 
 
@@ -191,60 +198,45 @@ def test_who_is_restored_makes_visible_what_is_covered_and_forgets_the_rest(stag
     assert [row["what"] for row in stage.seen[24:]] == ["other"] * 5
 
 
-@pytest.mark.parametrize(
-    "point", [("write", "before"), ("write", "after"), ("truncate", "before"), ("truncate", "after")]
-)
-@pytest.mark.parametrize("nth", [1, 2])
-def test_a_death_in_a_commit_loses_and_doubles_nothing(
-    stage: Stage, point: tuple[str, str], nth: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(staged_store, "COMMIT_BYTES", 50)
-
-    def life(incarnation: int) -> None:
-        left = nth
-
-        def die(call: str, when: str) -> None:
-            nonlocal left
-            left -= (call, when) == point
-            if not left:
-                os._exit(9)
-
-        store = stage.opened(1, restored=0) if incarnation == 1 else stage.store(die)
-        if incarnation == 1:
-            fill(stage, store, 1, range(1))
-            stage.watched.on = die
-        else:
-            store.open(TASK, RUN, incarnation)
-        for _ in range(2):
-            commit(store, 1)
-        store.discard(1)
-
-    statuses = [in_a_child(partial(life, number)) for number in (1, 2, 3)]
-    assert statuses[0] == 9 and set(statuses) <= {0, 9}
-    stage.opened(4, restored=1).close()
-    stage.expect(12)
-
-
-def test_a_death_between_two_removals_of_files_is_made_up_for(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    def life() -> None:
+def lived(stage: Stage, incarnation: int, prepared: Callable[[], object] = lambda: None) -> None:
+    """Make two epochs visible and forget a third one; the first process has staged them before it is `prepared`."""
+    store = stage.store()
+    if incarnation == 1:
         store = stage.opened(1)
         fill(stage, store, 1, range(3))
-        removed, unlink = 0, Path.unlink
-
-        def once(path: Path, missing_ok: bool = False) -> None:
-            nonlocal removed
-            if removed:
-                os._exit(9)
-            removed += 1
-            unlink(path, missing_ok=missing_ok)
-
-        monkeypatch.setattr(Path, "unlink", once)
+    prepared()
+    if incarnation > 1:
+        store.open(TASK, RUN, incarnation)
+    for _ in range(2):
         commit(store, 2)
+    store.discard(2)
 
-    assert in_a_child(life) == 9
-    assert len(stage.files()) == 2
-    assert stage.opened(2, restored=2).last_bundle().next == 24
-    stage.expect(24)
+
+@pytest.mark.parametrize(("place", "earlier", "half"), members(DEATHS, *DEATHS[:2]))
+def test_a_death_at_any_system_call_loses_and_doubles_nothing(
+    tmp_path: Path, place: str, earlier: bool, half: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two processes in a row die there; `properties/test_staged_objects.py` draws more lives."""
+    monkeypatch.setattr(staged_store, "COMMIT_BYTES", 50)
+    for countdown in range(1, CALLS_MAX):
+        stage = Stage(tmp_path / str(countdown), place=place)
+        stage.directory.mkdir()
+        if earlier:
+            leave_earlier(stage, range(3))
+
+        def life(incarnation: int, stage: Stage = stage, countdown: int = countdown) -> None:
+            lived(stage, incarnation, lambda: armed(countdown, half))
+
+        statuses = [in_a_child(partial(life, incarnation)) for incarnation in (1 + earlier, 2 + earlier)]
+        assert set(statuses) <= {0, -signal.SIGKILL}
+        lived(stage, 4)
+        stage.opened(5, restored=2).close()
+        stage.expect(24)
+        assert not earlier_files(stage) and not stage.files()
+        if set(statuses) == {0}:
+            assert countdown > 10, "they must have died at every call before"
+            return
+    raise AssertionError("they never came to their end")
 
 
 def test_a_zombie_neither_stages_nor_commits_nor_removes(stage: Stage) -> None:
@@ -483,35 +475,6 @@ def test_rows_of_an_earlier_version_that_are_visible_are_left_out(tmp_path: Path
     assert store.open(TASK, RUN, 2).next == 24
     commit(store, 2)
     stage.expect(24)
-
-
-@pytest.mark.parametrize("step", range(1, 30))
-def test_a_death_while_rows_of_an_earlier_version_are_read_loses_nothing(tmp_path: Path, step: int) -> None:
-    stage = Stage(tmp_path)
-    leave_earlier(stage, range(3))
-
-    def life() -> None:
-        left = step
-        for target, name in ((os, "link"), (os, "write"), (os, "replace"), (Path, "unlink")):
-            plain = getattr(target, name)
-
-            def dying(*args: Any, plain: Callable[..., Any] = plain, **named: Any) -> Any:
-                nonlocal left
-                left -= 1
-                if not left:
-                    os._exit(9)
-                return plain(*args, **named)
-
-            setattr(target, name, dying)
-        stage.store().open(TASK, RUN, 2)
-        os._exit(0)
-
-    assert in_a_child(life) in (0, 9)
-    store = stage.store()
-    assert store.open(TASK, RUN, 3).next == 36
-    commit(store, 3)
-    stage.expect(36)
-    assert not earlier_files(stage) and not stage.files()
 
 
 def test_a_process_of_an_earlier_version_finds_that_it_was_replaced(tmp_path: Path) -> None:
