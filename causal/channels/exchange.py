@@ -216,13 +216,13 @@ class Exchange:
             unshared = sorted(set(map(_task_of, deltas)) - receiver.upstream.shared)
             raise PeerViolation(f"a frame has a delta of task {unshared[0]}, whose log its sender does not share")
         if not header.sequence:
-            receiver.staged.clear()
+            receiver.ahead.clear()
         if not header.count:  # deltas sent ahead wait for the rest: a log must not end inside a determinant
-            receiver.staged += deltas
+            receiver.ahead += deltas
             receiver.followed(header.session, header.sequence)
             return
-        if receiver.staged:
-            deltas = [*receiver.staged, *deltas]
+        if receiver.ahead:
+            deltas = [*receiver.ahead, *deltas]
         holdings = self.holdings
         following = holdings.following(deltas) if deltas else _NOTHING
         if following is None:
@@ -237,7 +237,7 @@ class Exchange:
             holdings.store(deltas)
         else:
             holdings.follow(following)
-        receiver.staged.clear()
+        receiver.ahead.clear()
         receiver.note_depends(position, depends)
         receiver.followed(header.session, header.sequence)
 
@@ -315,7 +315,7 @@ class Exchange:
     def _logs(
         self, sender: Sender, link: bytes, header: wire.Header, parts: list[bytes], replaying: bool, now_ns: int
     ) -> list[Effect]:
-        sender.stage(unpack_deltas(bytes(parts[1]))[0])
+        sender.keep_ahead(unpack_deltas(bytes(parts[1]))[0])
         return []
 
     def _credit(
@@ -328,10 +328,10 @@ class Exchange:
         self, sender: Sender, link: bytes, header: wire.Header, parts: list[bytes], replaying: bool, now_ns: int
     ) -> list[Effect]:
         welcome = wire.read_welcome(parts[1])
-        staged = sender.unstage()
+        ahead = sender.release_ahead()
         if self.collecting and self.logging:
             try:
-                self.holdings.merge([*staged, *welcome.logs], welcome.extents)
+                self.holdings.merge([*ahead, *welcome.logs], welcome.extents)
             except PeerViolation as problem:
                 if sender.contradicted(now_ns):
                     raise DeterminantsLost(
@@ -352,7 +352,7 @@ class Exchange:
         """Return the DATA frames for which a peer is connected and credit is left, and the HELLOs that are due."""
         effects: list[Effect] = []
         for sender in self.outputs.values():
-            entry = sender.next_entry()
+            entry = sender.prepare_entry()
             while entry is not None:
                 if entry.payload is None:
                     if entry.segment not in sender.loading:
@@ -362,7 +362,7 @@ class Exchange:
                 effects += self._data_frames(sender, entry)
                 sender.sent(entry, now_ns)
                 self.first_output = True
-                entry = sender.next_entry()
+                entry = sender.prepare_entry()
             if now_ns >= sender.hello_at_ns and sender.waiting:
                 effects.append(self._hello_frame(sender, now_ns))
         return effects

@@ -77,7 +77,7 @@ class Receiver(FramedQueue):
         self.next_frame = (0, 0)
         """The session of the next frame, and the frame's number in that session."""
         self.deltas = DeltaReader()
-        self.staged: list[LogDelta] = []
+        self.ahead: list[LogDelta] = []
         """The deltas that were sent ahead of the frame whose elements depend on them."""
         self._held_hello: Hello | None = None
         self._early_hello: EarlyHello | None = None
@@ -129,7 +129,7 @@ class Receiver(FramedQueue):
         return Welcome(attempt, self.next, self.digest, [], [], [], self.credited)
 
     def give_back(self) -> None:
-        self.staged.clear()
+        self.ahead.clear()
         self._held_hello = None
         super().give_back()
 

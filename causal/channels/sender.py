@@ -163,15 +163,15 @@ class Sender(OutputQueue):
         super()._regenerated()
         self._step(SenderStep.REGENERATED)
 
-    def stage(self, deltas: Sequence[LogDelta]) -> None:
+    def keep_ahead(self, deltas: Sequence[LogDelta]) -> None:
         """Store log deltas that were sent ahead of a WELCOME; a repeated HELLO requests them again."""
         for delta in deltas:
             self._logs_ahead[delta.task, delta.epoch, delta.offset] = delta
 
-    def unstage(self) -> list[LogDelta]:
+    def release_ahead(self) -> list[LogDelta]:
         """Return and clear the log deltas that arrived before the WELCOME just received."""
-        staged, self._logs_ahead = self._logs_ahead, {}
-        return list(staged.values())
+        ahead, self._logs_ahead = self._logs_ahead, {}
+        return list(ahead.values())
 
     def contradicted(self, now_ns: int) -> bool:
         """Count an answer whose logs contradict the logs of this task; return whether to give up."""
@@ -183,10 +183,11 @@ class Sender(OutputQueue):
 
     # -- frames out ----------------------------------------------------------------------------------------
 
-    def next_entry(self) -> Entry | None:
+    def prepare_entry(self) -> Entry | None:
         """Return the entry to send now as one frame, which may combine several log entries (`InflightLog.frame_at`).
 
-        Return None if there is no entry, no credit or no peer. The payload of the entry may be on disk.
+        A chunk that is still being gathered is sealed if nothing else is left to send. Return None if there is no
+        entry, no credit or no peer. The payload of the entry may be on disk.
         """
         flow = self.flow
         room = flow.allowance_bytes - flow.outstanding_bytes
@@ -200,7 +201,7 @@ class Sender(OutputQueue):
         return self.log.frame_at(self.cursor, bytes_max)
 
     def sent(self, entry: Entry, now_ns: int) -> None:
-        """Record that the frame of `entry`, the last result of `next_entry`, was passed to the transport."""
+        """Record that the frame of `entry`, the last result of `prepare_entry`, was passed to the transport."""
         flow = self.flow
         if not flow.outstanding_bytes:
             self._note_progress(now_ns)

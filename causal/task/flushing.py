@@ -38,8 +38,8 @@ class Flushing:
         self._grown = -1
         self._due_ns = 0
 
-    def wanted(self) -> list[Effect]:
-        """Return the read needed to determine whether determinants are lost; none if it was done for this state."""
+    def request_read(self) -> list[Effect]:
+        """Request the read that shows whether determinants are lost; none if it was done for this state."""
         holdings = self._holdings
         if not holdings.flushing or not (holdings.own.begins or holdings.missing()):
             return []

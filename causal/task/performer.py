@@ -41,12 +41,16 @@ from causal.effects import (
 from causal.errors import DeterminantsLost, Unavailable, invariant
 from causal.events import Event, RowsCommitted, SinkOpened, SourceRead
 from causal.ports import LastingStore, Request, SinkStore, StagingStore, WithdrawingStore
-from causal.task.effect_queue import EffectQueue
 from causal.task.latency import Latencies
 from causal.task.reading import Gathering
 from causal.task.task import TaskProtocol
 
 T = TypeVar("T")
+
+_AT_ONCE = frozenset((Send, Reply, Phase, StateReply, OrphanReport))
+"""The effects performed even while a store is unavailable: neighbours may be recovering or waiting for an answer."""
+ENDS = frozenset(("staged", "finished"))
+"""The phases, and states in heartbeats, which report that the store has accepted every row."""
 
 DiskEffect = (
     WriteSnapshot
@@ -138,6 +142,50 @@ class PendingRead:
     position: int
     count_max: int
     again_at_ns: int
+
+
+class EffectQueue:
+    """The effects of one task that have not been performed yet.
+
+    Args:
+        perform: performs one effect; returns false if a store is unavailable and the effect has to be retried.
+    """
+
+    def __init__(self, perform: Callable[[Effect], bool]) -> None:
+        self._try = perform
+        self._waiting: deque[Effect] = deque()
+        self._ends_performed: frozenset[str] = frozenset()
+
+    def __bool__(self) -> bool:
+        """Return whether effects are waiting for a store."""
+        return bool(self._waiting)
+
+    def perform(self, effects: Iterable[Effect]) -> None:
+        """Perform `effects` after the waiting effects; an effect that cannot be performed now is queued."""
+        for effect in effects:
+            if (self._waiting and not _at_once(effect)) or not self._try(effect):
+                self._waiting.append(effect)
+            elif isinstance(effect, Phase):
+                self._ends_performed |= ENDS & {effect.name}
+
+    def retry(self) -> None:
+        """Retry the waiting effects, starting with the one that failed."""
+        due, self._waiting = self._waiting, deque()
+        self.perform(due)
+
+    def reported_state(self, state: str, waiting_state: str) -> str:
+        """Return the state for a heartbeat: an end is reported only after the store has accepted all rows.
+
+        Args:
+            state: the state that the task reports; the task has requested its last write, which may still be queued.
+            waiting_state: the state to report instead while the last write is queued.
+        """
+        return waiting_state if state in ENDS - self._ends_performed else state
+
+
+def _at_once(effect: Effect) -> bool:
+    """Return whether `effect` may overtake waiting effects: it must not imply that the store has accepted all rows."""
+    return type(effect) in _AT_ONCE and not (isinstance(effect, Phase) and effect.name in ENDS)
 
 
 class Performer:

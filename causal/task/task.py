@@ -335,9 +335,9 @@ class TaskProtocol:
         answered = [o.welcomed for o in self.channels.downstream.values()]
         if not all(answered + [s.opened for s in self.channels.sinks.values()]):
             return []
-        wanted = self.flushing.wanted()
-        if wanted or self.flushing.reading:
-            return wanted
+        read = self.flushing.request_read()
+        if read or self.flushing.reading:
+            return read
         missing = self.holdings.missing()
         if missing:
             news, self.lost = missing != self.lost, missing

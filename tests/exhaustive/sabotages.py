@@ -67,8 +67,8 @@ def in_force(sabotage: Sabotage) -> Iterator[None]:
 def _stored_late() -> Sequence[Change]:
     def take(self: Exchange, channel: Receiver, header: wire.Header, parts: list[bytes]) -> None:
         deltas, depends = channel.deltas.read(parts[1], begins=not header.sequence)
-        self.holdings.merge(channel.staged)
-        channel.staged = list(deltas)
+        self.holdings.merge(channel.ahead)
+        channel.ahead = list(deltas)
         position = max(header.position, channel.next)
         channel.accept(header, wire.unpack_payload(header, parts[2]))
         channel.note_depends(position, depends)

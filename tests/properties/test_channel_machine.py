@@ -102,7 +102,7 @@ class Ends(RuleBasedStateMachine):
     @rule()
     def send(self) -> None:
         for _ in range(STEPS_MAX):
-            entry = self.sender.next_entry()
+            entry = self.sender.prepare_entry()
             if entry is None:
                 return
             if entry.payload is None:
@@ -253,7 +253,7 @@ class Ends(RuleBasedStateMachine):
         self.frames.clear()
         self.answers.clear()
         self.sender.lose()
-        assert self.sender.next_entry() is None and not self.sender.congested
+        assert self.sender.prepare_entry() is None and not self.sender.congested
 
     @rule()
     def the_receiver_is_replaced(self) -> None:

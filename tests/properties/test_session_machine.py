@@ -251,7 +251,7 @@ class Session(RuleBasedStateMachine):
         if sender.state in (SenderState.ABSENT, SenderState.GREETING):
             assert not sender.flow.outstanding_bytes and not sender.congested
         if sender.state is not SenderState.OPEN:
-            assert sender.next_entry() is None
+            assert sender.prepare_entry() is None
 
 
 TestSession = Session.TestCase

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import causal.task.effect_queue
+import causal.task.performer
 import operators.engine.chain
 import operators.stage.context
 from causal.channels import wire
@@ -13,7 +13,7 @@ from causal.channels.exchange import Exchange
 from causal.channels.receiver import Receiver
 from causal.channels.sink_channel import SinkChannel
 from causal.errors import fenced
-from causal.task.effect_queue import EffectQueue
+from causal.task.performer import EffectQueue
 from causal.topology import FULL_DEPTH
 from deploy.jobs import versions
 from operators.runtime.backlog import Backlog
@@ -34,7 +34,7 @@ def _finished_before_the_store_has_all() -> Patches:
 
 def _effects_overtake_a_refused_write() -> Patches:
     """Effects after a write that a store refused are performed immediately."""
-    return {(causal.task.effect_queue, "_at_once"): lambda effect: True}
+    return {(causal.task.performer, "_at_once"): lambda effect: True}
 
 
 def _silent_while_busy() -> Patches:

@@ -37,7 +37,7 @@ def _the_prefix_is_not_read() -> Patches:
             self._holdings.own.fill(epoch, b"", 0)
         return []
 
-    return {(Flushing, "wanted"): nothing}
+    return {(Flushing, "request_read"): nothing}
 
 
 def _files_of_the_dead_count() -> Patches:

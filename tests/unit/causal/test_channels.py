@@ -44,7 +44,7 @@ def header_of(entry: Entry) -> Header:
 
 def sent(sender: Sender) -> list[Entry]:
     entries = []
-    while (entry := sender.next_entry()) is not None:
+    while (entry := sender.prepare_entry()) is not None:
         sender.sent(entry, 0)
         entries.append(entry)
     return entries
@@ -197,11 +197,11 @@ def test_credit_bounds_what_is_outstanding_and_a_lost_peer_does_not_congest() ->
         sender.put(chunk_of(b"x" * 20, number))
         sent(sender)
     sender.seal()
-    assert sender.congested and sender.next_entry() is None
+    assert sender.congested and sender.prepare_entry() is None
     sender.credit(2, CREDIT, 0)
     assert len(sent(sender)) > 0
     sender.lose()
-    assert not sender.congested and sender.next_entry() is None
+    assert not sender.congested and sender.prepare_entry() is None
 
 
 @pytest.mark.parametrize("allowance", [1 << 16, 1 << 18, 1 << 20])
@@ -264,7 +264,7 @@ def test_what_was_lost_on_the_way_is_sent_again_at_once_and_counted_once() -> No
     introduce(sender, receiver)
     again = sent(sender)
     assert [entry.first for entry in again] == [entry.first for entry in lost]
-    assert sender.next_entry() is None
+    assert sender.prepare_entry() is None
 
 
 def test_an_answer_from_before_a_checkpoint_is_stale_and_not_a_loss() -> None:
@@ -278,7 +278,7 @@ def test_an_answer_from_before_a_checkpoint_is_stale_and_not_a_loss() -> None:
         assert accept(receiver, entry)
     sender.truncate(1)
     assert sender.welcome(late, False, 0) is False and sender.welcome(unasked, False, 0) is False
-    assert sender.welcomed and sender.next_entry() is None
+    assert sender.welcomed and sender.prepare_entry() is None
     with pytest.raises(
         DeterminantsLost, match="begins at 2"
     ):  # asked after the checkpoint, it says the same: it has lost them
@@ -386,10 +386,10 @@ def test_what_is_on_disk_is_asked_for_before_it_joins_a_frame() -> None:
     payloads = {entry.first: bytes(entry.payload or b"") for entry in entries}
     sender.log.spilled(1, 2, 2)
     introduce(sender, a_receiver())
-    frame = sender.next_entry()
+    frame = sender.prepare_entry()
     assert frame is not None and (frame.first, frame.count) == (0, 2)
     sender.sent(frame, 0)
-    frame = sender.next_entry()
+    frame = sender.prepare_entry()
     assert frame is not None and (frame.first, frame.payload, frame.segment) == (2, None, 1)
     sender.loaded(1, payloads)
     (frame,) = sent(sender)

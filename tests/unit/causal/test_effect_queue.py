@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from causal.effects import Effect, Phase, ReportSnapshot, Send, TruncateSink
-from causal.task.effect_queue import EffectQueue
+from causal.task.performer import EffectQueue
 
 
 class Shell:

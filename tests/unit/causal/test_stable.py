@@ -114,41 +114,41 @@ def collecting(depth: int = FULL_DEPTH) -> tuple[Holdings, Flushing]:
 def test_a_file_fills_holes_and_says_no_more_than_others() -> None:
     mine, flushing = collecting()
     mine.merge([mark(0, 60), LogDelta(0, 0, 60, LOG[60:80])])
-    assert flushing.wanted() == [ReadStable()] and flushing.wanted() == []
+    assert flushing.request_read() == [ReadStable()] and flushing.request_read() == []
     flushing.read([LogDelta(0, 0, 0, LOG[:150])])
-    assert (mine.own.bytes_of(0), mine.own.begins, flushing.wanted()) == (LOG[:80], {}, [])
+    assert (mine.own.bytes_of(0), mine.own.begins, flushing.request_read()) == (LOG[:80], {}, [])
     assert flushing.begin() == [BeginStable([LogDelta(0, 0, 0, LOG[:80])])] and not flushing.begun
 
 
 def test_below_full_depth_a_file_reaches_as_far_as_others_depend() -> None:
     mine, flushing = collecting(depth=1)
     mine.depend([(0, 0, 90)])
-    assert flushing.wanted() == [ReadStable()]
+    assert flushing.request_read() == [ReadStable()]
     flushing.read([LogDelta(0, 0, 0, LOG[:150])])
     assert (mine.own.bytes_of(0), mine.missing()) == (LOG[:90], [])
     mine.depend([(0, 0, 170)])
-    assert flushing.wanted() == [ReadStable()]
+    assert flushing.request_read() == [ReadStable()]
     flushing.read([LogDelta(0, 0, 0, LOG[:150])])
-    assert (mine.own.extent(0), mine.missing(), flushing.wanted()) == (150, [(0, 0, 150)], []), "the rest is lost"
+    assert (mine.own.extent(0), mine.missing(), flushing.request_read()) == (150, [(0, 0, 150)], []), "the rest is lost"
 
 
 def test_a_file_that_is_gone_is_lost_or_stops_the_job() -> None:
     mine, flushing = collecting(depth=1)
     mine.merge([mark(0, 60), LogDelta(0, 0, 60, LOG[60:80])])
     mine.depend([(0, 0, 80)])
-    flushing.wanted()
+    flushing.request_read()
     flushing.read([LogDelta(0, 0, 0, LOG[:20])])
     assert mine.missing() == [(0, 0, 20)]
     mine, flushing = collecting()
     mine.merge([mark(0, 60)])
-    flushing.wanted()
+    flushing.request_read()
     with pytest.raises(
         DeterminantsLost, match="60 bytes of its determinants were stable, but only 20 can be read under determinants/"
     ):
         flushing.read([LogDelta(0, 0, 0, LOG[:20])])
     mine, flushing = collecting()
     mine.merge([mark(0, 60), LogDelta(0, 0, 60, LOG[60:80])])
-    flushing.wanted()
+    flushing.request_read()
     with pytest.raises(DeterminantsLost, match="the stable bytes contradict the bytes of other holders"):
         flushing.read([LogDelta(0, 0, 0, LOG[:70] + b"\xff" * 9)])
 
