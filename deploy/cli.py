@@ -22,7 +22,7 @@ from causal.network.roster import Roster
 from causal.runs import after
 from causal.topology import Topology
 from deploy import doctor, looking, new_project, settings
-from deploy.command_line import DONE, FAILED, WRONG, Parser, carried_out, say, without_commands
+from deploy.command_frame import DONE, FAILED, WRONG, Parser, carried_out, say, without_commands
 from deploy.hosts import host_commands, succession
 from deploy.hosts.succession import Brought
 from deploy.installation import version_line
@@ -40,7 +40,7 @@ from deploy.monitoring.tracing import traces
 from deploy.progress.console import Console
 from deploy.progress.display import Progress
 from deploy.progress.report import kills_missed, operators_table, report, summary, write_report
-from deploy.savepoint import savepoint
+from deploy.savepoint_command import savepoint
 from deploy.savepoints import stored_savepoints
 from deploy.savepoints.upgrading import (
     begin_from,

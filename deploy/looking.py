@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
-from deploy.command_line import Parser, carried_out, without_commands
+from deploy.command_frame import Parser, carried_out, without_commands
 from deploy.jobs.lookup import add_job
 
 NAMES = ("status", "logs", "ui", "top")

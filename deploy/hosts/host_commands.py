@@ -23,8 +23,8 @@ from deploy.jobs.latest_view import latest, view_age_s
 from deploy.jobs.lookup import add_job, chosen_job, coming_up, running
 from deploy.monitoring.status import headline
 from deploy.spark import options
+from operators.code_archive.archive import Archive
 from operators.engine.plan import Plan
-from operators.frozen.archive import Archive
 from standby.network.control import ask
 from standby.network.gate import address_of, is_loopback
 from standby.supervision.job_view import JobView

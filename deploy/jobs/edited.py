@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from causal.config import JobConfig
-from operators.frozen.archive import Archive
+from operators.code_archive.archive import Archive
 
 SHOWN_MAX = 5
 

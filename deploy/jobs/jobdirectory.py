@@ -26,7 +26,7 @@ from causal.storage.files import sync_directory
 from causal.storage.modes import closed_to_others
 from causal.storage.stable import DIRECTORY as DETERMINANTS
 from deploy.jobs.lookup import VIEW, VIEW_BEFORE
-from operators.frozen.archive import DIRECTORY as CODE
+from operators.code_archive.archive import DIRECTORY as CODE
 from operators.sinks.journaled.request_store import DIRECTORY as REQUESTS
 from operators.sinks.staging.staged_place import DIRECTORY as STAGED
 from standby.agent import LOCK as AGENT_LOCK

@@ -15,7 +15,7 @@ from causal.errors import CorruptData, PipelineError
 from deploy.jobs import versions
 from deploy.jobs.edited import changed_since, listed
 from deploy.jobs.hints import resume_command
-from operators.frozen.archive import Archive, changed, same_code
+from operators.code_archive.archive import Archive, changed, same_code
 
 
 def of_other_file(job: Path, config: JobConfig, path: Path) -> bool:

@@ -19,7 +19,7 @@ from causal.config import JobConfig
 from causal.errors import CorruptData, PipelineError
 from causal.sealed import seal, unseal
 from operators.builder.pipeline_settings import Settings
-from operators.frozen.archive import DIRECTORY
+from operators.code_archive.archive import DIRECTORY
 from standby.storage.manifests import newest_manifest
 
 IDENTITY = frozenset(("run", "name", "pipeline", "code", "first_incarnation", "format"))

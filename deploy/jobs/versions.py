@@ -21,9 +21,9 @@ from deploy.jobs.lookup import ROOT
 from deploy.printable import one_line
 from operators.builder.loading import freeze, load, load_archived
 from operators.builder.pipeline import Pipeline
+from operators.code_archive.archive import Archive, changed, minor, other_versions
+from operators.code_archive.reach import hidden_by_python, versions_now
 from operators.engine.plan import Plan
-from operators.frozen.archive import Archive, changed, minor, other_versions
-from operators.frozen.reach import hidden_by_python, versions_now
 
 KEPT, NEW = "kept", "new"
 CHOICES = (KEPT, NEW)

@@ -34,8 +34,8 @@ from deploy.jobs.jobdirectory import JobDirectory
 from deploy.jobs.lookup import ROOT
 from deploy.launching.local import LocalDeployment, agent
 from deploy.printable import printable
-from operators.frozen.archive import Archive, minor, other_versions, path_of
-from operators.frozen.reach import versions_now
+from operators.code_archive.archive import Archive, minor, other_versions, path_of
+from operators.code_archive.reach import versions_now
 from standby.agent import STATUS_AGAIN, STATUS_DONE, STATUS_LEFT, STATUS_WRONG
 from standby.network.description import Description, Inquiry
 from standby.network.gate import address_of, is_loopback

@@ -24,7 +24,7 @@ from causal.storage.files import make_directory, read_parts, sync_directory
 from causal.topology import Topology
 from deploy.jobs.jobdirectory import BEGAN, SAVEPOINTS
 from deploy.savepoints.stored_checkpoints import fetch
-from operators.frozen.archive import path_of
+from operators.code_archive.archive import path_of
 from standby.blueprint import Blueprint
 from standby.storage.journal import journaled
 from standby.storage.manifests import write_manifest

@@ -16,8 +16,8 @@ from causal.config import JobConfig
 from causal.errors import CorruptData, PipelineError, Unavailable
 from causal.storage.disk import SNAPSHOT_SUFFIX
 from causal.storage.shared import Depot
+from operators.code_archive.archive import path_of
 from operators.engine.plan import Plan
-from operators.frozen.archive import path_of
 from standby.storage.manifests import DIRECTORY
 
 

@@ -29,8 +29,8 @@ from deploy.savepoints import letters, savepoint_store, stores_there
 from deploy.savepoints.savepoint_store import Savepoint
 from deploy.savepoints.stored_checkpoints import check_unbound, first_name, upload
 from operators.builder.loading import load_archived, version_of_job
+from operators.code_archive.archive import Archive
 from operators.engine.plan import Plan, plan
-from operators.frozen.archive import Archive
 from operators.runtime.rescaling import Rescaling, Saved
 from standby.blueprint import Blueprint
 from standby.storage.journal import Journal, journaled

@@ -48,7 +48,7 @@ from deploy.spark.attempts import (
     Tick,
 )
 from deploy.spark.options import agent_names
-from operators.frozen.archive import runtime_version
+from operators.code_archive.archive import runtime_version
 from operators.spark.java import find_java, java_home
 from operators.spark.jvm import SparkJvm
 from standby.host.parentage import die_with_parent

@@ -45,7 +45,7 @@ def lacking(version: str) -> str:
     remedy = f"install causal-streams {version} there, or ship an environment with spark.archives and PYSPARK_PYTHON"
     try:
         from deploy.launching.host_agent import add_parser  # noqa: F401  all that an agent needs
-        from operators.frozen.archive import runtime_version
+        from operators.code_archive.archive import runtime_version
     except ImportError as problem:
         return f"{where} lacks causal-streams ({problem}); {remedy}"
     if runtime_version() != version:

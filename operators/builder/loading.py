@@ -19,9 +19,9 @@ from causal.errors import PipelineError
 from operators.builder.pipeline import SETTINGS, Pipeline, Stream
 from operators.builder.pipeline_settings import Settings
 from operators.builder.spawning import lend_code, refusing_children
-from operators.frozen.archive import Archive, Module
-from operators.frozen.beside import Beside
-from operators.frozen.importing import (
+from operators.code_archive.archive import Archive, Module
+from operators.code_archive.beside import Beside
+from operators.code_archive.importing import (
     OURS,
     ArchiveFinder,
     LiveFinder,
@@ -31,7 +31,7 @@ from operators.frozen.importing import (
     of_user,
     show_lines,
 )
-from operators.frozen.reach import archive_of
+from operators.code_archive.reach import archive_of
 from operators.suggestions import suggestion
 from operators.tracebacks import location
 

@@ -14,7 +14,7 @@ from multiprocessing import spawn
 from pathlib import Path
 from typing import Any
 
-from operators.frozen.archive import Archive
+from operators.code_archive.archive import Archive
 
 JOB = "CAUSAL_SPAWNED_OF"
 """The environment variable for the job's directory."""

@@ -23,7 +23,7 @@ from causal.errors import CURE, CURE_OF_SOURCE, NONDETERMINISTIC, ReplayDivergen
 from causal.ids import OUTSIDE
 from causal.ports import Chain
 from causal.topology import Topology
-from operators.frozen.importing import is_source_of_user
+from operators.code_archive.importing import is_source_of_user
 from operators.graph import Node
 from operators.records.ownership import SCALARS
 from operators.stage.operator import Operator

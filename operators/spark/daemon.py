@@ -17,8 +17,8 @@ from pathlib import Path
 from causal.errors import CorruptData
 from causal.process.interpreter import module_command
 from causal.storage.shared import Depot
-from operators.frozen.archive import Archive, path_of
-from operators.frozen.importing import ArchiveFinder, install
+from operators.code_archive.archive import Archive, path_of
+from operators.code_archive.importing import ArchiveFinder, install
 
 JOB, CODE = "CAUSAL_CODE_OF", "CAUSAL_CODE"
 """The environment variables for the job's directory and the digest of its archive."""

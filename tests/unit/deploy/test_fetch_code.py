@@ -15,7 +15,7 @@ from causal.storage.shared import Depot
 from deploy.jobs import versions
 from deploy.jobs.jobdirectory import JobDirectory
 from deploy.launching.host_agent import check_versions, fetch_code
-from operators.frozen.archive import Archive, Module, path_of
+from operators.code_archive.archive import Archive, Module, path_of
 from tests.unit.operators.scene import config as settings
 
 pytest.importorskip("obstore", reason="obstore is not installed (extra hosts)")

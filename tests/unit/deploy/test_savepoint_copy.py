@@ -9,7 +9,7 @@ import pytest
 
 from causal.config import JobConfig
 from causal.topology import Topology
-from deploy import savepoint
+from deploy import savepoint_command
 from deploy.savepoints.savepoint_store import Savepoint
 from standby.blueprint import Blueprint
 from standby.storage.manifests import newest_manifest, write_manifest
@@ -37,7 +37,7 @@ def test_everything_in_a_copy_is_synced_and_the_manifest_last(tmp_path: Path, mo
         fsync(handle)
 
     monkeypatch.setattr(os, "fsync", noted)
-    assert savepoint._copy(job, to, 3, FILES)
+    assert savepoint_command._copy(job, to, 3, FILES)
     assert newest_manifest(to) == (3, FILES)
     assert Savepoint.load(to).incarnation == 5
     copied = [path for path in to.rglob("*") if path.is_file() and path.suffix != ".json"]
@@ -61,5 +61,5 @@ def test_a_copy_whose_checkpoint_goes_away_meanwhile_leaves_nothing(
     JobConfig(run="r", name="job", pipeline="/p.py").save(job)
     (job / "status.json").write_text('{"job": "j", "tasks": [{"task": "a", "incarnation": 4}]}')
     monkeypatch.setattr(Blueprint, "load", lambda job: Blueprint(Topology((), ())))
-    assert not savepoint._copy(job, to, 3, FILES)
+    assert not savepoint_command._copy(job, to, 3, FILES)
     assert list(to.iterdir()) == []

@@ -14,7 +14,7 @@ import pytest
 
 from causal.config import JobConfig
 from causal.errors import Unavailable
-from deploy import savepoint
+from deploy import savepoint_command
 
 ARGUMENTS = argparse.Namespace(job=None, name=None, stop=True, to=None, list=False, delete=None)
 
@@ -45,17 +45,17 @@ def test_a_job_that_ends_meanwhile_is_said_to_have_ended(
     def ask(*asked: Any) -> None:
         threading.Timer(0.3, os.close, (handle,)).start()  # the supervisor has ended, `causal run` is about to
 
-    monkeypatch.setattr(savepoint, "ask", ask)
+    monkeypatch.setattr(savepoint_command, "ask", ask)
     ARGUMENTS.state_dir = str(job)
     with pytest.raises(Unavailable, match=f"ended before its savepoint: {said}"):
-        savepoint.savepoint(ARGUMENTS)
+        savepoint_command.savepoint(ARGUMENTS)
 
 
 def test_a_supervisor_that_is_silent_while_its_job_lives_is_told_of(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     handle = lock_of(job)
-    monkeypatch.setattr(savepoint, "ask", lambda *asked: None)
-    monkeypatch.setattr(savepoint, "ANSWER_S", 0.2)
+    monkeypatch.setattr(savepoint_command, "ask", lambda *asked: None)
+    monkeypatch.setattr(savepoint_command, "ANSWER_S", 0.2)
     ARGUMENTS.state_dir = str(job)
     with pytest.raises(Unavailable, match="does not answer"):
-        savepoint.savepoint(ARGUMENTS)
+        savepoint_command.savepoint(ARGUMENTS)
     os.close(handle)

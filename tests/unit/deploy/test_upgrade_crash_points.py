@@ -25,8 +25,8 @@ from deploy.hosts import succession
 from deploy.hosts.succession import fetch_decisions
 from deploy.savepoints import savepoint_store
 from operators.builder.loading import load_archived
+from operators.code_archive.archive import Archive
 from operators.engine.plan import plan
-from operators.frozen.archive import Archive
 from operators.runtime.rescaling import whole
 from standby.blueprint import Blueprint
 from standby.candidate.election import Election, begun

@@ -12,7 +12,7 @@ import pytest
 from causal.errors import CorruptData, PipelineError
 from causal.process.interpreter import on_this_host
 from causal.storage.shared import Depot
-from operators.frozen.archive import Archive, Module
+from operators.code_archive.archive import Archive, Module
 from operators.source import SourceContext
 from operators.spark import daemon as spark_daemon
 from operators.spark import spark_source

@@ -15,7 +15,7 @@ from causal.network.curve import new_key
 from causal.network.roster import SUPERVISOR, Roster, save_members
 from deploy.spark import executor
 from deploy.spark.driver import reason_of
-from operators.frozen.archive import runtime_version
+from operators.code_archive.archive import runtime_version
 from tests.faults.job import wait_for
 
 ROOT = Path(__file__).resolve().parents[4]

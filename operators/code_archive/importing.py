@@ -19,7 +19,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 
 from causal.errors import PipelineError
-from operators.frozen.archive import Archive, Module
+from operators.code_archive.archive import Archive, Module
 
 HOME = Path(__file__).resolve().parents[2]
 """The directory of our own packages."""

@@ -16,9 +16,9 @@ import pytest
 
 from causal.errors import CorruptData, PipelineError
 from operators.builder.loading import MODULE, freeze, load, load_archived
-from operators.frozen import archive as archives
-from operators.frozen.archive import Archive, Module, changed, other_versions, same_code
-from operators.frozen.reach import hidden_by_python, versions_now
+from operators.code_archive import archive as archives
+from operators.code_archive.archive import Archive, Module, changed, other_versions, same_code
+from operators.code_archive.reach import hidden_by_python, versions_now
 from tests.members import members
 
 GOOD = """

@@ -9,8 +9,8 @@ from hashlib import blake2b
 from importlib import metadata
 from pathlib import Path
 
-from operators.frozen.archive import MODULES_MAX, Archive, Module
-from operators.frozen.importing import LiveFinder, of_user
+from operators.code_archive.archive import MODULES_MAX, Archive, Module
+from operators.code_archive.importing import LiveFinder, of_user
 
 _IMPORTING = frozenset(("import_module", "__import__"))
 

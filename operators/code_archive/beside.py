@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
-from operators.frozen.importing import OUR_OWN, LiveFinder, is_source_of_user, of_user
+from operators.code_archive.importing import OUR_OWN, LiveFinder, is_source_of_user, of_user
 
 
 class Beside:
