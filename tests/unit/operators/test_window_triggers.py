@@ -16,8 +16,6 @@ from operators import (
     CountWindow,
     Firing,
     Global,
-    Mean,
-    Min,
     Pipeline,
     Reduce,
     Sliding,
@@ -25,13 +23,12 @@ from operators import (
     Trigger,
     Tumbling,
     Window,
-    after_each,
     at_end,
     every,
     every_s,
 )
 from operators.testing import every_crash, run
-from tests.unit.operators.scene import NoSink, parts_of, source
+from tests.unit.operators.scene import NoSink, source
 from tests.unit.operators.window_scene import Driven, S, second, third, window_chain
 
 
@@ -46,47 +43,6 @@ def rows(*values: int, key: str = "a") -> list[Any]:
 # Count windows.
 
 
-@given(
-    n=st.integers(1, 5),
-    step=st.integers(1, 5),
-    sizes=st.lists(st.integers(0, 6), max_size=6),
-    acts=st.lists(st.integers(0, 1), min_size=1, max_size=4),
-)
-def test_count_windows_against_slices_of_a_list(n: int, step: int, sizes: list[int], acts: list[int]) -> None:
-    step = min(n, step)
-
-    def make() -> Any:
-        return window_chain(CountWindow(n, step), values)
-
-    driven, total = Driven(make), list[int]()
-    for number, size in enumerate(sizes):
-        more = list(range(len(total), len(total) + size))
-        total += more
-        driven.give(rows(*more))
-        if acts[number % len(acts)]:
-            driven.restore(make)
-    driven.finish()
-    assert driven.out == [
-        ("a", total[max(0, end - n) : end], max(0, end - n), end) for end in range(step, len(total) + 1, step)
-    ]
-
-
-def test_count_windows_with_aggregates() -> None:
-    for aggregate, expected in [(Sum(third), [3, 7]), (Min(third), [1, 3]), (Mean(third), [1.5, 3.5])]:
-        driven = Driven(lambda aggregate=aggregate: window_chain(CountWindow(2), aggregate))  # type: ignore[misc]
-        driven.give(rows(1, 2, 3, 4, 5))
-        assert [row[1] for row in driven.out] == expected
-        assert driven.finish() == [], "one that is not complete is not emitted"
-        driven.snapshot()
-    driven = Driven(lambda: window_chain(CountWindow(3, every=1), Mean(third)))
-    driven.give(rows(3, 5, 7, 9))
-    assert [row[1:] for row in driven.out] == [(3.0, 0, 1), (4.0, 0, 2), (5.0, 0, 3), (7.0, 1, 4)]
-    driven = Driven(lambda: window_chain(CountWindow(2), Reduce(lambda first, record: record)))
-    driven.give(rows(1, 2, 3, 4))
-    assert [row[1][2] for row in driven.out] == [2, 4]
-    driven.snapshot()
-
-
 def test_a_record_that_a_count_window_refuses_does_not_count() -> None:
     strict: Aggregate[Any, Any] = Aggregate(int, lambda total, record: total + int(record[2]))
     driven = Driven(lambda: window_chain(CountWindow(2), strict, job={"on_error": "dead-letter"}))
@@ -97,53 +53,6 @@ def test_a_record_that_a_count_window_refuses_does_not_count() -> None:
 
 
 # Global windows.
-
-
-def test_a_global_window_is_told_at_the_end_of_the_input() -> None:
-    driven = Driven(lambda: window_chain(Global(), Count()))
-    driven.give([*rows(1, 2), *rows(3, key="b")], 10 * S)
-    driven.restore(lambda: window_chain(Global(), Count()))
-    assert driven.finish() == [("a", 2, 0, 2), ("b", 1, 0, 1)]
-
-
-@pytest.mark.parametrize(
-    "purge, expected", [(False, [(3, 0, 2), (10, 0, 4), (15, 0, 5)]), (True, [(3, 0, 2), (7, 2, 4), (5, 4, 5)])]
-)
-def test_every_n_records_of_a_global_window(purge: bool, expected: list[Any]) -> None:
-    def make() -> Any:
-        return window_chain(Global(), Sum(third), trigger=every(2, purge=purge))
-
-    driven = Driven(make)
-    driven.give(rows(1, 2, 3))
-    driven.restore(make)
-    driven.give(rows(4, 5))
-    driven.finish()
-    assert [row[1:] for row in driven.out] == expected
-
-
-def test_after_each_record_of_a_function_window() -> None:
-    driven = Driven(lambda: window_chain(Tumbling(10), values, trigger=after_each()))
-    driven.give([("a", 1, 1), ("a", 11, 2), ("a", 2, 3)])
-    assert [row[1:] for row in driven.out] == [([1], 0.0, 10.0), ([2], 10.0, 20.0), ([1, 3], 0.0, 10.0)]
-    assert driven.finish() == [], "all has been emitted"
-
-
-def test_at_the_end_what_has_come_since_is_told() -> None:
-    driven = Driven(lambda: window_chain(Tumbling(10), Count(), trigger=every(2)))
-    driven.give([("a", 1, 1), ("a", 2, 1), ("a", 3, 1), ("b", 1, 1), ("b", 1, 1)], 10 * S)
-    assert driven.out == [("a", 2, 0.0, 10.0), ("b", 2, 0.0, 10.0), ("a", 3, 0.0, 10.0)]
-    assert parts_of(driven.chain, full=True)[1:] == []
-
-
-def test_with_a_trigger_each_late_record_has_its_window_told() -> None:
-    driven = Driven(lambda: window_chain(Tumbling(10), Count(), trigger=every(100), lateness_s=5))
-    driven.give([("a", 1, 1)], 10 * S)
-    driven.give([("a", 2, 1), ("a", 3, 1)])
-    assert [row[1] for row in driven.out] == [1, 2, 3]
-    driven.give([], 15 * S)
-    driven.give([("a", 2, 1)])
-    assert driven.chain.counts() == {"w": {"late": 1}}
-    assert parts_of(driven.chain, full=True)[1:] == []
 
 
 def test_every_so_many_seconds_of_event_time() -> None:

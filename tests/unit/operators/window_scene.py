@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
+
+from hypothesis import strategies as st
 
 from causal.ports import Chain
 from causal.records.batch import watermark
-from operators import Pipeline
+from operators import Aggregate, Pipeline, Window
 from operators.engine.plan import Plan, plan
 from tests.unit.operators.scene import NoSink, Services, chain_of, config, listed, parts_of, records_in, source
 
@@ -79,16 +81,37 @@ class Driven:
         self.standby.restore(parts_of(self.chain))
 
 
-def drive(make: Callable[[], Chain], batches: Iterable[Sequence[Row]], bound_ms: int, acts: Sequence[int]) -> Driven:
-    """Return all batches, each with the mark that its records allow; `acts` says where a snapshot or a restore is."""
-    driven, largest = Driven(make), -(1 << 60)
-    for number, batch in enumerate(batches):
-        largest = max([largest, *(round(row[1] * 1000) for row in batch)])
-        driven.give(batch, (largest - bound_ms) * MS if batch else None)
-        act = acts[number % len(acts)] if acts else 0
-        if act == 1:
-            driven.snapshot()
-        elif act == 2:
-            driven.restore(make)
-    driven.finish()
-    return driven
+# Drawn runs, and contents that show each value.
+
+BOUND_MS = 700
+STEPS = st.tuples(st.sampled_from("abc"), st.integers(0, 900), st.integers(0, BOUND_MS))
+
+
+@st.composite
+def batches(draw: Any) -> list[list[Row]]:
+    """Draw records, none further behind the largest time than the bound, cut into batches."""
+    drawn: list[list[Row]] = []
+    now_ms = number = 0
+    for batch in draw(st.lists(st.lists(STEPS, min_size=1, max_size=6), max_size=6)):
+        drawn.append([])
+        for key, step_ms, back_ms in batch:
+            now_ms, number = now_ms + step_ms, number + 1
+            drawn[-1].append((key, max(0, now_ms - back_ms) / 1000, number))
+    return drawn
+
+
+def values_of_window(key: Any, records: list[Any], window: Window) -> Any:
+    yield (key, tuple(sorted(record[2] for record in records)), window.start, window.end)
+
+
+def collected() -> Aggregate[Any, Any]:
+    def add(values: list[int], record: Row) -> list[int]:
+        values.append(record[2])
+        return values
+
+    return Aggregate(list, add, result=lambda values: tuple(sorted(values)))
+
+
+def merged() -> Aggregate[Any, Any]:
+    plain = collected()
+    return Aggregate(plain.initial, plain.add, plain.result, merge=lambda first, later: first + later)
