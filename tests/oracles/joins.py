@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from operators import BroadcastOperator, Pipeline, Sliding, Tumbling
 from operators.testing import TrialResult
-from tests.oracles.frame import Draw, Mismatch, Scenario, bag, oracle, per_key, sink, source
+from tests.oracles.frame import Draw, Mismatch, Scenario, bag, every, exact, oracle, per_key, sink, source
 from tests.oracles.windows import aligned, us
 
 Row = dict[str, Any]
@@ -142,6 +142,51 @@ def _join_table(draw: Draw) -> Scenario:
     expected = [pair(r, last.get(r["k"])) for r in records if r["k"] in last or how == "left"]
     keys = {record["id"]: record["k"] for record in records}
     return Scenario(pipeline, {"rows": rows, "in": records}, per_key("out", expected, lambda row: keys[row[0]]))
+
+
+@oracle("join-as-of")
+def _join_as_of(draw: Draw) -> Scenario:
+    """A table joined `as_of`, or with `wait` where rows have times: each record sees the row of its own time."""
+    pipeline, bounds = Pipeline("p"), (draw.choice((0, 4)), draw.choice((0, 9)))
+    how: Literal["inner", "left"] = draw.choice(("inner", "left"))
+    partitions = 1 if draw.flip() else 2
+    streams = [
+        source(pipeline, name, partitions).watermarks(f"{name}-time", lambda r: r["at"], out_of_order_s=bound)
+        for name, bound in zip(("in", "rows"), bounds, strict=True)
+    ]
+    table = streams[1].key_by(lambda r: r["k"]).table("t")
+    deleting = draw.flip()
+    if deleting:  # a row that is filtered is none from then on
+        table = table.filter("there", lambda key, row: row["v"] % 3)
+    options = draw.choice(({"as_of": True}, {"wait": True}, {"as_of": True, "wait": True}))
+    joined = streams[0].key_by(lambda r: r["k"]).join_table(
+        "j", table, how=how, fn=lambda r, row: [r["v"], row and row["v"]], parallelism=draw.choice((1, 2)), **options
+    )  # fmt: skip
+    sink(joined)
+    sink(joined.side("late"), "late")
+
+    def timed(bound: float, count: int) -> list[Row]:
+        """Draw records that are not late; where there are several partitions, no two have one time."""
+        times = draw.sample(range(80), count) if partitions > 1 else [draw.randint(0, 25) for _ in range(count)]
+        rows = [{"k": draw.choice(["a", 0, (1, "x")]), "at": at / 2, "v": v} for v, at in enumerate(times)]
+        return sorted(rows, key=lambda row: row["at"] + draw.random() * bound)
+
+    records, rows = timed(bounds[0], draw.randint(0, 20)), timed(bounds[1], draw.randint(0, 20))
+    expected = []
+    for record in records:
+        valid = [row for row in rows if row["k"] == record["k"] and row["at"] <= record["at"]]
+        last = max(valid, key=lambda row: row["at"] + rows.index(row) / 1000) if valid else None
+        value = last["v"] if last is not None and (last["v"] % 3 or not deleting) else None
+        if value is not None or how == "left":
+            expected.append([record["v"], value])
+
+    def in_time(result: TrialResult) -> None:
+        if "late_rows" in result.counts.get("j", {}):
+            raise Mismatch(f"late rows: {result.counts}")
+
+    inputs = {name: [each[place::partitions] for place in range(partitions)] for name, each in
+              (("in", records), ("rows", rows))}  # fmt: skip
+    return Scenario(pipeline, inputs, every(bag("out", expected), exact("late", []), in_time))
 
 
 class Ruled(BroadcastOperator):

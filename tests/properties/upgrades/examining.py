@@ -11,16 +11,17 @@ from tests.properties.upgrades.driving import Invalid, Scene
 from tests.properties.upgrades.judging import judged
 
 ATTEMPTS = 50
-GRAPHS_PER_OPTION = 6
+GRAPHS_PER_OPTION = 2
 """The number of graphs of a kind that are examined while every option is examined once."""
 
+GRAPHS: Mapping[str, Callable[[Random], Scene]] = {
+    f"{kinds} {core}": partial(graphs.scene, kinds, core) for kinds in graphs.KINDS for core in graphs.CHOICES
+}
 SCENES: Mapping[str, Callable[[Random], Scene]] = {
     **{change.name: partial(options.scene, change) for change in options.changes()},
-    **{f"graph {core}": partial(graphs.scene, core) for core in graphs.CHOICES},
+    **GRAPHS,
 }
-NAMES = tuple(
-    [change.name for change in options.changes()] + [f"graph {core}" for core in graphs.CHOICES] * GRAPHS_PER_OPTION
-)
+NAMES = (*(change.name for change in options.changes()), *[*GRAPHS] * GRAPHS_PER_OPTION)
 
 
 def examine(name: str, seed: int) -> str:

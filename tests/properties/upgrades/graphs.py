@@ -14,6 +14,8 @@ from operators import (
     Count,
     CountWindow,
     Global,
+    ListState,
+    MapState,
     Operator,
     Pipeline,
     Session,
@@ -105,7 +107,17 @@ class Summing(Operator):
 
 
 class Numbered(Summing):
-    """The same; timers may be left of a version that sets some."""
+    """The same, and what it declares; timers may be left of a version that sets some."""
+
+    values = ListState[int]()
+    counts = MapState[int, int]()
+
+    def process(self, record: Record, ctx: Any) -> Any:
+        """Emit the sum, and all that it declares."""
+        self.values.append(record["v"])
+        self.counts[record["v"] % 3] = self.counts.get(record["v"] % 3, 0) + 1
+        for row in super().process(record, ctx):
+            yield [*row, list(self.values), dict(self.counts)]
 
     def on_timer(self, name: str, ctx: Any) -> Any:
         """Emit the sum, in whatever version a timer was set."""
@@ -401,12 +413,12 @@ def _kinds(core: str) -> tuple[str, ...]:
     return ("map", "filter") if core in TABLES else ("map", "filter", "flat_map")
 
 
-def changed(version: Version, chance: Random) -> tuple[Version, list[str]]:
-    """Draw what changes; returns the other version and the names of the changes."""
+def changed(version: Version, chance: Random, kinds: str = "graph") -> tuple[Version, list[str]]:
+    """Draw what changes, of these kinds; returns the other version and the names of the changes."""
     names = []
     for _ in range(chance.choice((1, 1, 1, 2, 3))):
-        name = chance.choice(tuple(CHANGES))
-        other = CHANGES[name](version, chance)
+        name = chance.choice(tuple(KINDS[kinds]))
+        other = KINDS[kinds][name](version, chance)
         if other != version:
             names.append(name)
             version = other
@@ -460,6 +472,14 @@ def _width(version: Version, chance: Random) -> Version:
     return replace(version, widths={**version.widths, name: chance.randint(1, 3)})
 
 
+def _tasks(version: Version, chance: Random) -> Version:
+    """Draw another number of tasks of the core, and of what is behind it."""
+    others = {name: chance.randint(1, 3) for name in version.widths}
+    return replace(
+        version, widths={**others, "core": chance.choice([n for n in (1, 2, 3) if n != version.wide("core")])}
+    )
+
+
 CHANGES: Mapping[str, Callable[[Version, Random], Version]] = {
     "operator added": _added,
     "operator removed": _removed,
@@ -475,10 +495,18 @@ CHANGES: Mapping[str, Callable[[Version, Random], Version]] = {
 }
 
 
-def scene(core: str, chance: Random) -> Scene:
+KINDS: Mapping[str, Mapping[str, Callable[[Version, Random], Version]]] = {
+    "graph": CHANGES,
+    "tasks": {"parallelism": _tasks},
+    "options": {"option": _option, "parallelism": _tasks},
+}
+"""What changes: anything, or only this."""
+
+
+def scene(kinds: str, core: str, chance: Random) -> Scene:
     """Draw an upgrade of a graph."""
     before = drawn(core, chance)
-    after, names = changed(before, chance)
+    after, names = changed(before, chance, kinds)
     if "speculative" in (before.core, after.core):
         after = replace(after, last=(), again=False, united=False)
     by_time = any(each.options.get("delivery") == "ordered" or "as_of" in each.options for each in (before, after))

@@ -1,9 +1,10 @@
-"""The interval join against the nested loop: each pair once, no partner is missing that comes, nothing kept."""
+"""Joins by time and by window against nested loops: each pair once, no partner is missing that comes, nothing kept."""
 
 from __future__ import annotations
 
 import copy
 import re
+from collections import defaultdict
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from causal.errors import PipelineError
 from causal.records.values import encode
-from operators import Count, Operator, Pipeline, Sliding, Stream, Tumbling
+from operators import Count, Operator, Pipeline, Session, Sliding, Stream, Tumbling
 from operators.engine.plan import plan
 from operators.sinks import JsonLinesSink
 from operators.stage.watermark_merge import IDLE_NS
@@ -48,94 +49,93 @@ def nested_loop(left: list[Any], right: list[Any], how: str, within: tuple[float
     return pairs
 
 
-@given(steps, st.sampled_from(HOWS), st.sampled_from([(-2, 3), (0, 0), (2, 4), (-4, -2), (-3, 0)]))
-def test_it_is_the_nested_loop_over_what_is_not_late(
+@given(steps, st.sampled_from(HOWS), st.sampled_from([(BEFORE, AFTER)] * 3 + [(0, 0), (2, 4), (-4, -2), (-3, 0)]))
+def test_pairs_are_those_of_the_nested_loop_in_the_order_of_times_keys_and_arrival(
     events: list[tuple[Any, Any]], how: str, within: tuple[float, float]
 ) -> None:
-    task, accepted, late, mark, number = joined(how, within), ([], []), 0, -1, 0  # type: ignore[var-annotated]
-    for what, more in events:
-        if what == "mark":
-            mark = max(mark, more)
-            task.mark(more)
-        elif what == "restore":
-            task.restore(more)
-        else:
-            batch = []
-            for key, at_s in more:
-                batch.append((key, at_s, number))
-                number += 1
-            task.give(what, *batch)
-            accepted[what].extend(each for each in batch if each[1] >= mark)
-            late += sum(each[1] < mark for each in batch)
-        for at_ns in task.marks:
-            assert at_ns <= mark * SECOND_NS
-    task.finish()
-    assert sorted(task.out, key=repr) == sorted(nested_loop(*accepted, how, within), key=repr)
-    assert task.entry_count() == 0
-    assert task.chain.counts().get("j", {}).get("late", 0) == late
-
-
-@given(steps, st.sampled_from(HOWS))
-def test_what_it_gives_is_never_late_for_those_behind_it(events: list[tuple[Any, Any]], how: str) -> None:
-    task = joined(how)
-    for what, more in events:
-        passed = max(task.marks, default=None)
-        pairs = []
-        if what == "mark":
-            pairs = task.mark(more)
-        elif what != "restore":
-            pairs = task.give(what, *[(key, at_s, "") for key, at_s in more])
-        for pair in pairs:
-            latest = max(each[1] for each in pair if each is not None)
-            assert passed is None or latest * SECOND_NS >= passed
-
-
-@given(steps, st.sampled_from(HOWS))
-def test_the_order_follows_from_times_keys_and_arrival(events: list[tuple[Any, Any]], how: str) -> None:
-    task, sides, matched, mark, number = joined(how), ([], []), set[int](), -1, 0  # type: ignore[var-annotated]
+    """The order is that of this model where `within` is (BEFORE, AFTER); nothing comes late for those behind it."""
+    task, sides, matched, mark, late, number = joined(how, within), ([], []), set[int](), -1, 0, 0  # type: ignore[var-annotated]
     over_after, keeps = (AFTER, -BEFORE), (how in ("left", "outer"), how in ("right", "outer"))
     for what, more in events:
-        expected = []
+        expected, rows, passed = list[Any](), list[Any](), max(task.marks, default=None)
         if what == "mark":
             before, mark = mark, max(mark, more)
             for side in (0, 1):
                 over = [r for r in sides[side] if before <= r[1] + over_after[side] < mark and r[2] not in matched]
                 over.sort(key=lambda r: (r[1], encode(r[0]), r[2]))
                 expected += [((r, None), (None, r))[side] for r in over if keeps[side]]
-            assert task.mark(more) == expected
+            rows = task.mark(more)
         elif what == "restore":
             task.restore(more)
         else:
-            batch = []
-            for key, at_s in more:
-                record = (key, at_s, number)
-                number += 1
-                batch.append(record)
-                if at_s < mark:
+            batch = [(key, at_s, number + place) for place, (key, at_s) in enumerate(more)]
+            number += len(batch)
+            for record in batch:
+                if record[1] < mark:
+                    late += 1
                     continue
                 for other in sorted(sides[1 - what], key=lambda r: (r[1], r[2])):
-                    apart = (other[1] - at_s) if what == 0 else (at_s - other[1])
-                    if other[0] == key and BEFORE <= apart <= AFTER:
+                    apart = (other[1] - record[1]) if what == 0 else (record[1] - other[1])
+                    if other[0] == record[0] and BEFORE <= apart <= AFTER:
                         matched.update((record[2], other[2]))
                         expected.append((record, other) if what == 0 else (other, record))
                 sides[what].append(record)
-            assert task.give(what, *batch) == expected
-
-
-def test_a_missing_partner_is_reported_when_none_can_come_and_not_before() -> None:
-    task = joined("left", (0, 60))
-    order = ("o", 100, "order")
-    assert task.give(0, order) == []
-    assert task.mark(160) == []
-    payment = ("o", 160, "payment")
-    assert task.give(1, payment) == [(order, payment)]
-    lonely = ("p", 160, "order")
-    task.give(0, lonely)
-    assert task.mark(220) == []
-    assert task.mark(220.001) == [(lonely, None)]
-    assert task.mark(220.002) == []
-    task.mark(225)  # records are dropped one span of time together
+            rows = task.give(what, *batch)
+        assert rows == expected or within != (BEFORE, AFTER)
+        assert passed is None or all(max(r[1] for r in row if r is not None) * SECOND_NS >= passed for row in rows)
+        assert all(at_ns <= mark * SECOND_NS for at_ns in task.marks)
+    task.finish()
+    assert sorted(task.out, key=repr) == sorted(nested_loop(*sides, how, within), key=repr)
     assert task.entry_count() == 0
+    assert task.chain.counts().get("j", {}).get("late", 0) == late
+
+
+def window_joined(how: Any, assigner: Any) -> Task:
+    return Task(planned_join(lambda a, b: a.window_join("w", b, assigner, how=how)), "w/0")
+
+
+@given(steps, st.sampled_from(HOWS), st.sampled_from([(5, 5), (6, 2)]))
+def test_it_is_the_nested_loop_over_windows(events: list[Any], how: str, window: tuple[int, int]) -> None:
+    size, every = window
+    task, mark, number, late = window_joined(how, Sliding(size, every)), -1, 0, 0
+    panes: defaultdict[Any, Any] = defaultdict(lambda: ([], []))
+    for what, more in events:
+        if what == "mark":
+            mark = max(mark, more)
+            passed = max(task.marks, default=None)
+            pairs = task.mark(more)
+            for pair in pairs:
+                latest = max(each[1] for each in pair if each is not None)
+                assert passed is None or latest * SECOND_NS >= passed
+        elif what == "restore":
+            task.restore(more)
+        else:
+            batch = [(key, at_s, number + place) for place, (key, at_s) in enumerate(more)]
+            number += len(batch)
+            assert task.give(what, *batch) == []
+            for each in batch:
+                starts = [s for s in range(-size, 30) if s % every == 0 and s <= each[1] < s + size and s + size > mark]
+                late += not starts
+                for start in starts:
+                    panes[each[0], start][what].append(each)
+    task.finish()
+    expected: list[Any] = []
+    for lefts, rights in panes.values():
+        expected += [(left, right) for left in lefts for right in rights]
+        expected += [(left, None) for left in lefts if not rights and how in ("left", "outer")]
+        expected += [(None, right) for right in rights if not lefts and how in ("right", "outer")]
+    assert sorted(task.out, key=repr) == sorted(expected, key=repr)
+    assert task.entry_count() == 0
+    assert task.chain.counts().get("w", {}).get("late", 0) == late
+
+
+def test_pairs_come_when_the_window_ends_in_order_of_arrival() -> None:
+    task = window_joined("inner", Tumbling(10))
+    task.give(1, ("k", 3, "x"), ("k", 9, "y"), ("j", 1, "z"))
+    task.give(0, ("k", 8, "a"), ("k", 1, "b"), ("j", 2, "c"))
+    assert task.mark(9.999999) == []
+    names = [left[2] + right[2] for left, right in task.mark(10)]
+    assert names == ["cz", "ax", "ay", "bx", "by"]
 
 
 def test_nothing_is_kept_behind_the_watermark() -> None:
@@ -147,15 +147,18 @@ def test_nothing_is_kept_behind_the_watermark() -> None:
         assert len(kept.get("j:left", ())) <= 12 // 2 and len(kept.get("j:right", ())) <= 1
 
 
-def test_late_records_are_counted_and_put_aside() -> None:
+@pytest.mark.parametrize(
+    "build", [lambda a, b: a.join("j", b, within=(0, 5)), lambda a, b: a.window_join("j", b, Tumbling(10))]
+)
+@pytest.mark.parametrize("side", [0, 1])
+def test_late_records_are_counted_and_put_aside(build: Any, side: int) -> None:
     pipeline = Pipeline("test")
-    a, b = timed_source(pipeline, "a"), timed_source(pipeline, "b")
-    joined_stream = a.join("j", b, within=(0, 5))
+    joined_stream = build(timed_source(pipeline, "a"), timed_source(pipeline, "b"))
     joined_stream.side("late").sink("late", NoSink())
     joined_stream.sink("out", NoSink())
     task = Task(plan(pipeline, config()), "j/0")
     task.mark(50)
-    assert task.give(0, ("k", 49, "late"), ("k", 50, "in time")) == [("k", 49, "late")]
+    assert task.give(side, ("k", 49, "late"), ("k", 50, "in time")) == [("k", 49, "late")]
     assert task.chain.counts() == {"j": {"late": 1}}
 
 
@@ -220,11 +223,22 @@ def unkeyed(pipeline: Pipeline) -> Stream[Any]:
             "keeps records by event time, but 'c' has none; put .watermarks(name, time) before it",
         ),
         (lambda p, a, b: a.join("j", b.process("p", Nothing()).key_by(key_of), within=(0, 1)), "put .timed(fn)"),
+        (lambda p, a, b: a.window_join("w", b, Session(3)), "is given a Session; give Tumbling(size_s) or Sliding"),
+        (lambda p, a, b: a.window_join("w", b, Tumbling(3, clock="processing")), "its windows use the wall clock"),
+        (
+            lambda p, a, b: a.window_join("w", p.source("c", source()).key_by(key_of), Tumbling(3)),
+            "counts event time, but 'c' has none",
+        ),
+        (
+            lambda p, a, b: a.window_join("w", unkeyed(p), Tumbling(3)),
+            "its right side is not keyed; put .key_by(fn) before both",
+        ),
     ],
 )
 def test_a_join_that_cannot_be_is_refused_in_one_line(build: Any, message: str) -> None:
     pipeline = Pipeline("test")
     a, b = timed_source(pipeline, "a"), timed_source(pipeline, "b")
+    a.join("used", b, within=(0, 0)).sink("all", NoSink())
     with pytest.raises(PipelineError, match=f"(?s)^[^\n]*{re.escape(message)}[^\n]*$"):
         build(pipeline, a, b).sink("out", NoSink())
         plan(pipeline, config())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from itertools import product
 from typing import Any, Literal
 
@@ -12,8 +11,7 @@ from causal.errors import PipelineError
 from operators import Count, Pipeline, Stream, Table
 from operators.sinks import SqliteSink
 from operators.sources import GeneratedSource
-from operators.testing import At, every_crash, run
-from tests.members import sample
+from operators.testing import At, run
 
 DAY_S = 86_400
 How = Literal["inner", "left"]
@@ -66,82 +64,6 @@ def record(number: int, at: float, key: Any = "a") -> dict[str, Any]:
 
 def row(value: int, at: float, key: Any = "a") -> dict[str, Any]:
     return {"v": value, "at": at, "k": key}
-
-
-@pytest.mark.parametrize("options", [{"as_of": True}, {"wait": True}, {"as_of": True, "wait": True}], ids=str)
-def test_the_row_of_the_records_own_time(options: dict[str, Any]) -> None:
-    inputs = {
-        "records": [record(n, at) for n, at in enumerate((50, 150, 250))],
-        "rows": [row(at, at) for at in (0, 100, 200, 300)],
-    }
-    for seed, batch in product(range(20), (1, 3, 100)):
-        assert run(built(**options), inputs, seed=seed, batch=batch)["out"] == [(0, 0), (1, 100), (2, 200)]
-
-
-def test_a_row_is_valid_from_its_own_time_on() -> None:
-    inputs = {"records": [record(n, at) for n, at in enumerate((99.999999, 100, 100.000001))], "rows": [row(1, 100)]}
-    for seed in range(5):
-        assert run(built("left"), inputs, seed=seed)["out"] == [(0, None), (1, 1), (2, 1)]
-        assert run(built("inner"), inputs, seed=seed)["out"] == [(1, 1), (2, 1)]
-
-
-def test_of_two_rows_of_one_time_the_later_one_is_valid() -> None:
-    inputs = {"records": [record(0, 5)], "rows": [row(1, 5), row(2, 5), row(3, 4)]}
-    for seed in range(5):
-        assert run(built(bounds=(0, 1)), inputs, seed=seed)["out"] == [(0, 2)]
-
-
-def expected(records: list[dict[str, Any]], rows: list[dict[str, Any]], how: str, deleting: bool) -> list[Any]:
-    pairs: list[Any] = []
-    for one in records:
-        valid = [each for each in rows if each["k"] == one["k"] and each["at"] <= one["at"]]
-        value = max(valid, key=at_of)["v"] if valid else None
-        if deleting and value is not None and value % 3 == 0:
-            value = None
-        if value is not None or how == "left":
-            pairs.append((one["id"], value))
-    return sorted(pairs, key=str)
-
-
-def shuffled(chance: random.Random, records: list[dict[str, Any]], disorder_s: float) -> list[dict[str, Any]]:
-    """Shuffle the records of one partition, none further back than the bound."""
-    return sorted(records, key=lambda each: each["at"] + chance.random() * disorder_s)
-
-
-@pytest.mark.parametrize(("how", "deleting"), [("inner", False), ("left", False), ("left", True), ("inner", True)])
-@pytest.mark.parametrize("case", sample(range(3), 1))
-def test_random_rows_and_records_are_joined_as_an_oracle_does(how: How, deleting: bool, case: int) -> None:
-    chance = random.Random(case)
-    times = chance.sample(range(2000), 160)  # no two are equal
-    keys = [0, 1, "x", (2, "y")]
-    records = [record(n, at / 10, chance.choice(keys)) for n, at in enumerate(times[:80])]
-    rows = [row(n, at / 10, chance.choice(keys)) for n, at in enumerate(times[80:])]
-    lots = [shuffled(chance, records, 20), shuffled(chance, rows, 40)]
-    inputs = {"records": [lots[0][0::2], lots[0][1::2]], "rows": [lots[1][0::2], lots[1][1::2]]}
-    right = expected(records, rows, how, deleting)
-    for seed, batch in product(range(3), (1, 9, 500)):
-        crash: dict[str, int | list[int]] = {"joined/0": [12, 30], "joined/1": 20} if seed else {}
-        result = run(
-            built(how, (20, 40), partitions=2, parallelism=2, deleting=deleting),
-            inputs,
-            seed=seed,
-            batch=batch,
-            crash=crash,
-        )
-        assert sorted(result["out"], key=str) == right
-        assert result["late"] == [] and "late_rows" not in result.counts.get("joined", {})
-
-
-def test_a_crash_anywhere_shows_nowhere() -> None:
-    inputs = {
-        "records": [record(n, at, n % 2) for n, at in enumerate((5, 3, 15, 12, 25, 40))],
-        "rows": [row(n + 1, at, n % 2) for n, at in enumerate((0, 2, 14, 9, 20, 26))],
-    }
-    pipeline = built("left", (5, 6))
-    right = expected(inputs["records"], inputs["rows"], "left", False)
-    for crash in every_crash(pipeline, inputs):
-        result = run(pipeline, inputs, crash=crash, checkpoint_every=4)
-        assert sorted(result["out"], key=str) == right
 
 
 def test_late_records_are_put_aside_and_late_rows_are_valid_from_the_watermark_on() -> None:

@@ -6,15 +6,10 @@ import re
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from causal.errors import PipelineError
 from operators import Count, Pipeline
 from operators.engine.plan import Plan, plan
-from operators.sinks import JsonLinesSink
-from operators.sources import GeneratedSource
-from operators.testing import At, run
 from tests.unit.operators.join_scene import Task, key_of, time_of
 from tests.unit.operators.scene import NoSink, config, source
 
@@ -80,50 +75,6 @@ def test_records_with_a_time_wait_until_event_time_has_passed_them() -> None:
     assert joining.marks == [5_000_000_000, 5_000_001_000]
     assert joining.give(0, ("u", 9, "")) == []
     assert joining.finish() == [(("u", 9, ""), ROW)]
-
-
-@given(
-    st.lists(
-        st.one_of(
-            st.tuples(st.just(0), st.sampled_from("ab")),
-            st.tuples(st.sampled_from([1, 2]), st.sampled_from("ab")),
-            st.just("restore"),
-        ),
-        max_size=25,
-    )
-)
-def test_what_waited_sees_the_last_rows_whatever_came_when(steps: list[Any]) -> None:
-    joining = task(wait=True, how="left")
-    rows: dict[str, Any] = {}
-    clicks = []
-    for number, step in enumerate(steps):
-        if step == "restore":
-            joining.restore()
-            continue
-        input, key = step
-        if input == 0:
-            clicks.append((key, 0, number))
-            joining.give(0, clicks[-1])
-        else:
-            joining.give(input, (key, rows.get(key), (key, 0, number)))
-            rows[key] = (key, 0, number)
-    joining.end(1, 2)
-    assert sorted(joining.out) == sorted((click, rows.get(click[0])) for click in clicks)
-    assert [click for click, _ in joining.out if click[0] == "a"] == [click for click in clicks if click[0] == "a"]
-
-
-def build() -> Pipeline:
-    pipeline = Pipeline("side")
-    users: Any = pipeline.source("users", GeneratedSource(lambda p, i: {}, count=0)).key_by(key_of).table("table")
-    clicks: Any = pipeline.source("clicks", GeneratedSource(lambda p, i: {}, count=0))
-    clicks.key_by(key_of).join_table("named", users, wait=True, how="left").sink("out", JsonLinesSink("/nowhere"))
-    return pipeline
-
-
-@pytest.mark.parametrize("crash", [{}, {"named/0": 1}, {"named/0": 3}, {"table/0": 1}])
-def test_a_side_input_that_comes_late_is_waited_for(crash: dict[str, int]) -> None:
-    result = run(build(), {"clicks": [CLICK, ("w", 0, "")], "users": [At(60, ROW)]}, crash=crash)
-    assert result["out"] == [(CLICK, ROW), (("w", 0, ""), None)] and result.recoveries == len(crash)
 
 
 @pytest.mark.parametrize(

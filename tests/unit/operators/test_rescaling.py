@@ -14,15 +14,11 @@ from hypothesis import strategies as st
 from causal.cut import Cut
 from causal.errors import PipelineError
 from causal.ids import OUTSIDE
-from causal.records.batch import WATERMARK, watermark
 from causal.records.values import decode
-from operators import ListState, MapState, Operator, Pipeline, ValueState
+from operators import Operator, Pipeline
 from operators.engine.plan import Plan, plan
-from operators.kinds.windows.aggregates import Aggregate, Count
-from operators.kinds.windows.assigners import CountWindow, Session, Tumbling
 from operators.records.keys import key_group, task_of_group
 from operators.runtime.rescaling import Rescaling, Saved
-from tests.members import examples
 from tests.unit.operators.scene import NoSink, Services, config, listed, parts_of, records_in, source
 
 GROUPS = 16
@@ -296,98 +292,14 @@ def test_requests_of_a_keyed_operator_are_where_their_key_is() -> None:
             assert of_key == sorted(of_key)
 
 
-class Declaring(Operator):
-    """Every kind of declared state."""
-
-    seen = ListState[int]()
-    total = ValueState[int]()
-    by_time = MapState[int, int]()
-
-    def process(self, record: Any, ctx: Any) -> Iterator[Any]:
-        key, at_s = record
-        self.seen.append(at_s)
-        self.total.value = (self.total.value or 0) + 1
-        self.by_time[at_s] = self.by_time.get(at_s, 0) + 1
-        yield (key, list(self.seen), self.total.value, sorted(self.by_time.items()))
-
-
-KINDS: dict[str, Build] = {
-    "declared": lambda s, p: s.key_by(key_of).process("op", Declaring(), parallelism=p),
-    "count": lambda s, p: s.key_by(key_of).count("op", parallelism=p),
-    "reduce": lambda s, p: s.key_by(key_of).reduce("op", lambda a, b: [a[0], a[1] + b[1]], parallelism=p),
-    "tumbling": lambda s, p: s.key_by(key_of).window("op", Tumbling(10), Count(), parallelism=p),
-    "session": lambda s, p: s.key_by(key_of).window("op", Session(4), Aggregate(int, add, merge=add_up), parallelism=p),
-    "contents": lambda s, p: s.key_by(key_of).window("op", Tumbling(10), whole, parallelism=p),
-    "wall clock": lambda s, p: s.key_by(key_of).window("op", 1.0, whole, parallelism=p),
-    "counted": lambda s, p: s.key_by(key_of).window("op", CountWindow(3), Count(), parallelism=p),
-    "table": lambda s, p: s.key_by(key_of).aggregate_table("op", Count(), parallelism=p).revisions("rows"),
-}
-"""A record is [key, time in s]."""
-
-
 def key_of(record: Any) -> Any:
     return record[0]
-
-
-def add(total: int, record: Any) -> int:
-    return total + 1
-
-
-def add_up(one: int, other: int) -> int:
-    return one + other
-
-
-def whole(key: Any, records: list[Any], window: Any) -> list[Any]:
-    return [(key, sorted(at_s for _, at_s in records))]
 
 
 def timed(build: Build) -> Build:
     return lambda s, p: build(s.watermarks("time", lambda record: record[1], out_of_order_s=2.0), p)
 
 
-def step(chains: list[Any], batch: list[Any], mark_s: int, out: list[Any]) -> None:
-    """Deliver to each task its own records of a batch, and the watermark after it."""
-    for index, chain in enumerate(chains):
-        own = [record for record in batch if owned([record[0]], index, len(chains))]
-        if own:
-            out += records_in(chain.deliver(0, listed(own), 0, Services()))
-        marked = chain.deliver(0, [watermark(mark_s * 1_000_000_000)], 0, Services())
-        out += records_in([output for output in marked if output[1].kind != WATERMARK])
-
-
 def chains_of(job_plan: Plan) -> list[Any]:
     tasks = [task for task in job_plan.topology.tasks if "op" in task.operators]
     return [job_plan.chain(task.index) for task in tasks]
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@examples(divided_by=3)
-@given(data=st.data())
-def test_every_keyed_operator_goes_on_as_if_nothing_had_been(kind: str, data: st.DataObject) -> None:
-    build = timed(KINDS[kind])
-    batches = data.draw(st.lists(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 3)), max_size=6), min_size=2))
-    timed_batches = [[[key, 5 * place + late] for key, late in batch] for place, batch in enumerate(batches)]
-    cut = data.draw(st.integers(1, len(timed_batches)))
-    old, new = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 4))
-    expected: list[Any] = []
-    plain = chains_of(planned(1, build, sources=1))
-    for place, batch in enumerate(timed_batches):
-        step(plain, batch, 5 * place, expected)
-    expected += records_in(plain[0].finish(Services()))
-
-    out: list[Any] = []
-    before, after = planned(old, build, sources=1), planned(new, build, sources=1)
-    chains = chains_of(before)
-    for place, batch in enumerate(timed_batches[:cut]):
-        step(chains, batch, 5 * place, out)
-    names = [str(task.name) for task in before.topology.tasks if "op" in task.operators]
-    files = {name: [parts_of(chain, True)] for name, chain in zip(names, chains, strict=True)}
-    parts = rescaled(before, saved(before, files), after).chains()
-    chains = chains_of(after)
-    for task, chain in zip([task for task in after.topology.tasks if "op" in task.operators], chains, strict=True):
-        chain.restore(parts[task.name])
-    for place, batch in enumerate(timed_batches[cut:], cut):
-        step(chains, batch, 5 * place, out)
-    for chain in chains:
-        out += records_in(chain.finish(Services()))
-    assert sorted(out, key=repr) == sorted(expected, key=repr)
