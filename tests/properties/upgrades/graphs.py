@@ -177,6 +177,11 @@ TRIGGERS: Mapping[str, Callable[[], Any]] = {
     "7 s": lambda: every_s(7),
     "clock": lambda: every_s(2, clock="processing"),
 }
+RESULTS: Mapping[str, Callable[[int], Any] | None] = {
+    "total": None,
+    "hundredfold": lambda total: total * 100,
+    "large": lambda total: total if total > 60 else None,
+}
 AGGREGATES: Mapping[str, Callable[[], Any]] = {"count": Count, "sum": lambda: Sum(value_of)}
 
 CHOICES: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
@@ -195,6 +200,9 @@ CHOICES: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
         "ends": ("revisions", "groups", "join", "suppress", "join groups"),
         "number": (2, 3),
         "how": ("inner", "outer"),
+        "result": tuple(RESULTS),
+        "more": ("", "stream", "aggregate", "derived"),
+        "behind": ("", "", "filter", "map"),
     },
     "aggregate_table": {"aggregate": tuple(AGGREGATES), "ends": ("revisions", "join", "suppress")},
     "window_table": {"assigner": ("tumbling", "sliding"), "grace_s": (0, 3, 20), "aggregate": tuple(AGGREGATES)},
@@ -323,12 +331,33 @@ def _ended(pipeline: Pipeline, version: Version, table: Any) -> Any:
     if "join" in ends:
         other = _other(pipeline, version).key_by(key_of).table("other")
         table = table.join("joined", other, how=version.options.get("how", "inner"), parallelism=version.wide("joined"))
+    more, behind, result = (version.options.get(name, "") for name in ("more", "behind", "result"))
     if "groups" in ends:
         groups = table.group_by("by", lambda key, value: len(repr(value)) % number)
-        table = groups.aggregate("groups", Count(), parallelism=version.wide("groups"))
+        table = groups.aggregate("groups", _sizes(result) if result else Count(), parallelism=version.wide("groups"))
+        if more in ("aggregate", "derived"):
+            others = groups.aggregate("more", Count())
+            others = others.map_values("one-more", lambda key, n: n + number) if more == "derived" else others
+            others.revisions("more-rows").sink("more-out", AnySink())
     if ends == "suppress":
         table = table.suppress("less", after_s=4, parallelism=version.wide("less"))
+    if more == "stream":
+        table.to_stream("stream").sink("more-out", AnySink())
+    if behind == "filter":
+        table = table.filter("behind", lambda key, value: len(repr(value)) % number)
+    elif behind == "map":
+        table = table.map_values("behind", lambda key, value: [number, value])
     return table.revisions("rows")
+
+
+def _sizes(result: str) -> Any:
+    """An aggregate that retracts, with a result of its own."""
+    return Aggregate(
+        int,
+        lambda total, value: total + len(repr(value)),
+        RESULTS[result],
+        subtract=lambda total, value: total - len(repr(value)),
+    )
 
 
 def _join(pipeline: Pipeline, keyed: Any, version: Version) -> Any:

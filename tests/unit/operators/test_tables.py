@@ -69,20 +69,6 @@ def test_figure_6_step_by_step(restores: bool) -> None:
     assert [mark // SECOND_NS for mark in task.marks] == [2, 6, 13]
 
 
-def test_figure_6_in_one_batch() -> None:
-    task = windowed(Tumbling(5), Count(), grace_s=10)
-    assert task.give(0, *VIEWS) == [revision for step in REVISED for revision in step]
-    assert task.chain.counts() == {"t": {"late": 1}}
-
-
-def test_figure_6_by_watermarks() -> None:
-    task = windowed(Tumbling(5), Count(), grace_s=10, watermarks=True)
-    for view, revised in zip(VIEWS, REVISED, strict=True):
-        assert task.give(0, view) == revised
-        task.mark(max(at_s for _, at_s, _ in VIEWS[: VIEWS.index(view) + 1]), [0])
-    assert task.chain.counts() == {"t": {"late": 1}}
-
-
 def test_records_too_late_go_aside_as_they_came() -> None:
     pipeline = Pipeline("test")
     table = pipeline.source("in", source()).timed(time_of).key_by(key_of).window_table("t", Tumbling(5), Count())
@@ -156,65 +142,6 @@ def test_windows_that_nothing_can_revise_are_forgotten(drawn: list[Any]) -> None
             assert task.entry_count() <= 3 * (3 // 5 + 2) and task.marks[-1] == (stream_s - 3) * SECOND_NS
 
 
-@given(steps, st.sampled_from(AGGREGATES))
-def test_revisions_of_keys_add_up_to_the_batch(drawn: list[Any], aggregate: Any) -> None:
-    make, batch = aggregate
-    task = Task(planned_table(lambda s: s.aggregate_table("t", make())), "revisions/0")
-    expected: defaultdict[Any, list[int]] = defaultdict(list)
-    for step in drawn:
-        if isinstance(step, str):
-            task.restore(step == "full")
-        else:
-            task.give(0, *step)
-            for key, _, value in step:
-                expected[key].append(value)
-    rows = {key: row[2] if isinstance(row, tuple) else row for key, row in folded(task.out).items()}
-    assert rows == {key: batch(contents) for key, contents in expected.items()}
-
-
-@given(steps, st.sampled_from(AGGREGATES[:5]))
-def test_groups_follow_rows_that_move_between_them(drawn: list[Any], aggregate: Any) -> None:
-    """The table of the latest records, grouped by their value's sign: each old value is taken back where it was."""
-    make, batch = aggregate
-
-    def build(stream: Any) -> Any:
-        return stream.table("t").group_by("signs", lambda key, value: value[2] > 0).aggregate("n", make())
-
-    job_plan = planned_table(build)
-    above, below = Task(job_plan, "signs/0"), Task(job_plan, "revisions/0")
-    latest: dict[Any, int] = {}
-    for step in drawn:
-        if isinstance(step, str):
-            above.restore(step == "full")
-            below.restore(step == "full")
-            continue
-        below.give(0, *above.give(0, *step))
-        latest.update({key: value for key, _, value in step})
-    groups: defaultdict[bool, list[int]] = defaultdict(list)
-    for value in latest.values():
-        groups[value > 0].append(value)
-    assert folded(below.out) == {group: batch(contents) for group, contents in groups.items()}
-
-
-def test_a_group_without_values_has_no_row() -> None:
-    job_plan = planned_table(lambda s: s.table("t").group_by("g", lambda key, value: value[2]).aggregate("n", Count()))
-    above, below = Task(job_plan, "g/0"), Task(job_plan, "revisions/0")
-    assert below.give(0, *above.give(0, ("k", 0, "x"), ("l", 0, "x"))) == [("x", None, 1), ("x", 1, 2)]
-    assert below.give(0, *above.give(0, ("k", 0, "y"))) == [("x", 2, 1), ("y", None, 1)]
-    assert below.give(0, *above.give(0, ("l", 0, "y"))) == [("x", 1, None), ("y", 1, 2)]
-    assert below.entry_count() == 1
-
-
-def test_a_row_derived_from_another_is_taken_back_with_it() -> None:
-    def build(stream: Any) -> Any:
-        even = stream.aggregate_table("n", Count()).filter("even", lambda key, n: n % 2 == 0)
-        return even.map_values("named", lambda key, n: f"{key}:{n}")
-
-    task = Task(planned_table(build), "revisions/0")
-    views = [("a", 0, "")] * 5
-    assert task.give(0, *views) == [("a", None, "a:2"), ("a", "a:2", None), ("a", None, "a:4"), ("a", "a:4", None)]
-
-
 def test_a_value_on_which_a_function_raises_is_no_row_and_one_dead_letter() -> None:
     def build(stream: Any) -> Any:
         return stream.aggregate_table("n", Count()).map_values("inverse", lambda key, n: 1 / (n - 2))
@@ -240,54 +167,6 @@ def test_a_table_becomes_a_stream_again() -> None:
 
 
 # Two tables.
-
-
-def joined_tables(how: str, **options: Any) -> Task:
-    pipeline = Pipeline("test")
-    users = pipeline.source("users", source()).key_by(key_of).table("u")
-    towns = pipeline.source("towns", source()).key_by(key_of).table("v")
-    users.join("j", towns, how=how, **options).revisions("revisions").sink("out", NoSink())
-    return Task(plan(pipeline, config()), "revisions/0")
-
-
-def test_a_left_join_of_tables_revises_what_was_alone() -> None:
-    task = joined_tables("left")
-    assert task.give(0, ("k", None, "a")) == [("k", None, ("a", None))]
-    assert task.give(1, ("k", None, "b")) == [("k", ("a", None), ("a", "b"))]
-    assert task.give(1, ("k", "b", None)) == [("k", ("a", "b"), ("a", None))]
-    assert task.give(0, ("k", "a", None)) == [("k", ("a", None), None)]
-    assert task.entry_count() == 0
-
-
-@given(
-    st.lists(
-        st.one_of(
-            st.tuples(st.sampled_from([0, 1]), st.sampled_from("abc"), st.sampled_from([None, 1, 2])),
-            st.just("restore"),
-        ),
-        max_size=30,
-    ),
-    st.sampled_from(["inner", "left", "right", "outer"]),
-)
-def test_joined_tables_are_the_join_of_the_tables(drawn: list[Any], how: str) -> None:
-    task = joined_tables(how)
-    rows: tuple[Rows, Rows] = ({}, {})
-    for step in drawn:
-        if step == "restore":
-            task.restore()
-            continue
-        side, key, value = step
-        old = rows[side].get(key)
-        if old != value:
-            task.give(side, (key, old, value))
-            rows[side][key] = value
-    expected = {}
-    for key in "abc":
-        left, right = rows[0].get(key), rows[1].get(key)
-        if (left is not None or how in ("right", "outer")) and (right is not None or how in ("left", "outer")):
-            if (left, right) != (None, None):
-                expected[key] = (left, right)
-    assert folded(task.out) == expected
 
 
 # What cannot be.
