@@ -2,17 +2,50 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, MutableSequence
 from itertools import count
 from typing import Any
 
 from operators import ListState, MapState, Operator, Pipeline, ReducingState, ValueState
-from operators.testing import At
-from tests.oracles.frame import Draw, Scenario, exact, oracle, sink, source
+from operators.testing import At, TrialResult, run
+from tests.oracles.frame import Draw, Scenario, exact, oracle, same, sink, source
 
 Row = dict[str, Any]
+Items = MutableSequence[int]
+
+
+def _assigned(items: Items, where: slice, numbers: Callable[[Items], list[int]]) -> None:
+    items[where] = numbers(items)
+
+
+def _deleted(items: Items, where: Any) -> None:
+    del items[where]
+
+
+LISTS: dict[str, Callable[[Any, int], Any]] = {
+    "append": lambda items, v: items.append(v),
+    "extend": lambda items, v: items.extend([v, -v]),
+    "set item": lambda items, v: items and _assigned(items, slice(v % len(items), v % len(items) + 1), lambda i: [100]),
+    "set one": lambda items, v: items and items.__setitem__(-1, v),
+    "add": lambda items, v: items.__iadd__([v, 3]),
+    "insert": lambda items, v: items.insert(1, v),
+    "pop last": lambda items, v: items.pop() if items else None,
+    "pop first": lambda items, v: items.pop(0) if items else None,
+    "remove": lambda items, v: items.remove(v) if v in items else None,
+    "sort": lambda items, v: items.sort(key=lambda n: -n),
+    "reverse": lambda items, v: items.reverse(),
+    "last three": lambda items, v: _assigned(items, slice(None), lambda i: [*i, v][-3:]),
+    "last two": lambda items, v: _assigned(items, slice(-2, None), lambda i: [8, 9]),
+    "doubled": lambda items, v: _assigned(items, slice(0), lambda i: i[-1:]),
+    "every other": lambda items, v: _assigned(items, slice(None, None, 2), lambda i: [0] * len(i[::2])),
+    "cut": lambda items, v: _deleted(items, slice(-3)),
+    "cut all": lambda items, v: _deleted(items, slice(None)),
+    "cut first": lambda items, v: _deleted(items, 0) if items else None,
+    "clear list": lambda items, v: items.clear(),
+}
 OPERATIONS = (
-    "value", "value in place", "clear value", "append", "extend", "set item", "clear list", "put", "put in place",
-    "delete", "pop", "popitem", "setdefault", "update", "clear map", "fold", "clear fold", "state", "clear state",
+    "value", "value in place", "clear value", "put", "put in place", "delete", "pop", "popitem", "setdefault", "update",
+    "clear map", "fold", "clear fold", "state", "clear state", *LISTS,
 )  # fmt: skip
 
 
@@ -35,14 +68,8 @@ class Plain:
                 self.value.append(v)
         elif what == "clear value":
             self.value = None
-        elif what == "append":
-            self.items.append(v)
-        elif what == "extend":
-            self.items.extend([v, -v])
-        elif what == "set item" and self.items:
-            self.items[v % len(self.items)] = 100 + v
-        elif what == "clear list":
-            self.items.clear()
+        elif what in LISTS:
+            LISTS[what](self.items, v)
         elif what == "put":
             self.named[name] = [v]
         elif what == "put in place" and name in self.named:
@@ -107,8 +134,8 @@ class Stateful(Operator):
                 self.value.value.append(v)
         elif what == "clear value":
             self.value.clear()
-        elif what in ("append", "extend", "set item", "clear list"):
-            Plain.do(self, what, name, v)  # type: ignore[arg-type]  # it behaves as a list
+        elif what in LISTS:
+            LISTS[what](self.items, v)
         elif what == "fold":
             self.fold.add(v)
         elif what == "clear fold":
@@ -154,6 +181,115 @@ def _state(draw: Draw) -> Scenario:
         plain = model.setdefault(key, Plain())
         expected.append([key, plain.shown([plain.do(*each) for each in row["do"]])])
     return Scenario(pipeline, {"in": rows}, exact("out", expected))
+
+
+TTL_S = 8
+AGED = ("append", "extend", "set one", "pop last", "clear list")
+
+
+class Aging(Operator):
+    """Reads everything of its key, then does what the record says."""
+
+    value = ValueState[int](ttl_s=TTL_S)
+    read = ValueState[list[int]](ttl_s=TTL_S, default=list)
+    items = ListState[int](ttl_s=TTL_S)
+    named = MapState[str, int](ttl_s=TTL_S)
+    total = ReducingState[int](lambda a, b: a + b, ttl_s=TTL_S)
+
+    def process(self, record: Row, ctx: Any) -> Any:
+        row = [self.value.value, list(self.items), len(self.named), dict(self.named), self.total.value]
+        for what, name, v in record["do"]:
+            if what == "value":
+                self.value.value = v
+            elif what == "read":  # what could change counts as written
+                row.append(list(self.read.value))
+                self.read.value.append(v)
+            elif what in AGED:
+                LISTS[what](self.items, v)
+            elif what == "put":
+                self.named[name] = v
+            elif what == "pop":
+                self.named.pop(name, None)
+            else:
+                self.total.add(v)
+        yield row
+
+
+class Aged:
+    """The model of one place: a value, and the latest event time at which it was written."""
+
+    def __init__(self) -> None:
+        self.value: Any = None
+        self.at: float | None = None
+
+    def get(self, at: float) -> Any:
+        """Return the value for a record of this time."""
+        return None if self.at is None or at >= self.at + TTL_S else self.value
+
+    def put(self, at: float, value: Any) -> None:
+        """Write; None and an empty list are nothing."""
+        fresh = self.get(at) is None
+        self.value = value
+        self.at = None if value in (None, []) else at if fresh or self.at is None else max(at, self.at)
+
+
+def _aged(places: dict[str, Aged], record: Row) -> list[Any]:
+    """Return what `Aging` emits."""
+    at = record["at"]
+    named = {name[2:]: place.get(at) for name, place in places.items() if name.startswith("n ")}
+    named = {name: value for name, value in named.items() if value is not None}
+    items = places["items"].get(at) or []
+    row = [places["value"].get(at), list(items), len(named), named, places["total"].get(at)]
+    for what, name, v in record["do"]:
+        if what == "value":
+            places["value"].put(at, v)
+        elif what == "read":
+            row.append(list(places["read"].get(at) or []))
+            places["read"].put(at, [*row[-1], v])
+        elif what in AGED:
+            items = list(places["items"].get(at) or [])
+            changed = list(items)
+            LISTS[what](changed, v)
+            if changed or items:
+                places["items"].put(at, changed)
+        elif what == "put":
+            if places.setdefault(f"n {name}", Aged()).get(at) is None:
+                del places[f"n {name}"]  # an entry that is put again is the last one
+            places.setdefault(f"n {name}", Aged()).put(at, v)
+        elif what == "pop":
+            if places.get(f"n {name}", Aged()).get(at) is not None:
+                del places[f"n {name}"]
+        else:
+            places["total"].put(at, (places["total"].get(at) or 0) + v)
+    return row
+
+
+@oracle("ttl")
+def _lives(draw: Draw) -> Scenario:
+    """What is written lives for its time, by the times of records; where some are late, alike in every run."""
+    pipeline, disorder, late = Pipeline("p"), draw.choice((0, 3, 6, 20)), draw.flip(0.2)
+    at, rows = 0.0, []
+    for _ in range(draw.randint(0, 40)):
+        at += draw.choice((0, 0, 1, 1, 2, 3, 9, 40))
+        do = [
+            [
+                draw.choice(("value", "read", *AGED, "put", "put", "pop", "total")),
+                draw.choice("xyz"),
+                draw.randint(1, 9),
+            ]
+            for _ in range(draw.randint(0, 4))
+        ]
+        rows.append({"k": draw.choice("ab"), "at": at - draw.randint(0, disorder), "do": do})
+    stream = source(pipeline).watermarks("time", lambda r: r["at"], out_of_order_s=disorder / 4 if late else disorder)
+    sink(stream.key_by(lambda r: r["k"]).process("p", Aging(), parallelism=1, state=draw.choice(("memory", "disk"))))
+    model = {key: {name: Aged() for name in ("value", "read", "items", "total")} for key in "ab"}
+    check = exact("out", [_aged(model[row["k"]], row) for row in rows])
+
+    def alike(result: TrialResult) -> None:
+        one_by_one = run(pipeline, {"in": rows})
+        same("out", result["out"], one_by_one["out"])
+
+    return Scenario(pipeline, {"in": rows}, alike if late else check, shown=f"disorder {disorder}")
 
 
 AFTER_S = {"event": 7.5, "processing": 1e6}

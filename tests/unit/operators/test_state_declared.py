@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from random import Random
 from typing import Any, TypedDict
 
 import pytest
@@ -144,30 +143,23 @@ def test_what_is_put_in_is_copied_and_what_is_read_of_a_list_too() -> None:
     assert give(chain(Sharing()), [("k",)]) == [[[[1], {"n": 1}], [0, 2], [1, 7], {"n": 1}, 2]]
 
 
-def test_lists_and_maps_behave_as_lists_and_dicts() -> None:
-    class All(Operator):
+def test_what_is_not_there_is_missed_as_in_a_list_and_a_dict() -> None:
+    class Misses(Operator):
         items = ListState[int]()
         named = MapState[str, int]()
 
-        def process(self, record: Any, ctx: Any) -> list[Any]:
-            self.items.extend([1, 2, 3])
-            self.items[1] = 5
-            self.named.update(a=1, b=2, c=3)
-            del self.named["b"]
-            gone = self.named.pop("a")
-            values = [list(self.items), self.items[0:2], 5 in self.items, list(reversed(self.items)), gone]
-            values += [list(self.named.items()), "c" in self.named, len(self.named), self.named.get("zz")]
-            with pytest.raises(IndexError):
-                self.items[9] = 1
-            with pytest.raises(KeyError):
-                del self.named["zz"]
-            self.items.clear()
-            self.named.clear()
-            return [[*values, list(self.items), dict(self.named)]]
+        def process(self, record: Any, ctx: Any) -> None:
+            for error, act in (
+                (IndexError, lambda: self.items.__setitem__(9, 1)),
+                (IndexError, lambda: self.items.__delitem__(7)),
+                (KeyError, lambda: self.named.__delitem__("zz")),
+                (KeyError, lambda: self.named["zz"]),
+                (KeyError, self.named.popitem),
+            ):
+                with pytest.raises(error):
+                    act()
 
-    assert give(chain(All()), [("k",)]) == [
-        [[1, 5, 3], [1, 5], True, [3, 5, 1], 1, [("c", 3)], True, 1, None, [], {}]
-    ]  # fmt: skip
+    give(chain(Misses()), [("k",)])
 
 
 def test_lists_and_maps_are_false_while_empty_and_equal_to_lists_and_dicts_of_the_same() -> None:
@@ -190,110 +182,6 @@ def test_lists_and_maps_are_false_while_empty_and_equal_to_lists_and_dicts_of_th
     ]
 
 
-class Changes(Operator):
-    """Has a list, and performs the change that is the second field of a record."""
-
-    items = ListState[int]()
-
-    def process(self, record: Any, ctx: Any) -> None:
-        record[1](self.items)
-
-
-class ChangesBrief(Changes):
-    items = ListState[int](ttl_s=5)
-
-
-def _slice(items: Any) -> None:
-    items[:] = [*items, 7][-3:]
-
-
-def _last_two(items: Any) -> None:
-    items[-2:] = [8, 9]
-
-
-def _cut(items: Any) -> None:
-    del items[:-3]
-
-
-def _cut_all(items: Any) -> None:
-    del items[:]
-
-
-def _first_cut(items: Any) -> None:
-    if items:
-        del items[0]
-
-
-def _more(items: Any) -> None:
-    items += [4, 3]
-
-
-def _doubled(items: Any) -> None:
-    items[:0] = items[-1:]
-
-
-def _every_other(items: Any) -> None:
-    items[::2] = [0] * len(items[::2])
-
-
-CHANGES: list[Any] = [
-    _slice,
-    _last_two,
-    _cut,
-    _cut_all,
-    _first_cut,
-    _more,
-    _doubled,
-    _every_other,
-    lambda items: items.append(1),
-    lambda items: items.append(1),
-    lambda items: items.extend([5, 2]),
-    lambda items: items.insert(1, 6),
-    lambda items: items and items.pop(),
-    lambda items: items and items.pop(0),
-    lambda items: 7 in items and items.remove(7),
-    lambda items: items.sort(key=lambda n: -n),
-    lambda items: items.reverse(),
-    lambda items: items.clear(),
-]
-
-
-@pytest.mark.parametrize("change", CHANGES)
-def test_a_list_changes_as_a_list_does_while_it_is_empty_too(change: Any) -> None:
-    for begun in ([], [1], [3, 1, 2, 7, 5]):
-        live, plain = chain(Changes()), list(begun)
-        give(live, [("k", lambda items, begun=begun: items.extend(begun))])
-        restored = chain(Changes())
-        restored.restore(parts_of(live, full=True))
-        give(live, [("k", change)])
-        change(plain)
-        restored.restore(parts_of(live))
-        expected = {"items": plain} if plain else {}
-        assert shown(live, "k") == shown(restored, "k") == expected
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_increments_hold_the_whole_of_a_list_that_was_changed_in_any_way(seed: int) -> None:
-    chance, live, restored, plain = Random(seed), chain(Changes()), chain(Changes()), list[int]()
-    restored.restore(parts_of(live, full=True))
-    for _ in range(30):
-        for change in chance.choices(CHANGES, k=chance.randint(1, 4)):
-            give(live, [("k", change)])
-            change(plain)
-        restored.restore(parts_of(live))
-        assert shown(live, "k") == shown(restored, "k") == ({"items": plain} if plain else {})
-
-
-@pytest.mark.parametrize("change", CHANGES)
-def test_a_list_whose_time_to_live_has_passed_is_changed_as_an_empty_one(change: Any) -> None:
-    live, plain = timed(ChangesBrief()), list[int]()
-    give(live, [("k", lambda items: items.extend([3, 1, 2]), 100), ("k", change, 105)])
-    change(plain)
-    kept: list[list[int]] = []
-    give(live, [("k", lambda items: kept.append(list(items)), 106)])
-    assert kept == [plain]
-
-
 def test_a_list_that_is_assigned_its_own_items_keeps_copies() -> None:
     class Own(Operator):
         items = ListState[list[int]]()
@@ -309,49 +197,6 @@ def test_a_list_that_is_assigned_its_own_items_keeps_copies() -> None:
             yield list(self.items)
 
     assert give(chain(Own()), [("k",)]) == [[[2], [1], [1]]]
-
-
-def test_popitem_takes_the_entry_that_was_put_last_as_a_dict_does() -> None:
-    class Pops(Operator):
-        named = MapState[str, int]()
-
-        def process(self, record: Any, ctx: Any) -> Any:
-            plain = {"a": 1, "b": 2, "c": 3}
-            self.named.update(plain)
-            self.named["a"] = plain["a"] = 4  # stays where it is
-            yield [self.named.popitem() == plain.popitem() for _ in range(3)], len(self.named)
-            with pytest.raises(KeyError):
-                self.named.popitem()
-
-    assert give(chain(Pops()), [("k",)]) == [([True, True, True], 0)]
-
-
-def test_setdefault_gives_what_is_kept_as_of_a_dict() -> None:
-    class Gathers(Operator):
-        named = MapState[str, list[int]]()
-
-        def process(self, record: Any, ctx: Any) -> Any:
-            self.named.setdefault(record[0], []).append(record[1])
-            yield dict(self.named)
-
-    assert give(chain(Gathers()), [("k", 1), ("k", 2)]) == [{"k": [1]}, {"k": [1, 2]}]
-
-
-def test_what_has_gone_is_gone_from_the_next_snapshot() -> None:
-    class Clears(Profile):
-        def process(self, record: Any, ctx: Any) -> Iterator[Any]:
-            if record[1] == "clear":
-                for state in (self.pages, self.total, self.last, self.by_day, self.best):
-                    state.clear()
-            else:
-                yield from super().process(record, ctx)
-
-    live, restored = chain(Clears()), chain(Clears())
-    give(live, RECORDS)
-    restored.restore(parts_of(live, full=True))
-    give(live, [("a", "clear")])
-    restored.restore(parts_of(live))
-    assert shown(restored, "a") == {} and shown(restored, "b") != {}
 
 
 def test_processing_time_to_live_fires_once_per_tick_and_reads_no_clock_besides() -> None:

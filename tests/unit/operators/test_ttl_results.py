@@ -15,7 +15,6 @@ from operators.sinks import SqliteSink
 from operators.sources import GeneratedSource
 from operators.state import cold_values
 from operators.testing import At, OperatorTrial, run
-from tests.members import members
 
 TTL_S = 8
 DISK: dict[str, Any] = {"state": "disk"}
@@ -47,121 +46,12 @@ class FirstOnly(Operator):
             yield record["at"]
 
 
-@pytest.mark.parametrize("settings", [{}, DISK], ids=["memory", "disk"])
-@pytest.mark.parametrize("batch", [1, 2, 3, 4, 100])
-def test_records_far_apart_are_all_first(batch: int, settings: dict[str, Any]) -> None:
-    inputs = {"in": [{"key": 1, "at": 1000 * n} for n in range(8)]}
-    for seed in range(3):
-        result = run(built(FirstOnly(), 0), inputs, batch=batch, seed=seed, crash={"op/0": 5}, **settings)
-        assert result["out"] == [1000 * n for n in range(8)]
-
-
-class Kinds(Operator):
-    """Reads everything of its key, then writes what the record says."""
-
-    value = ValueState[int](ttl_s=TTL_S)
-    items = ValueState[list[int]](ttl_s=TTL_S, default=list)
-    appended = ListState[int](ttl_s=TTL_S)
-    named = MapState[str, int](ttl_s=TTL_S)
-    total = ReducingState[int](lambda a, b: a + b, ttl_s=TTL_S)
-
-    def process(self, record: Any, ctx: Any) -> Iterator[Any]:
-        n = record["n"]
-        row = [n, self.value.value, list(self.appended), len(self.named), dict(self.named), self.total.value]
-        if n % 5 == 0:
-            self.value.value = n
-        if n % 3 == 0:
-            row.append(list(self.items.value))  # reading what could change counts as writing it
-            self.items.value.append(n)
-        if n % 4 == 0:
-            self.appended.append(n)
-        if n % 2 == 0:
-            self.named[str(n % 6)] = n
-        if n % 7 == 0:
-            self.named.pop("0", None)
-        if n % 3 == 1:
-            self.total.add(n)
-        yield row
-
-
-class Aged:
-    """The oracle's place: a value, and the latest event time at which it was written."""
-
-    def __init__(self) -> None:
-        self.value: Any = None
-        self.at: float | None = None
-
-    def read(self, at: float) -> Any:
-        return None if self.at is None or at >= self.at + TTL_S else self.value
-
-    def write(self, at: float, value: Any) -> None:
-        fresh = self.at is None or at >= self.at + TTL_S
-        self.value, self.at = value, at if fresh else max(at, self.at or at)
-
-
-def expected(records: list[dict[str, Any]]) -> list[Any]:
-    keys: dict[Any, dict[Any, Aged]] = {}
-    out: list[Any] = []
-    for record in records:
-        places, at, n = keys.setdefault(record["key"], {}), record["at"], record["n"]
-
-        def place(name: Any, places: dict[Any, Aged] = places) -> Aged:
-            return places.setdefault(name, Aged())
-
-        entries = {name[1]: aged.read(at) for name, aged in places.items() if isinstance(name, tuple)}
-        named = {name: value for name, value in entries.items() if value is not None}
-        row = [n, place("value").read(at), place("appended").read(at) or [], len(named), named]
-        row.append(place("total").read(at))
-        if n % 5 == 0:
-            place("value").write(at, n)
-        if n % 3 == 0:
-            items = place("items").read(at) or []
-            row.append(list(items))
-            place("items").write(at, [*items, n])
-        if n % 4 == 0:
-            place("appended").write(at, [*(place("appended").read(at) or []), n])
-        if n % 2 == 0:
-            place(("named", str(n % 6))).write(at, n)
-        if n % 7 == 0 and place(("named", "0")).read(at) is not None:
-            del places["named", "0"]
-        if n % 3 == 1:
-            place("total").write(at, (place("total").read(at) or 0) + n)
-        out.append(row)
-    return out
-
-
 def random_records(seed: int, disorder_s: int, count: int = 120) -> list[dict[str, Any]]:
     chance, now_s, records = random.Random(seed), 0, list[dict[str, Any]]()
     for n in range(count):
         now_s += chance.choice([0, 0, 1, 1, 2, 3, 9, 40])
         records.append({"key": chance.randint(0, 2), "at": now_s - chance.randint(0, disorder_s), "n": n})
     return records
-
-
-@pytest.mark.parametrize(
-    ("seed", "state"),
-    members(product(range(4), ["memory", "disk"]), (0, "memory"), (1, "disk"), (2, "memory"), (3, "disk")),
-)
-def test_every_kind_of_state_is_as_old_as_its_records_say(seed: int, state: str) -> None:
-    settings = DISK if state == "disk" else {}
-    disorder_s = (0, 6, 20, 3)[seed]
-    records = random_records(seed, disorder_s)
-    rows = expected(records)
-    for batch, run_seed in product((1, 7, 200), range(2)):
-        crash = {"op/0": [40, 95]} if run_seed else {}
-        result = run(built(Kinds(), disorder_s), {"in": records}, batch=batch, seed=run_seed, crash=crash, **settings)
-        assert result["out"] == rows
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_late_records_find_the_same_however_they_come(seed: int) -> None:
-    records = random_records(seed, 20)
-    runs = [
-        run(built(Kinds(), 5), {"in": records}, batch=batch, seed=run_seed, crash={"op/0": 50})
-        for batch, run_seed in product((1, 4, 200), range(2))
-    ]
-    assert all(result["out"] == runs[0]["out"] for result in runs)
-    assert all(result.counts == runs[0].counts for result in runs)
 
 
 class Timed(Operator):
