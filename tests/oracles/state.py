@@ -266,7 +266,7 @@ def _aged(places: dict[str, Aged], record: Row) -> list[Any]:
 
 @oracle("ttl")
 def _lives(draw: Draw) -> Scenario:
-    """What is written lives for its time, by the times of records; where some are late, alike in every run."""
+    """State lives for its time by the times of records; where some are late, it is alike in every run."""
     pipeline, disorder, late = Pipeline("p"), draw.choice((0, 3, 6, 20)), draw.flip(0.2)
     at, rows = 0.0, []
     for _ in range(draw.randint(0, 40)):

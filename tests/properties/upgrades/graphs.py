@@ -529,7 +529,7 @@ KINDS: Mapping[str, Mapping[str, Callable[[Version, Random], Version]]] = {
     "tasks": {"parallelism": _tasks},
     "options": {"option": _option, "parallelism": _tasks},
 }
-"""What changes: anything, or only this."""
+"""Kind of upgrade → what may change in it."""
 
 
 def scene(kinds: str, core: str, chance: Random) -> Scene:
