@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, MutableSequence
+from collections.abc import Callable
 from itertools import count
 from typing import Any
 
@@ -11,14 +11,13 @@ from operators.testing import At, TrialResult, run
 from tests.oracles.frame import Draw, Scenario, exact, oracle, same, sink, source
 
 Row = dict[str, Any]
-Items = MutableSequence[int]
 
 
-def _assigned(items: Items, where: slice, numbers: Callable[[Items], list[int]]) -> None:
+def _assigned(items: Any, where: slice, numbers: Callable[[Any], Any]) -> Any:
     items[where] = numbers(items)
 
 
-def _deleted(items: Items, where: Any) -> None:
+def _deleted(items: Any, where: Any) -> Any:
     del items[where]
 
 
@@ -268,7 +267,7 @@ def _aged(places: dict[str, Aged], record: Row) -> list[Any]:
 def _lives(draw: Draw) -> Scenario:
     """State lives for its time by the times of records; where some are late, it is alike in every run."""
     pipeline, disorder, late = Pipeline("p"), draw.choice((0, 3, 6, 20)), draw.flip(0.2)
-    at, rows = 0.0, []
+    at, rows = 0.0, list[Row]()
     for _ in range(draw.randint(0, 40)):
         at += draw.choice((0, 0, 1, 1, 2, 3, 9, 40))
         do = [

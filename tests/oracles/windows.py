@@ -384,7 +384,7 @@ def _each_once(draw: Draw) -> Scenario:
         assigner = Sliding(2 * times, 2, offset_s=offset, clock="processing")
     elif draw.flip():
         assigner = Session(draw.choice((1, 4, 10)), clock="processing")
-    listed = Aggregate(int, lambda n, row: n + 1, merge=lambda first, later: first + later)
+    listed: Aggregate[Any, int] = Aggregate(int, lambda n, row: n + 1, merge=lambda first, later: first + later)
     function = listed if draw.flip() else _sized
     sink(source(pipeline).key_by(lambda r: r["k"]).window("w", assigner, function, parallelism=1))
 
