@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from causal.errors import PeerViolation
-from causal.records.rows import Counted, Rows, listed
+from causal.records.rows import COUNTED, PLAIN, TUPLES, VECTORS, Batch, Counted, Rows, listed
 from causal.records.values import NotCarried, decode, decode_dicts, encode_loosely
 from causal.records.vectors import Vectors
 
@@ -45,10 +45,7 @@ CHUNK_HEAD_BYTES = _CHUNK.size
 _EIGHT = struct.Struct("<q")
 _ON_THE_WIRE = frozenset((RECORDS, BARRIER, END, WATERMARK))
 
-_PLAIN_TAG, _TUPLES_TAG, _VECTORS_TAG, _COUNTED_TAG = range(4)
-"""The first byte of a body of records; `causal.records.columns` writes the whole of that of vectors."""
-_PLAIN, _TUPLES, _COUNTED = bytes((_PLAIN_TAG,)), bytes((_TUPLES_TAG,)), bytes((_COUNTED_TAG,))
-_NOTHING = _PLAIN + encode_loosely([])
+_PLAIN_TAG, _TUPLES_TAG, _VECTORS_TAG, _COUNTED_TAG = (tag[0] for tag in (PLAIN, TUPLES, VECTORS, COUNTED))
 _BLOCK = 512
 """Tuples that are converted to columns at a time: with more, those of the first column leave the cache."""
 _COPIED_BYTES_MAX = 4096
@@ -95,7 +92,7 @@ def is_final(chunk: Chunk) -> bool:
     return bool(_EIGHT.unpack(chunk.body)[0] & FINAL)
 
 
-def encode_records(records: Sequence[Any] | Rows | Counted | Vectors) -> bytes:
+def encode_records(records: Sequence[Any] | Batch) -> bytes:
     """Encode records: equal records give equal bytes.
 
     Tuples of one length, the common case, travel as columns, as do vectors.
@@ -103,27 +100,18 @@ def encode_records(records: Sequence[Any] | Rows | Counted | Vectors) -> bytes:
     Raises:
         NotCarried: a record MessagePack cannot carry unchanged (bytearray and memoryview do arrive, as bytes).
     """
-    if isinstance(records, Vectors):
+    if isinstance(records, Batch):
         return records.encode()
-    if isinstance(records, (Rows, Counted)):
-        if isinstance(records, Counted):
-            return _COUNTED + encode_loosely([records.keys, records.counts])
-        if not records:
-            return _NOTHING
-        try:
-            return _TUPLES + encode_loosely(records.columns, 1)
-        except NotCarried:  # in columns a record is nested one level deeper: it may travel separately
-            return _encode_plain(records.listed())
     if records and type(records[0]) is tuple and records[0] and list(map(type, records)).count(tuple) == len(records):
         try:
             columns = _columns(records) if len(records) > _BLOCK else list(map(list, zip(*records, strict=True)))
         except ValueError:  # of different lengths
             return _encode_plain(records)
         try:
-            return _TUPLES + encode_loosely(columns, 1)
-        except NotCarried:  # as above
+            return TUPLES + encode_loosely(columns, 1)
+        except NotCarried:  # in columns a record is nested one level deeper: it may travel separately
             return _encode_plain(records)
-    return _PLAIN + encode_loosely(records if type(records) is list else list(records))
+    return PLAIN + encode_loosely(records if type(records) is list else list(records))
 
 
 def _columns(records: Sequence[tuple[Any, ...]]) -> list[list[Any]]:
@@ -141,7 +129,7 @@ def _columns(records: Sequence[tuple[Any, ...]]) -> list[list[Any]]:
 
 
 def _encode_plain(records: Sequence[Any]) -> bytes:
-    return _PLAIN + encode_loosely(list(records))
+    return PLAIN + encode_loosely(list(records))
 
 
 def decode_records(body: bytes | memoryview) -> Any:

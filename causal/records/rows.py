@@ -1,18 +1,56 @@
-"""Records as columns: `Rows` are tuples of one length, `Counted` are keys with the number of records of each.
+"""The forms of a batch of records: a list, or a `Batch`, which answers the questions that depend on its form.
 
-A batch that is decoded, asked for its keys and counted, or that an operator makes as columns, need never
-be taken apart into tuples and put together again.  Never changed once made.
+`Rows` are tuples of one length as columns, `Counted` are keys with the number of records of each, and `Vectors`
+(`causal.records.vectors`) are columns of Arrow.  A batch that is decoded, asked for its keys and counted, or that an
+operator makes as columns, need never be taken apart into tuples and put together again.
+
+User code is called with lists and returns lists, so a list is a batch as it is, and the functions of this module, with
+`encode_records`, `keys_in` and `pieces`, answer for it.  Other modules do not ask for the type of a batch, except where
+it leaves the job: where records become the rows of a sink.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from causal.errors import invariant
+from causal.records.values import NotCarried, encode_loosely
+
+PLAIN, TUPLES, VECTORS, COUNTED = (bytes((tag,)) for tag in range(4))
+"""The first byte of a body of records; `causal.records.columns` writes the whole of that of vectors."""
+
+Passes = Callable[[Any, Iterator[tuple[int, Any]]], bool]
+"""A function of a record and an iterator over (index, record) of the output that it is part of."""
 
 
-class Rows:
+class Batch:
+    """Records in another form than a list; never changed once made."""
+
+    __slots__ = ()
+
+    def encode(self) -> bytes:
+        """Return the body of a chunk; see `encode_records`."""
+        raise NotImplementedError
+
+    def joined(self, pieces: Sequence[Any]) -> Any:
+        """Return the records of several batches of this class, of which this is the first, as one; see `joined`."""
+        raise NotImplementedError
+
+    def listed(self) -> Any:
+        """Return the records as a list; the batch itself if no reader needs one."""
+        return self
+
+    def keys_at(self, item: int | None) -> list[Any] | None:
+        """Return item `item` of each record, or its key, if that needs no look at each record."""
+        return None
+
+    def passing(self, passes: Passes, output: Iterable[Any]) -> Any:
+        """Return the records for which `passes` is true; see `passing`."""
+        return self
+
+
+class Rows(Batch):
     """Rows of at least one column; iterating over them yields tuples.
 
     Attributes:
@@ -32,14 +70,35 @@ class Rows:
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
         return zip(*self.columns, strict=True) if self._listed is None else iter(self._listed)
 
+    def encode(self) -> bytes:
+        try:
+            return TUPLES + encode_loosely(self.columns, 1) if len(self) else PLAIN + encode_loosely([])
+        except NotCarried:  # as in a list of tuples
+            return PLAIN + encode_loosely(self.listed())
+
+    def joined(self, pieces: Sequence[Rows]) -> Any:
+        columns: list[list[Any]] = [list(column) for column in self.columns]
+        if any(len(piece.columns) != len(columns) for piece in pieces):
+            return [row for piece in pieces for row in piece.listed()]
+        for piece in pieces[1:]:
+            for column, more in zip(columns, piece.columns, strict=True):
+                column += more
+        return Rows(columns)
+
     def listed(self) -> list[tuple[Any, ...]]:
         """Return the rows as tuples, the same ones at every call."""
         if self._listed is None:
             self._listed = list(zip(*self.columns, strict=True))
         return self._listed
 
+    def keys_at(self, item: int | None) -> list[Any] | None:
+        return self.columns[item].copy() if item is not None and 0 <= item < len(self.columns) else None
 
-class Counted:
+    def passing(self, passes: Passes, output: Iterable[Any]) -> Any:
+        return passing(self.listed(), passes, output)
+
+
+class Counted(Batch):
     """Keys, and how many records each of them stands for, where a reader would only count the records.
 
     Attributes:
@@ -57,13 +116,62 @@ class Counted:
     def __len__(self) -> int:
         return len(self.keys)
 
-    __iter__ = None
-    """Keys are no records."""
+    def __iter__(self) -> Iterator[Any]:
+        raise NotCarried("its sender counts records, and did not before")
 
     def __getitem__(self, part: slice) -> Counted:
         return Counted(self.keys[part], self.counts[part])
 
+    def encode(self) -> bytes:
+        return COUNTED + encode_loosely([self.keys, self.counts])
+
+    def joined(self, pieces: Sequence[Counted]) -> Counted:
+        return Counted(
+            [key for piece in pieces for key in piece.keys], [count for piece in pieces for count in piece.counts]
+        )
+
+    def keys_at(self, item: int | None) -> list[Any]:
+        return self.keys
+
+    def passing(self, passes: Passes, output: Iterable[Any]) -> Counted:
+        """Return the keys that pass; a key is no record of the output, and fails once for all of its records."""
+        kept = [place for place, key in enumerate(self.keys) if passes(key, iter(()))]
+        return Counted([self.keys[place] for place in kept], [self.counts[place] for place in kept])
+
 
 def listed(records: Any) -> Any:
     """Return `Rows` as a list of tuples; anything else as it is."""
-    return records.listed() if type(records) is Rows else records
+    return records.listed() if isinstance(records, Batch) else records
+
+
+def copied(records: Any, copy: Callable[[Any], Any] | None = None) -> Any:
+    """Return a list as a list of its own, with copies of its records if `copy` makes them; a `Batch` as it is."""
+    return records if isinstance(records, Batch) else list(records if copy is None else map(copy, records))
+
+
+def joined(pieces: Sequence[Any]) -> Any:
+    """Return all records, in order, as one batch.
+
+    Raises:
+        NotCarried: vectors have different columns, or some records are `Counted` and others are not.
+    """
+    if len(pieces) == 1:
+        return pieces[0]
+    if pieces and isinstance(pieces[0], Batch) and len(set(map(type, pieces))) == 1:
+        return pieces[0].joined(pieces)
+    records: list[Any] = []
+    for piece in pieces:
+        records += listed(piece)
+    return records
+
+
+def passing(records: Any, passes: Passes, output: Iterable[Any]) -> Any:
+    """Return the records for which `passes` is true.
+
+    Args:
+        output: the output of a stage that the records are part of, in the same order but interleaved with others.
+    """
+    if isinstance(records, Batch):
+        return records.passing(passes, output)
+    places = iter(enumerate(output))
+    return [record for record in records if passes(record, places)]

@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from causal.errors import PeerViolation, PipelineError, invariant
+from causal.records.rows import Batch
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -19,7 +20,7 @@ _NEEDED = ("pyarrow", "numpy")
 INSTALL_ARROW = "run `pip install -e '.[arrow]'` in the checkout"
 
 
-class Vectors:
+class Vectors(Batch):
     """Rows as columns; never changed in place.
 
     Attributes:
@@ -60,6 +61,11 @@ class Vectors:
 
         return encode(self.batch)
 
+    def joined(self, pieces: Sequence[Vectors]) -> Vectors:
+        from causal.records.columns import joined
+
+        return Vectors(joined([piece.batch for piece in pieces]))
+
     @classmethod
     def decode(cls, body: bytes | memoryview) -> Vectors:
         """Decode what `encode` returned, and check it; the columns are views of `body`.
@@ -74,19 +80,6 @@ class Vectors:
                 f"vectors have arrived, but this process cannot read them ({problem}); {INSTALL_ARROW}"
             ) from None
         return cls(decode(body))
-
-
-def join(pieces: Sequence[Vectors]) -> Vectors:
-    """Return all rows, in order.
-
-    Raises:
-        NotCarried: the columns of one piece are not those of another.
-    """
-    if len(pieces) == 1:
-        return pieces[0]
-    from causal.records.columns import joined
-
-    return Vectors(joined([piece.batch for piece in pieces]))
 
 
 def require_arrow(what: str) -> None:

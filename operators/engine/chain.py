@@ -15,9 +15,8 @@ from typing import Any
 from causal.errors import CausalError, PeerViolation, invariant
 from causal.ports import Output, PlainChain, Request, Services
 from causal.records.batch import RECORDS, ROWS, Chunk, Records, encode_records, watermark
-from causal.records.rows import Counted, listed
+from causal.records.rows import copied, listed, passing
 from causal.records.values import NotCarried
-from causal.records.vectors import Vectors
 from operators.capture.active import NO_OPERATOR, Active
 from operators.engine.chain_state import ChainState
 from operators.records.cutting import CHUNK_BYTES_TARGET, pieces
@@ -75,7 +74,8 @@ class FusedChain(PlainChain):
         self._asking = [branch for branch in self._branches if branch.stage.asks]
         for branch in self._branches:
             branch.plain = not (branch.sides or branch.stage.makes_marks)
-            branch.shared = failures.set_aside and bool(branch.routes) and len(branch.routes) + len(branch.children) > 1
+            readers = len(branch.routes) + len(branch.children)
+            branch.shared = failures.set_aside and not branch.vectors and bool(branch.routes) and readers > 1
             for table in branch.stage.tables():
                 table.defined = failures.defined(branch.stage.shown_as)
         if failures.set_aside:
@@ -151,12 +151,9 @@ class FusedChain(PlainChain):
     def _feed_root(self, channel: Input, records: Any) -> None:
         stage, key_of = self._root.stage, channel.key_of
         keys: list[Any] | None = None
-        if isinstance(records, Counted):
-            keys = self._tracing.keys = self._canonical(records.keys, [])
-        elif key_of is None or isinstance(records, Vectors):
+        if key_of is None or not stage.takes_rows:
             records = listed(records)
-        else:
-            records = records if stage.takes_rows else listed(records)
+        if key_of is not None:
             extracted = keys_in(records, channel.item)
             keys = extracted if type(extracted) is list else self._keys_of(key_of, records)
             keys = self._tracing.keys = self._canonical(keys, records)
@@ -367,7 +364,7 @@ class FusedChain(PlainChain):
         """Pass the records of a stage to its routes and to the stages fused after it."""
         if not records:
             return
-        if branch.children or not branch.leaves_straight:
+        if branch.children:
             records = listed(records)
         branch.output = records
         if branch.shared:
@@ -385,7 +382,7 @@ class FusedChain(PlainChain):
             readers -= 1
             # The stream is used more than once: copy the records, so that no branch sees the changes of another branch.
             last = readers == 0 and not branch.routes
-            own = records if last or isinstance(records, Vectors) else list(map(copy_containers, records))
+            own = records if last else copied(records, copy_containers)
             self._run(child, branch.stage.side, own, branch.stage.keys)
 
     def _drain(self, branch: Branch) -> None:
@@ -394,38 +391,25 @@ class FusedChain(PlainChain):
             for ordinal, records in route.drain():
                 self._encode(branch, ordinal, records)
 
-    def _encode(self, branch: Branch, ordinal: int, records: Records | Counted) -> None:
+    def _encode(self, branch: Branch, ordinal: int, records: Records) -> None:
         """Encode records into chunks; records that cannot be encoded fail one by one."""
         try:
             body = encode_records(records)
         except NotCarried:
             body = b""
-        if not isinstance(records, Vectors) and (not body or len(body) > self._record_bytes_max):
+        if not body or len(body) > self._record_bytes_max:
             branch.output = listed(branch.output)
-            if isinstance(records, Counted):
-                self._encode_counted(branch, ordinal, records)
+            kept = passing(records, partial(self._tracing.travels, branch), branch.output)
+            if not kept:
                 return
-            places = iter(enumerate(branch.output))  # in the same order, but interleaved with others
-            records = [record for record in listed(records) if self._tracing.travels(branch, record, places)]
-            if not records:
-                return
-            body = encode_records(records)
+            if kept is not records:
+                records, body = kept, encode_records(kept)
         if len(body) <= CHUNK_BYTES_TARGET or len(records) == 1:
             self._put(ordinal, len(records), body)
             return
         del body
         for piece in pieces(listed(records)):
             self._put(ordinal, len(piece), encode_records(piece))
-
-    def _encode_counted(self, branch: Branch, ordinal: int, records: Counted) -> None:
-        """Encode the keys that can be encoded; any other key fails once for all of its records."""
-        travels, nowhere = self._tracing.travels, iter(())
-        kept = [place for place, key in enumerate(records.keys) if travels(branch, key, nowhere)]
-        for piece in pieces(
-            Counted([records.keys[place] for place in kept], [records.counts[place] for place in kept])
-        ):
-            if piece:
-                self._put(ordinal, len(piece), encode_records(piece))
 
     def _put(self, ordinal: int, count: int, body: bytes) -> None:
         self._outputs.append((ordinal, Chunk(RECORDS, count, body, self._arrival.origin_ns)))

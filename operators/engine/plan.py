@@ -214,9 +214,9 @@ class Plan:
             if isinstance(link.edge.key_of, ByColumn):
                 column, wanted = link.edge.key_of.column, link.target.root.columns_wanted
                 return vector_routing.VectorKeyedRoute(target, ordinals, column, self._config.key_groups, wanted)
-            if len(ordinals) == 1:
-                return vector_routing.VectorDirectRoute(target, ordinals[0])
-            return vector_routing.VectorTurnRoute(target, ordinals)
+            if len(ordinals) > 1:
+                return vector_routing.VectorTurnRoute(target, ordinals)
+            return DirectRoute(target, ordinals[0])
         if link.edge.key_of is not None and KINDS[link.target.root.kind].counts_suffice(link.target.root):
             return CountedRoute(target, ordinals, link.edge.key_of, self._config.key_groups)
         if link.edge.key_of is not None:
@@ -232,7 +232,8 @@ class Plan:
             if channel in link.channels:
                 edge = link.edge
                 sender = f"{edge.source.name}:{edge.tag}:{edge.side}"
-                return Input(label, edge.key_of, edge.side, edge.time_of, item_of(edge.key_of), sender)
+                key_of = None if edge.source.vectors else edge.key_of  # stages on vectors look for their keys
+                return Input(label, key_of, edge.side, edge.time_of, item_of(key_of), sender)
         return Input(label)
 
     def _label(self, channel: Channel) -> str:

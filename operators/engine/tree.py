@@ -69,7 +69,8 @@ class Tree:
             parent = self._holds[node.ordinal] = Branch(self._hold(node, tags))
             parent.stage.keyed = node.keyed
             tags = tags.difference([LATE])
-        branch = self._branches[node.ordinal] = Branch(KINDS[node.kind].stage(node, self._scope(tags)))
+        branch = Branch(KINDS[node.kind].stage(node, self._scope(tags)), vectors=node.vectors)
+        self._branches[node.ordinal] = branch
         branch.stage.kind, branch.stage.meaning = node.kind, KINDS[node.kind].meaning(node)
         branch.stage.before = before_by_side(node)
         branch.stage.keyed = node.keyed or KINDS[node.kind].keyed == "never"

@@ -10,17 +10,15 @@ from collections.abc import Iterator
 from typing import Any
 
 from causal.records.batch import encode_records
-from causal.records.rows import Counted
 from causal.records.values import encode_loosely
-from causal.records.vectors import Vectors
 
 CHUNK_BYTES_TARGET = 4 << 20
 """The size of chunks into which the output of an event for a channel is cut, so that a chunk always fits into a frame.
 """
 
 
-def pieces(records: list[Any] | Counted | Vectors) -> Iterator[list[Any] | Counted | Vectors]:
-    """Yield all records in order, in pieces of up to the target size, or of a single record that is larger.
+def pieces(records: Any) -> Iterator[Any]:
+    """Yield all records of a listed batch in order, in pieces of up to the target size, or of one larger record.
 
     Raises:
         NotCarried: MessagePack cannot carry a record unchanged.
@@ -39,7 +37,7 @@ def _gathered(records: list[Any]) -> Iterator[list[Any]]:
     yield records[first:]
 
 
-def _halved(records: Counted | Vectors) -> Iterator[Counted | Vectors]:
+def _halved(records: Any) -> Iterator[Any]:
     waiting = [records]
     while waiting:
         piece = waiting.pop()

@@ -16,7 +16,7 @@ from operator import itemgetter
 from types import CodeType, FunctionType
 from typing import Any
 
-from causal.records.rows import Rows
+from causal.records.rows import Batch
 
 _WRITTEN: tuple[Callable[[Any], Any], ...] = (
     lambda record: record[0],
@@ -59,14 +59,12 @@ def item_of(key_of: Callable[[Any], Any] | None) -> int | None:
 
 def keys_in(records: Any, item: int | None) -> list[Any] | Exception:
     """Return item `item` of every record (`RECORD`: the record itself) in a new list, or the first error."""
+    if isinstance(records, Batch) and (known := records.keys_at(item)) is not None:
+        return known
     if item is None:
         return LookupError("the key is not an item")
     if item == RECORD:
         return list(records)
-    if type(records) is Rows:
-        if item < len(records.columns):
-            return records.columns[item].copy()
-        return IndexError(f"rows of {len(records.columns)} items have no item {item}")
     try:
         keys = list(map(itemgetter(item), records))
     except Exception as problem:

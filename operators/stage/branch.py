@@ -9,9 +9,8 @@ from typing import Any
 from causal.records.batch import Records, encode_records
 from causal.records.rows import listed
 from causal.records.values import NotCarried
-from causal.records.vectors import Vectors
 from operators.stage.failures import NO_KEY, Failures
-from operators.stage.routing import DirectRoute, Route, StraightRoute
+from operators.stage.routing import Route
 from operators.stage.stages import Stage, without
 
 
@@ -23,6 +22,7 @@ class Branch:
         sides: (tag, reader) of each side output.
         ordinals: the output channels that receive its watermarks: those of its routes.
         plain: whether the stage emits only records; the chain sets it.
+        vectors: whether its output is vectors, which can always be carried.
         shared: whether output that leaves the task has other readers as well, and failing records may be set aside.
         received: the last watermark that the stage received; END_NS once its input has ended.
         passed: the last watermark that the stage passed on.
@@ -35,15 +35,11 @@ class Branch:
     ordinals: list[int] = field(default_factory=list)
     output: Any = field(default_factory=list)
     """The last output of the stage in this event, in which a record that cannot be encoded is located."""
+    vectors: bool = False
     plain: bool = True
     shared: bool = False
     received: int | None = None
     passed: int | None = None
-
-    @property
-    def leaves_straight(self) -> bool:
-        """Whether the whole output is sent to channels without being split."""
-        return all(type(route) is DirectRoute or type(route) is StraightRoute for route in self.routes)
 
     def side(self, tag: str) -> Branch | None:
         """Return the reader of a side output."""
@@ -135,8 +131,6 @@ class Tracing:
 
         Used for output with several readers, so that none of them receives a record that is set aside.
         """
-        if isinstance(records, Vectors):
-            return records
         stage, stage.refused = branch.stage, ()
         try:
             if len(encode_records(records)) <= self._record_bytes_max:

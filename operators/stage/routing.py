@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterator, Sequence
 from operator import call
 from typing import Any, Protocol
 
-from causal.records.rows import Counted, listed
+from causal.errors import OperatorFailed
+from causal.records.rows import Counted, joined, listed
+from causal.records.values import NotCarried
 from operators.records.item_keys import item_of, keys_in
 from operators.records.keys import Unroutable, canonical_keys, key_group, task_of_group
 from operators.stage.failures import NO_KEY
@@ -41,6 +43,14 @@ class Route(Protocol):
         ...
 
 
+def together(pieces: Sequence[Any], target: str) -> Any:
+    """Return what one event sends to one channel as one batch."""
+    try:
+        return joined(pieces)
+    except NotCarried as problem:
+        raise OperatorFailed(f"what goes to {target!r} cannot be one batch: {problem}") from None
+
+
 class DirectRoute:
     """A route that sends all records to one channel."""
 
@@ -54,9 +64,7 @@ class DirectRoute:
 
     def drain(self) -> Buckets:
         batches, self._batches = self._batches, []
-        if len(batches) == 1:
-            return [(self._ordinal, batches[0])]
-        return [(self._ordinal, [record for batch in batches for record in batch])] if batches else []
+        return [(self._ordinal, together(batches, self.target))] if batches else []
 
 
 class BroadcastRoute(DirectRoute):
@@ -83,8 +91,8 @@ class TurnRoute:
         self._ordinals = ordinals
         self._buckets: list[list[Any]] = [[] for _ in ordinals]
 
-    def add(self, records: list[Any], failed: Failed) -> None:
-        count = len(self._ordinals)
+    def add(self, records: Any, failed: Failed) -> None:
+        count, records = len(self._ordinals), listed(records)
         for index, bucket in enumerate(self._buckets):
             bucket += records[(index - self.turn) % count :: count]
         self.turn = (self.turn + len(records)) % count

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from causal.errors import PipelineError
 from causal.records.batch import Records
-from causal.records.rows import Rows, listed
+from causal.records.rows import listed
 from causal.records.vectors import Vectors
 from operators.engine.plan import Plan
 from operators.records.seconds import ns_of_seconds
@@ -62,7 +62,7 @@ class Partition:
             self._records = records
             self._due_ns = [0] * len(records)
         else:
-            self.add(listed(records) if isinstance(records, Rows) else records)
+            self.add(listed(records))
 
     def __len__(self) -> int:
         return len(self._records)

@@ -13,21 +13,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from causal.errors import OperatorFailed
-from causal.records.values import NotCarried
-from causal.records.vectors import Vectors, join
+from causal.records.vectors import Vectors
 from operators.kinds.vectors.key_index import KeyIndex, Slots, column_of
 from operators.records.keys import Unroutable, canonical, key_group, task_of_group
-from operators.stage.routing import KEYS_CACHED_MAX, DirectRoute, Failed, TurnRoute
+from operators.stage.routing import KEYS_CACHED_MAX, Failed, TurnRoute, together
 
 VectorBuckets = list[tuple[int, Vectors]]
-
-
-def _joined(pieces: Sequence[Vectors], target: str) -> Vectors:
-    """Return the vectors that one event sends to one channel as one batch."""
-    try:
-        return join(pieces)
-    except NotCarried as problem:
-        raise OperatorFailed(f"what goes to {target!r} cannot be one batch: {problem}") from None
 
 
 def _narrowed(records: Vectors, wanted: Sequence[str]) -> Vectors:
@@ -43,25 +34,15 @@ def _taken(records: Vectors, places: Slots) -> Vectors:
     return Vectors(pc.take(records.batch, pa.array(places), boundscheck=False))
 
 
-class VectorDirectRoute(DirectRoute):
-    """A route that sends all batches to one channel."""
-
-    def drain(self) -> VectorBuckets:  # type: ignore[override]
-        batches, self._batches = self._batches, []
-        return [(self._ordinal, _joined(batches, self.target))] if batches else []
-
-
 class VectorTurnRoute(TurnRoute):
     """A route that sends batches to channels in turn."""
 
-    def add(self, records: Vectors, failed: Failed) -> None:  # type: ignore[override]
+    def add(self, records: Vectors, failed: Failed) -> None:
         self._buckets[self.turn].append(records)
         self.turn = (self.turn + 1) % len(self._ordinals)
 
     def drain(self) -> VectorBuckets:  # type: ignore[override]
-        buckets, self._buckets = self._buckets, [[] for _ in self._ordinals]
-        pairs = zip(self._ordinals, buckets, strict=True)
-        return [(ordinal, _joined(bucket, self.target)) for ordinal, bucket in pairs if bucket]
+        return [(ordinal, together(bucket, self.target)) for ordinal, bucket in super().drain()]
 
 
 class VectorKeyedRoute:
@@ -134,6 +115,6 @@ class VectorKeyedRoute:
         batches = []
         for ordinal, bucket in zip(self._ordinals, self._buckets, strict=True):
             if bucket:
-                batches.append((ordinal, _joined(bucket, self.target)))
+                batches.append((ordinal, together(bucket, self.target)))
                 bucket.clear()
         return batches

@@ -13,8 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from causal.errors import CausalError
+from causal.records.rows import joined
 from causal.records.values import NotCarried, decode, encode
-from causal.records.vectors import Vectors, join
+from causal.records.vectors import Vectors
 from operators.graph import Node
 from operators.kinds.vectors.key_index import KeyIndex, Slots, column_of
 from operators.kinds.windows.task_windows import Window, WindowStage
@@ -59,7 +60,7 @@ class VectorWindowStage(WindowStage):
 
     def _refuse(self, records: Vectors) -> None:
         try:
-            join([self._pieces[-1].vectors, records])
+            joined([self._pieces[-1].vectors, records])
         except NotCarried as problem:
             self.failures.stop(self.name, None, problem)
 
@@ -70,7 +71,7 @@ class VectorWindowStage(WindowStage):
         if not pieces:  # after a rescale, this task may have no rows of a window that was open before
             return []
         try:
-            result = self._batch_fn(join([piece.vectors for piece in pieces]).batch, window)
+            result = self._batch_fn(joined([piece.vectors for piece in pieces]).batch, window)
             return [] if result is None else exact_vectors(result)
         except CausalError:
             raise
@@ -111,7 +112,7 @@ class VectorWindowStage(WindowStage):
             return
         parts, self._parts = self._parts, []
         arrived = np.concatenate([each for _, each, _ in parts])
-        rows = join([vectors for _, _, vectors in parts])
+        rows = joined([vectors for _, _, vectors in parts])
         ordered = Vectors(rows.batch.take(pa.array(np.argsort(arrived))))
         piece = Piece(max(generation for generation, _, _ in parts), int(arrived.min()), ordered)
         self._pieces = sorted([*self._pieces, piece], key=lambda piece: piece.arrived)
@@ -144,7 +145,7 @@ class PiecesJob:
     def _split(self) -> list[tuple[int, Slots]]:
         if not self._pieces:
             return []
-        rows = self._rows = join([piece.vectors for piece in self._pieces])
+        rows = self._rows = joined([piece.vectors for piece in self._pieces])
         self._arrived = np.concatenate(
             [np.arange(piece.arrived, piece.arrived + len(piece.vectors)) for piece in self._pieces]
         )

@@ -29,7 +29,7 @@ import pyarrow as pa
 
 from causal.errors import PipelineError
 from causal.ports import SinkStore
-from causal.records.rows import Rows
+from causal.records.rows import Rows, listed
 from causal.records.values import NotCarried
 from causal.records.vectors import Vectors
 from causal.storage.lock import outside
@@ -137,7 +137,7 @@ class ParquetSink(Sink):
         """Return one of the rows that `encode` returned, as a JSON-compatible value."""
         for records in records_in(rows):
             if index < len(records):
-                record = records.listed()[index] if isinstance(records, Rows) else records[index]
+                record = listed(records)[index]
                 try:
                     return json.loads(encode_json(record))
                 except NotCarried:

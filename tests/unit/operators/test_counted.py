@@ -94,7 +94,7 @@ def test_many_keys_leave_in_several_chunks() -> None:
     counted = Counted([f"{number:0>1000}" for number in range(10_000)], list(range(1, 10_001)))
     parts = list(pieces(counted))
     assert len(parts) > 2 and all(len(encode_records(part)) <= CHUNK_BYTES_TARGET for part in parts)
-    assert [key for part in parts for key in part.keys] == counted.keys  # type: ignore[union-attr]
+    assert [key for part in parts for key in part.keys] == counted.keys
 
 
 def words(parallelism: int = 2, **options: Any) -> Pipeline:

@@ -15,7 +15,8 @@ import pyarrow as pa
 from benchmarks.jobs import keyed_vectors
 from benchmarks.peers.programs import inputs
 from causal.errors import OperatorFailed
-from causal.records.vectors import Vectors, join
+from causal.records.rows import joined
+from causal.records.vectors import Vectors
 from operators.ingest.contract import Segment, segment_name
 from operators.ingest.ingest_log import IngestLog
 from operators.ingest.reader import IngestReader
@@ -56,7 +57,7 @@ def test_vectors_have_the_rows_of_the_log(tmp_path: Path) -> None:
     assert whole.records.batch.to_pylist() == rows.records
     for cut in range(1, 9):
         pieces: list[Any] = [reader.read(0, cut), reader.read(cut, 100)]
-        assert join([piece.records for piece in pieces]).encode() == whole.records.encode()
+        assert joined([piece.records for piece in pieces]).encode() == whole.records.encode()
         assert [len(piece.records) for piece in pieces] == [cut, 9 - cut]
 
 

@@ -21,7 +21,8 @@ from benchmarks.harness.tally import TallySink
 from causal.errors import OperatorFailed
 from causal.ports import Chain
 from causal.records.batch import RECORDS, Chunk, decode_records
-from causal.records.vectors import Vectors, join
+from causal.records.rows import joined
+from causal.records.vectors import Vectors
 from operators import Pipeline
 from operators.engine.plan import plan
 from operators.records.arrow_rows import rows_of
@@ -420,7 +421,7 @@ def test_bytes_are_a_function_of_the_rows(records: list[Any], data: st.DataObjec
     cut = data.draw(st.integers(start, stop))
     pieces = [piece for piece in (whole[start:cut], whole[cut:stop]) if len(piece)]
     body = alone.encode()
-    assert whole[start:stop].encode() == body == join(pieces).encode() == Vectors.decode(body).encode()
+    assert whole[start:stop].encode() == body == joined(pieces).encode() == Vectors.decode(body).encode()
     assert Vectors.decode(memoryview(b"xxx" + body)[3:]).batch.equals(alone.batch)
 
 
