@@ -134,7 +134,7 @@ class Counted(Batch):
         return self.keys
 
     def passing(self, passes: Passes, output: Iterable[Any]) -> Counted:
-        """Return the keys that pass; a key is no record of the output, and fails once for all of its records."""
+        """Return the keys that pass; each of the others fails once, for all of its records."""
         kept = [place for place, key in enumerate(self.keys) if passes(key, iter(()))]
         return Counted([self.keys[place] for place in kept], [self.counts[place] for place in kept])
 
