@@ -105,14 +105,14 @@ def scene(change: Change, chance: Random) -> Scene:
 
 
 def _built(case: Case, options: Mapping[str, Any]) -> Pipeline:
-    return case.build(**options)[0]
+    return case.built(options)[0]
 
 
 def _channels(case: Case, versions: Sequence[Mapping[str, Any]]) -> dict[Channel, list[Any]]:
     """Return the records of each partition of both versions."""
     channels: dict[Channel, list[Any]] = {}
     for options in versions:
-        pipeline, inputs = case.build(**options)
+        pipeline, inputs = case.built(options)
         for node in pipeline.nodes:
             if node.kind == "source":
                 for number, records in enumerate(_apart(node.subject.partitions, inputs.get(node.name))):

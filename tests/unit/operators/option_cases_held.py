@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,6 @@ from operators import (
     Mean,
     Min,
     Operator,
-    Pipeline,
     Reduce,
     ReducingState,
     Session,
@@ -33,80 +32,67 @@ from operators import (
 from operators.testing import At
 from tests.oracles.frame import AnySink
 from tests.unit.operators.option_cases import (
+    BY_THE_CLOCK,
     ROWS,
-    Built,
     Case,
+    Draft,
     Row,
-    from_rows,
+    Values,
     key,
     listed,
-    out,
     records,
     row,
-    seconds,
-    time,
     value,
 )
 
-
-def _assigned(make: Callable[..., Any]) -> Callable[..., Built]:
-    def build(contents: Any, trigger: Any, delivery: str, keyed: bool, lateness_s: float, **options: Any) -> Built:
-        pipeline = Pipeline("p")
-        stream: Any = from_rows(pipeline).watermarks("w", time, out_of_order_s=2)
-        if keyed:
-            stream = stream.key_by(key)
-        given_options = {"trigger": trigger, "delivery": delivery, "lateness_s": lateness_s}
-        window = stream.window("x", make(**options), contents, parallelism=1, **given_options)
-        return out(pipeline, window, seconds(ROWS))
-
-    return build
+MORE_BY_THE_CLOCK = [*BY_THE_CLOCK, At(500)]
 
 
-BESIDE: Mapping[str, tuple[Any, Any]] = {
+def _windowed(draft: Draft, keyed: bool, assigner: Any, contents: Any, **options: Any) -> Any:
+    stream = draft.timed(BY_THE_CLOCK, out_of_order_s=2)
+    stream = stream.key_by(key) if keyed else stream
+    return stream.window("x", assigner, contents, parallelism=1, **options)
+
+
+BESIDE: Values = {
     "contents": (listed(), records),
     "trigger": (None, every(3)),
     "delivery": ("arrival", "ordered"),
     "keyed": (True, False),
     "lateness_s": (0, 6),
 }
-
-
-def _triggered(make: Callable[..., Any]) -> Callable[..., Built]:
-    def build(assigner: Any, contents: Any, keyed: bool, **options: Any) -> Built:
-        pipeline = Pipeline("p")
-        stream: Any = from_rows(pipeline).watermarks("w", time, out_of_order_s=2)
-        if keyed:
-            stream = stream.key_by(key)
-        return out(
-            pipeline, stream.window("x", assigner, contents, parallelism=1, trigger=make(**options)), seconds(ROWS)
-        )
-
-    return build
-
-
-TRIGGERED: Mapping[str, tuple[Any, Any]] = {
+TRIGGERED: Values = {
     "assigner": (Global(), Sliding(20, 10)),
     "contents": (listed(), records),
     "keyed": (True, False),
 }
 
 
-def _of_windows(make: Callable[..., Any]) -> Callable[..., Built]:
-    def build(**options: Any) -> Built:
-        pipeline = Pipeline("p")
-        stream = from_rows(pipeline).watermarks("w", time, out_of_order_s=50).key_by(key)
-        rows = [*ROWS, row("c", 1, 1), row("c", 7, 2), row("c", 4, 4)]  # the last joins two sessions
-        return out(pipeline, stream.window("x", Session(4), make(**options)), rows)
+def _assigned(make: Callable[..., Any]) -> Callable[..., Any]:
+    def build(draft: Draft, **options: Any) -> Any:
+        beside = {name: options.pop(name) for name in BESIDE}
+        return _windowed(draft, assigner=make(**options), **beside)
 
     return build
 
 
-def _of_tables(make: Callable[..., Any]) -> Callable[..., Built]:
-    def build(**options: Any) -> Built:
-        pipeline = Pipeline("p")
-        table = from_rows(pipeline).key_by(lambda r: (r["k"], r["at"] < 3)).table("t")
-        groups = table.group_by("g", lambda key, r: r["k"])
-        return out(pipeline, groups.aggregate("x", make(**options)).revisions("rows"))
+def _triggered(make: Callable[..., Any]) -> Callable[..., Any]:
+    def build(draft: Draft, **options: Any) -> Any:
+        beside = {name: options.pop(name) for name in TRIGGERED}
+        return _windowed(draft, trigger=make(**options), **beside)
+
+    return build
+
+
+def _of_windows(make: Callable[..., Any]) -> Callable[..., Any]:
+    rows = [*ROWS, row("c", 1, 1), row("c", 7, 2), row("c", 4, 4)]  # the last joins two sessions
+    return lambda draft, **options: draft.keyed(rows, out_of_order_s=50).window("x", Session(4), make(**options))
+
+
+def _of_tables(make: Callable[..., Any]) -> Callable[..., Any]:
+    def build(draft: Draft, **options: Any) -> Any:
+        table = draft.rows().key_by(lambda r: (r["k"], r["at"] < 3)).table("t")
+        return table.group_by("g", lambda key, r: r["k"]).aggregate("x", make(**options))
 
     return build
 
@@ -121,19 +107,17 @@ class Typed:
     n: int = 0
 
 
-def _state(make: Callable[..., Any], use: Callable[[Any, Row], Any]) -> Callable[..., Built]:
-    def build(disk: bool, **options: Any) -> Built:
+def _state(make: Callable[..., Any], use: Callable[[Any, Row], Any]) -> Callable[..., Any]:
+    def build(draft: Draft, disk: bool, **options: Any) -> Any:
         class Uses(Operator):
             kept = make(**options)
 
             def process(self, record: Any, ctx: Any) -> Any:
                 yield use(self.kept, record)
 
-        pipeline = Pipeline("p")
-        stream = from_rows(pipeline).watermarks("w", time).key_by(key)
-        output = stream.process("x", Uses(), parallelism=1, state="disk" if disk else "memory")
         rows = [row("a", 1, 1), row("a", 2, 2), row("a", 6, 3), row("a", 7, 4)]
-        return out(pipeline, output, [At(110 + 3 * number, each) for number, each in enumerate(rows)])
+        stream = draft.keyed([At(110 + 3 * number, each) for number, each in enumerate(rows)])
+        return stream.process("x", Uses(), parallelism=1, state="disk" if disk else "memory")
 
     return build
 
@@ -163,49 +147,42 @@ def _use_fold(state: Any, record: Row) -> Any:
 
 
 DISK = {"disk": (False, True)}
-AGES: Mapping[str, tuple[Any, Any]] = {"ttl_s": (8.0, 2.0), "clock": ("event", "processing")}
+AGES: Values = {"ttl_s": (8.0, 2.0), "clock": ("event", "processing")}
 REFUSED = frozenset({("ttl_s", "kind"), ("clock", "kind"), ("fn", "kind")})
 """The other `kind` refuses the first value, whatever the other options are."""
 
 
-def _timer(at_s: float, name: str, clock: str) -> Built:
-    class Sets(Operator):
-        def process(self, record: Any, ctx: Any) -> Any:
-            ctx.set_timer(at_s, name, clock=clock)
+class Acts(Operator):
+    """Performs an act for each record, and shows its timers."""
 
-        def on_timer(self, name: str, ctx: Any) -> Any:
-            yield name, ctx.event_time(), ctx.key
+    def __init__(self, act: Callable[[Any], Any]) -> None:
+        self._act = act
 
-    pipeline = Pipeline("p")
-    stream = from_rows(pipeline).watermarks("w", time).key_by(key)
-    return out(pipeline, stream.process("x", Sets()), [*seconds(ROWS), At(500)])
+    def process(self, record: Any, ctx: Any) -> Any:
+        self._act(ctx)
 
-
-def _clear(name: str, clock: str) -> Built:
-    class Clears(Operator):
-        def process(self, record: Any, ctx: Any) -> Any:
-            for each in ("one", "two"):
-                ctx.set_timer(110.0, each)
-                ctx.set_timer(110.0, each, clock="event")
-            ctx.clear_timer(name, clock=clock)
-
-        def on_timer(self, name: str, ctx: Any) -> Any:
-            yield name, ctx.event_time(), ctx.key
-
-    pipeline = Pipeline("p")
-    stream = from_rows(pipeline).watermarks("w", time).key_by(key)
-    return out(pipeline, stream.process("x", Clears()), [*seconds(ROWS), At(500)])
+    def on_timer(self, name: str, ctx: Any) -> Any:
+        yield name, ctx.event_time(), ctx.key
 
 
-def _context_aside(tag: str, record: Any) -> Built:
-    class Asides(Operator):
-        def process(self, incoming: Any, ctx: Any) -> Any:
-            ctx.aside(tag, record)
+def _timer(draft: Draft, at_s: float, name: str, clock: str) -> Any:
+    return draft.keyed(MORE_BY_THE_CLOCK).process("x", Acts(lambda ctx: ctx.set_timer(at_s, name, clock=clock)))
 
-    pipeline = Pipeline("p")
-    output = from_rows(pipeline).process("x", Asides())
+
+def _clear(draft: Draft, name: str, clock: str) -> Any:
+    def act(ctx: Any) -> None:
+        for each in ("one", "two"):
+            ctx.set_timer(110.0, each)
+            ctx.set_timer(110.0, each, clock="event")
+        ctx.clear_timer(name, clock=clock)
+
+    return draft.keyed(MORE_BY_THE_CLOCK).process("x", Acts(act))
+
+
+def _context_aside(draft: Draft, tag: str, record: Any) -> Any:
+    output = draft.rows().process("x", Acts(lambda ctx: ctx.aside(tag, record)))
     output.side("one").sink("one", AnySink())
-    return out(pipeline, output.side("two"))
+    return output.side("two")
 
 
 WINDOW_CASES = [

@@ -84,7 +84,7 @@ def shown(case: Case, options: Mapping[str, Any]) -> Any:
 
     try:
         with mock.patch.object(Disk, "values", values):
-            pipeline, inputs = case.build(**options)
+            pipeline, inputs = case.built(options)
             result = run(pipeline, inputs, batch=2, clock_s=100.0, checkpoint_every=3)
     except OperatorFailed as problem:
         return type(problem.__cause__), str(problem)
