@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -19,7 +20,7 @@ from operators.runtime.rescaling import Saved
 from operators.sources import SequenceSource
 from operators.testing import At, run
 from tests.members import sample
-from tests.unit.operators.scene import NoSink, Services, config, listed, parts_of, source
+from tests.unit.operators.scene import NoSink, Services, chain_of, config, listed, parts_of, source
 from tests.unit.operators.test_rescaling import rescaled
 
 
@@ -149,9 +150,16 @@ def test_each_request_has_one_key_whoever_dies(place: str, first: int) -> None:
 # A change of the graph at a savepoint: channels begin at position 0 again, the run stays the same.
 
 
+class _Equal(Operator):
+    """Gives equal records."""
+
+    def process(self, record: Any, ctx: Any) -> Any:
+        return ["same"]
+
+
 def _asking_plan(parallelism: int, asks: bool = True) -> Plan:
     pipeline = Pipeline("test")
-    stream = pipeline.source("in", source(2)).process("begin", Numbered(), parallelism=1)
+    stream = pipeline.source("in", source(2)).process("begin", _Equal(), parallelism=1)
     if asks:
         stream = stream.call("rate", lambda record, key: key, parallelism=parallelism)
     stream.sink("out", NoSink())
@@ -159,9 +167,7 @@ def _asking_plan(parallelism: int, asks: bool = True) -> Plan:
 
 
 def _asked(planned: Plan, parts: dict[str, Sequence[bytes]]) -> tuple[list[str], list[str], dict[str, Sequence[bytes]]]:
-    """Return keys that were waiting, keys of three new requests per task with equal content, and the state after
-    them.
-    """
+    """Return keys that were waiting, keys of three new requests of equal content per task, and the state after them."""
     waiting, fresh, after = list[str](), list[str](), dict[str, Sequence[bytes]]()
     for task in planned.topology.tasks:
         chain = planned.chain(task.index)
@@ -202,3 +208,16 @@ def test_no_key_recurs_behind_any_change_of_the_graph() -> None:
         if place + 1 < len(graphs):
             state = rescaled(planned, saved, graphs[place + 1], allow=True).chains()
     assert len(asked) == 3 * (1 + 2 + 0 + 1 + 2) and len(set(asked)) == len(asked)
+
+
+def test_equal_requests_of_another_run_operator_or_task_have_other_keys() -> None:
+    def first_key(run: str = "run", operator: str = "rate", task: int = 0) -> Any:
+        pipeline = Pipeline("test")
+        asking = pipeline.source("in", source(2)).process("begin", _Equal(), parallelism=1)
+        asking.call(operator, lambda record, key: key, parallelism=2).map("end", str).sink("out", NoSink())
+        chain = chain_of(plan(pipeline, replace(config(), run=run)), f"end/{task}")
+        chain.deliver(0, listed(["same"]), 0, Services())
+        return decode(chain.outstanding()[0].body)[1]
+
+    assert first_key() == first_key()
+    assert len({first_key(), first_key(run="other"), first_key(operator="other"), first_key(task=1)}) == 4
