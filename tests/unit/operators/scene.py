@@ -16,6 +16,7 @@ from operators.builder.pipeline import Stream
 from operators.engine.plan import Plan, plan
 from operators.sinks.contract.sink import Sink
 from operators.sources import SequenceSource
+from operators.testing import TrialResult, run
 
 
 class Services:
@@ -94,6 +95,13 @@ def planned(build: Callable[[Stream[Any]], Stream[Any]], partitions: int = 1, **
     pipeline = Pipeline("test")
     build(pipeline.source("in", source(partitions))).sink("out", NoSink())
     return plan(pipeline, config(**settings))
+
+
+def ran(build: Callable[[Any], Any], records: Any, **settings: Any) -> TrialResult:
+    """Run source `in` of these records, what `build` adds, and sink `out` in the kit."""
+    pipeline = Pipeline("test")
+    build(pipeline.source("in", source())).sink("out", NoSink())
+    return run(pipeline, {"in": records}, **settings)
 
 
 def chain_of(job_plan: Plan, name: str) -> Chain:

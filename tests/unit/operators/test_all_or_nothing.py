@@ -17,99 +17,38 @@ from operators import (
     ReducingState,
     Session,
     Sliding,
-    Sum,
     Tumbling,
     ValueState,
     every,
 )
-from operators.testing import At, run
+from operators.testing import At, TrialResult, run
 from tests.oracles.frame import sink, source
-from tests.unit.operators.window_scene import Driven, S, window_chain
-
-LETTERS: dict[str, Any] = {"on_error": "dead-letter"}
+from tests.unit.operators.scene import ran
 
 
-def inverse(record: Any) -> Any:
-    return 10 // record["v"]
+def letters(build: Any, records: Any, **options: Any) -> TrialResult:
+    return ran(build, records, on_error="dead-letter", **options)
 
 
-def of_groups(aggregate: Aggregate[Any, Any], values: list[int], others: Any = (), **options: Any) -> Any:
-    """Return the run of a table of one row that takes these values, after rows that stay as they are."""
-    pipeline = Pipeline("p")
-    table = source(pipeline).key_by(lambda r: r["id"]).table("t")
-    sink(table.group_by("by", lambda key, row: "all").aggregate("sum", aggregate).revisions("rows"))
-    rows = [{"id": -v, "v": v} for v in others] + [{"id": 1, "v": v} for v in values]
-    return run(pipeline, {"in": rows}, **LETTERS, **options)
+def timed(stream: Any) -> Any:
+    return stream.watermarks("time", lambda r: r["at"], out_of_order_s=100)
 
 
-def test_a_group_takes_the_old_value_back_though_it_refuses_the_new_one() -> None:
-    result = of_groups(Sum(inverse), [1, 0, 5], crash={"rows/0": 2}, checkpoint_every=1)
-    assert result["out"] == [("all", None, 10), ("all", 10, None), ("all", None, 2)]
-    assert [letter["error"] for letter in result["dead-letters"]] == [
-        "ZeroDivisionError: integer division or modulo by zero"
-    ]
-
-
-def test_a_result_that_raises_once_leaves_its_key_alive() -> None:
-    def some(total: int) -> int:
-        return 10 // (total - 3)
-
-    pipeline = Pipeline("p")
-    keyed = source(pipeline).timed(lambda r: r["at"]).key_by(lambda r: r["k"])
-    total: Aggregate[Any, Any] = Aggregate(int, lambda accumulated, r: accumulated + r["v"], result=some)
-    sink(keyed.aggregate_table("a", total).revisions("rows-a"), "out-a")
-    sink(keyed.window_table("w", Sliding(4, 2), total).revisions("rows-w"), "out-w")
-    rows = [{"k": "x", "at": 2, "v": v} for v in (1, 2, 4)]  # 2 makes it 3
-    result = run(pipeline, {"in": rows}, **LETTERS)
-    assert result["out-a"] == [("x", None, -5), ("x", -5, 5)]
-    assert result["out-w"] == [
-        (("x", start, start + 4), old, new) for old, new in ((None, -5), (-5, 5)) for start in (0.0, 2.0)
-    ]
-    assert [letter["operator"] for letter in result["dead-letters"]] in (["a", "w"], ["w", "a"])
-    assert all(letter["record"] == rows[1] for letter in result["dead-letters"])
-
-
-def test_a_group_of_which_nothing_can_be_told_has_no_row_until_it_has_one_again() -> None:
-    total: Aggregate[Any, Any] = Aggregate(
-        int,
-        lambda accumulated, r: accumulated + r["v"],
-        lambda accumulated: 12 // accumulated,
-        None,
-        lambda accumulated, r: accumulated - r["v"],
-    )
-    pipeline = Pipeline("p")
-    table = source(pipeline).key_by(lambda r: r["id"]).table("t")
-    groups = table.filter("f", lambda key, row: row["v"] != 9).group_by("by", lambda key, row: "all")
-    sink(groups.aggregate("sum", total).revisions("rows"))
-    rows = [{"id": 1, "v": 2}, {"id": 2, "v": -2}, {"id": 3, "v": 4}, {"id": 2, "v": -4}, {"id": 1, "v": 9}]
-    result = run(pipeline, {"in": [*rows, {"id": 1, "v": 6}]}, **LETTERS)
-    # 2; -2 is refused; 2 + 4; -4 is refused no more: 6 - 4; then 2 goes: 12 // 0
-    assert result["out"] == [
-        ("all", None, 6), ("all", 6, 2), ("all", 2, 6), ("all", 6, None), ("all", None, 2)
-    ]  # fmt: skip
-    assert len(result["dead-letters"]) == 2
+def everyone(key: Any, row: Any) -> Any:
+    return "all"
 
 
 def test_what_a_group_cannot_take_back_stops_the_job() -> None:
     def refuses(accumulated: int, row: Any) -> int:
         raise ValueError("cannot")
 
+    counts: Aggregate[Any, Any] = Aggregate(int, lambda accumulated, row: accumulated + 1, subtract=refuses)
+
+    def build(stream: Any) -> Any:
+        return stream.key_by(lambda r: r[0]).table("t").group_by("by", everyone).aggregate("sum", counts).revisions("r")
+
     with pytest.raises(OperatorFailed, match="operator 'sum'.*ValueError: cannot.*taken back"):
-        of_groups(Aggregate(int, lambda accumulated, row: accumulated + 1, subtract=refuses), [1, 2], others=[7])
-
-
-@pytest.mark.parametrize("bad_first", [False, True])
-def test_a_refused_record_shapes_no_session(bad_first: bool) -> None:
-    def built() -> Any:
-        aggregation = Sum[Any](lambda record: 12 // record[2])
-        return window_chain(Session(10), aggregation, job=LETTERS)
-
-    driven = Driven(built)
-    driven.give([("a", 5, 0)] if bad_first else [("a", 0, 1), ("a", 16, 2), ("a", 8, 0)])
-    driven.restore(built)
-    driven.give([("a", 1000, 0), ("a", 20, 3)], 900 * S)
-    whole = [("a", 4, 20.0, 30.0)] if bad_first else [("a", 12, 0.0, 10.0), ("a", 10, 16.0, 30.0)]
-    assert [row for row in driven.out if type(row) is tuple] == whole
+        letters(build, [(-7, 7), (1, 1), (1, 2)])
 
 
 def test_sessions_whose_merge_raises_stay_apart() -> None:
@@ -117,49 +56,47 @@ def test_sessions_whose_merge_raises_stay_apart() -> None:
         first.append("changed")
         raise ValueError("no")
 
-    pipeline = Pipeline("p")
-    stream = source(pipeline).watermarks("time", lambda r: r, out_of_order_s=100)
-    sink(stream.window("w", Session(10), Aggregate(list, lambda accumulated, r: [*accumulated, r], merge=merged)))
-    result = run(pipeline, {"in": [0, 16, 8, 30]}, batch=9, **LETTERS)
+    whole: Aggregate[Any, Any] = Aggregate(list, lambda accumulated, r: [*accumulated, r["at"]], merge=merged)
+    rows = [{"at": at} for at in (0, 16, 8, 30)]
+    result = letters(lambda stream: timed(stream).window("w", Session(10), whole), rows, batch=9)
     assert result["out"] == [(None, [0], 0.0, 10.0), (None, [16], 16.0, 26.0), (None, [30], 30.0, 40.0)]
-    assert [letter["record"] for letter in result["dead-letters"]] == [8]
+    assert [letter["record"] for letter in result["dead-letters"]] == [{"at": 8}]
 
 
-def test_a_record_is_in_all_of_its_windows_or_in_none_and_is_one_letter() -> None:
+@pytest.mark.parametrize("kind", ["panes", "triggered", "table"])
+def test_a_record_is_in_all_of_its_windows_or_in_none_and_is_one_letter(kind: str) -> None:
     def add(accumulated: int, record: Any) -> int:
         if accumulated + record["v"] == 13:
             raise ValueError("13")
         return int(accumulated + record["v"])
 
-    rows = [{"at": 1, "v": 5}, {"at": 3, "v": 8}, {"at": 3, "v": 1}]  # 8 is refused by one of its windows
-    for kind in ("panes", "triggered", "table"):
-        pipeline = Pipeline("p")
-        stream = source(pipeline).watermarks("time", lambda r: r["at"], out_of_order_s=100).key_by(lambda r: 0)
+    def build(stream: Any) -> Any:
+        keyed = timed(stream).key_by(lambda r: 0)
         if kind == "table":
-            sink(stream.window_table("w", Sliding(4, 2), Aggregate(int, add)).revisions("rows"))
-            last = {key[1]: new for key, _, new in run(pipeline, {"in": rows}, **LETTERS)["out"]}
-        else:
-            options: Any = {"trigger": every(1)} if kind == "triggered" else {}
-            sink(stream.window("w", Sliding(4, 2), Aggregate(int, add), **options))
-            last = {start: value for _, value, start, _ in run(pipeline, {"in": rows}, **LETTERS)["out"]}
-        assert last == {-2.0: 5, 0.0: 6, 2.0: 1}, kind
-        letters = run(pipeline, {"in": rows}, batch=9, **LETTERS)["dead-letters"]
-        assert [letter["record"] for letter in letters] == [rows[1]], kind
+            return keyed.window_table("w", Sliding(4, 2), Aggregate(int, add)).to_stream("s", lambda key, n: (*key, n))
+        options: Any = {"trigger": every(1)} if kind == "triggered" else {}
+        windows = keyed.window("w", Sliding(4, 2), Aggregate(int, add), **options)
+        return windows.map("s", lambda row: (row[0], row[2], row[3], row[1]))
+
+    rows = [{"at": 1, "v": 5}, {"at": 3, "v": 8}, {"at": 3, "v": 1}]  # 8 is refused by one of its windows
+    for batch in (1, 9):
+        result = letters(build, rows, batch=batch)
+        assert {start: n for _, start, _, n in result["out"]} == {-2.0: 5, 0.0: 6, 2.0: 1}
+        assert [letter["record"] for letter in result["dead-letters"]] == [rows[1]]
 
 
 def test_a_count_window_puts_aside_what_its_aggregate_refuses_and_the_window_whose_result_raises() -> None:
-    pipeline = Pipeline("p")
     total: Aggregate[Any, Any] = Aggregate(
         int, lambda accumulated, r: accumulated + 10 // r, result=lambda accumulated: 100 // (accumulated - 15)
     )
-    for name, windows in (("w", CountWindow(2)), ("s", CountWindow(2, every=1))):
-        sink((source(pipeline, f"in-{name}")).window(name, windows, total), f"out-{name}")
     rows = [1, 0, 1, 1, 2, 5]  # 10 + 10, 10 + 5: no result, 2 ...
-    result = run(pipeline, {"in-w": rows, "in-s": rows}, **LETTERS)
-    assert result["out-w"] == [(None, 20, 0, 2)]
-    assert result["out-s"] == [(None, -20, 0, 1), (None, 20, 0, 2), (None, 20, 1, 3), (None, -13, 3, 5)]
-    letters = {name: [one["record"] for one in result["dead-letters"] if one["operator"] == name] for name in "ws"}
-    assert letters == {"w": [0, {"window": [2, 4]}], "s": [0, {"window": [2, 4]}]}
+    for windows, expected in (
+        (CountWindow(2), [(None, 20, 0, 2)]),
+        (CountWindow(2, every=1), [(None, -20, 0, 1), (None, 20, 0, 2), (None, 20, 1, 3), (None, -13, 3, 5)]),
+    ):
+        result = letters(lambda stream: stream.window("w", windows, total), rows)  # noqa: B023
+        assert result["out"] == expected
+        assert [letter["record"] for letter in result["dead-letters"]] == [0, {"window": [2, 4]}]
 
 
 @pytest.mark.parametrize("trigger", [None, every(1)])
@@ -170,35 +107,30 @@ def test_windows_do_not_share_what_they_keep_of_a_record(trigger: Any) -> None:
         accumulated["v"] += record["v"]
         return accumulated
 
-    pipeline = Pipeline("p")
-    stream = source(pipeline).watermarks("time", lambda r: r["at"], out_of_order_s=100)
-    options = {} if trigger is None else {"trigger": trigger}
-    sink(stream.window("w", Sliding(4, 2), Aggregate(lambda: None, grows), **options))
-
     def spoils(key: Any, records: Any, window: Any) -> Any:
         for record in records:
             record["v"] += 1
         yield window.start, [record["v"] for record in records]
 
+    pipeline = Pipeline("p")
+    stream = timed(source(pipeline))
+    options = {} if trigger is None else {"trigger": trigger}
+    sink(stream.window("w", Sliding(4, 2), Aggregate(lambda: None, grows), **options))
     sink(stream.window("f", Sliding(4, 2), spoils, **options), "values")
     rows = [{"at": 1, "v": 1}, {"at": 3, "v": 10}]
     result = run(pipeline, {"in": rows}, crash={"f/0": 1}, checkpoint_every=1)
-    last = {start: value["v"] for _, value, start, _ in result["out"]}
-    assert last == {-2.0: 1, 0.0: 11, 2.0: 10}
+    assert {start: value["v"] for _, value, start, _ in result["out"]} == {-2.0: 1, 0.0: 11, 2.0: 10}
     assert dict(result["values"]) == {-2.0: [2], 0.0: [2, 11], 2.0: [11]}
 
 
-def test_a_function_of_a_window_that_raises_has_given_nothing() -> None:
+@pytest.mark.parametrize("windows", [Tumbling(10), Tumbling(10, clock="processing"), Sliding(4, 2), Session(3)])
+def test_a_function_of_a_window_that_raises_has_given_nothing(windows: Any) -> None:
     def rows(key: Any, records: Any, window: Any) -> Any:
         yield len(records)
         raise ValueError("late in its life")
 
-    for windows in (Tumbling(10), Tumbling(10, clock="processing"), Sliding(4, 2), Session(3)):
-        pipeline = Pipeline("p")
-        stream = source(pipeline).watermarks("time", lambda r: r)
-        sink(stream.window("w", windows, rows))
-        result = run(pipeline, {"in": [1, 2]}, **LETTERS)
-        assert result["out"] == [] and result["dead-letters"], windows
+    result = letters(lambda stream: timed(stream).window("w", windows, rows), [{"at": 1}, {"at": 2}])
+    assert result["out"] == [] and result["dead-letters"]
 
 
 @pytest.mark.parametrize("far", [0, 70, 150, 299])
@@ -216,9 +148,7 @@ def test_an_entry_that_is_put_back_is_at_its_place(far: int) -> None:
                 raise ValueError(record)
             yield list(self.named.items())
 
-    pipeline = Pipeline("p")
-    sink(source(pipeline).key_by(lambda r: 0).process("p", Removes()))
-    result = run(pipeline, {"in": ["fill", "spoil", "look"]}, **LETTERS)
+    result = letters(lambda stream: stream.key_by(lambda r: 0).process("p", Removes()), ["fill", "spoil", "look"])
     assert result["out"][1] == result["out"][0] and len(result["dead-letters"]) == 1
 
 
@@ -240,17 +170,15 @@ def test_a_list_is_as_it_was_before_the_record_that_cut_sorted_and_emptied_it(be
             self.items.extend(record)
             yield list(self.items)
 
-    pipeline = Pipeline("p")
-    sink(source(pipeline).process("op", Recent()))
-    result = run(pipeline, {"in": [begun, "bad", [8]]}, checkpoint_every=1, crash={"op/0": 2}, **LETTERS)
+    result = letters(
+        lambda stream: stream.process("op", Recent()), [begun, "bad", [8]], checkpoint_every=1, crash={"op/0": 2}
+    )
     assert result["out"] == [begun, [*begun, 8]]
 
 
 def cleared(op: Any) -> None:
-    op.value.clear()
-    op.items.clear()
-    op.named.clear()
-    op.total.clear()
+    for state in (op.value, op.items, op.named, op.total):
+        state.clear()
 
 
 def cleared_and_written(op: Any) -> None:
@@ -288,15 +216,11 @@ def test_a_record_that_fails_renews_no_time_to_live_of_the_wall_clock(spoil: Any
             yield record, self.value.value, list(self.items), dict(self.named), self.total.value
 
     def rows(*records: At) -> list[Any]:
-        pipeline = Pipeline("p")
-        sink(source(pipeline).key_by(lambda r: 0).process("p", Lives()))
-        return run(pipeline, {"in": sorted(records, key=lambda at: at.seconds)}, **LETTERS, **settings)["out"]
+        by_time = sorted(records, key=lambda at: at.seconds)
+        return letters(lambda stream: stream.key_by(lambda r: 0).process("p", Lives()), by_time, **settings)["out"]
 
     good = [At(1, "set"), *(At(t + 0.5, "look") for t in range(30)), At(31, "set"), At(36, "look"), At(42, "look")]
     expected = rows(*good)
-    assert [row[1:] for row in expected][-4:] == [
-        (None, [], {}, None),
-        *[(1, [1], {"a": 1}, 1)] * 2,
-        (None, [], {}, None),
-    ]
+    none = (None, [], {}, None)
+    assert [row[1:] for row in expected][-4:] == [none, *[(1, [1], {"a": 1}, 1)] * 2, none]
     assert rows(*good, *(At(t, "spoil") for t in range(0, 60, 3))) == expected
