@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from decimal import Decimal
+from operator import setitem
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -19,7 +20,6 @@ from operators import (
     ListState,
     MapState,
     Operator,
-    Pipeline,
     ReducingState,
     Session,
     Sliding,
@@ -27,9 +27,7 @@ from operators import (
     Tumbling,
     ValueState,
 )
-from operators.sinks import JsonLinesSink
-from operators.sources import GeneratedSource
-from operators.testing import run
+from tests.unit.operators.scene import NoSink, ran, source
 
 NAN = float("nan")
 ROWS = [{"k": 1, "id": number, "t": number} for number in range(4)]
@@ -39,10 +37,10 @@ class Text(str):
     """A text of another class."""
 
 
-def nested(depth: int) -> Any:
+def nested(depth: int, kind: Any = list) -> Any:
     value: Any = 0
     for _ in range(depth):
-        value = [value]
+        value = kind([value])
     return value
 
 
@@ -50,13 +48,6 @@ def circle() -> Any:
     items: list[Any] = []
     items.append(items)
     return items
-
-
-def tuples(depth: int) -> Any:
-    value: Any = ()
-    for _ in range(depth):
-        value = (value,)
-    return value
 
 
 NASTY: dict[str, Callable[[], Any]] = {
@@ -67,7 +58,7 @@ NASTY: dict[str, Callable[[], Any]] = {
     "a huge int in a list": lambda: [-(10**5000)],
     "a huge int as key": lambda: {10**5000: 1},
     "deep nesting": lambda: nested(1100),
-    "tuples": lambda: tuples(40),
+    "tuples": lambda: nested(40, tuple),
     "a circle": circle,
     "a set": lambda: {1},
     "a frozenset as key": lambda: {frozenset((1,)): 1},
@@ -117,157 +108,107 @@ def aggregate() -> Aggregate[Any, Any]:
     )
 
 
-def first_item(pair: Any) -> Any:
-    return [pair[0], pair[1][0]]
+def row_of(key: Any, row: Any) -> Any:
+    return row
 
 
-def reduced(stream: Any) -> Any:
-    reduced = stream.key_by(key_of).reduce("w", lambda total, r: grown(total, r), initial=[0, 0])
-    return reduced.map("m", first_item)
-
-
-def tabled(stream: Any) -> Any:
-    return stream.key_by(key_of).aggregate_table("w", aggregate()).to_stream("s", lambda key, row: row)
-
-
-def grouped(stream: Any) -> Any:
-    rows = stream.key_by(lambda r: r["id"]).table("t").group_by("g", lambda key, row: 0)
-    return rows.aggregate("w", aggregate()).to_stream("s", lambda key, row: row)
+def timed(stream: Any) -> Any:
+    return stream.watermarks("wm", lambda r: r["t"])
 
 
 def windowed(assigner: Any) -> Build:
     def build(stream: Any) -> Any:
-        timed = stream.watermarks("wm", lambda r: r["t"]) if assigner.__class__ is not CountWindow else stream
-        return timed.key_by(key_of).window("w", assigner, aggregate())
+        keyed = (stream if isinstance(assigner, CountWindow) else timed(stream)).key_by(key_of)
+        return keyed.window("w", assigner, aggregate())
 
     return build
 
 
-def window_tabled(stream: Any) -> Any:
-    timed = stream.watermarks("wm", lambda r: r["t"]).key_by(key_of)
-    rows = timed.window_table("w", Tumbling(10), aggregate())
-    return rows.to_stream("s", lambda key, row: row)
+Keep = Callable[[Any, Any, Any], object]
+"""A function of (operator, value, ctx)."""
 
 
 class Keeps(Operator):
-    """Counts the records, and keeps the value of a bad one in `ctx.state`."""
+    """Counts the records, and keeps the value of a bad one."""
 
-    def keep(self, value: Any, ctx: Any) -> None:
-        ctx.state["v"] = value
+    def __init__(self, keep: Keep) -> None:
+        self._keep = keep
 
     def process(self, record: Any, ctx: Any) -> Iterator[Any]:
         ctx.state["n"] = ctx.state.get("n", 0) + 1
         if "bad" in record:
-            self.keep(VALUES[record["bad"]](), ctx)
+            self._keep(self, VALUES[record["bad"]](), ctx)
         yield [record["id"], ctx.state["n"]]
 
 
-class KeepsOne(Keeps):
+class Declares(Keeps):
+    """The same with declared states."""
+
     one: Any = ValueState()
-
-    def keep(self, value: Any, ctx: Any) -> None:
-        self.one.value = value
-
-
-class KeepsInPlace(Keeps):
-    one: Any = ValueState(default=list)
-
-    def keep(self, value: Any, ctx: Any) -> None:
-        self.one.value.append(value)
-
-
-class KeepsFold(Keeps):
+    several: Any = ValueState(default=list)
     fold: Any = ReducingState(lambda one, other: other)
-
-    def keep(self, value: Any, ctx: Any) -> None:
-        self.fold.add(0)
-        self.fold.add(value)
-
-
-class KeepsItems(Keeps):
     items: Any = ListState()
-
-    def keep(self, value: Any, ctx: Any) -> None:
-        self.items.append(value)
-
-
-class KeepsMore(Keeps):
-    items: Any = ListState()
-
-    def keep(self, value: Any, ctx: Any) -> None:
-        self.items.extend([1, 2])
-        self.items[0] = value
-
-
-class KeepsEntry(Keeps):
     entries: Any = MapState()
 
-    def keep(self, value: Any, ctx: Any) -> None:
-        self.entries["a"] = value
+
+def kept(op: Any, value: Any, ctx: Any) -> None:
+    ctx.state["v"] = value
 
 
-class KeepsInEntry(Keeps):
-    entries: Any = MapState()
-
-    def keep(self, value: Any, ctx: Any) -> None:
-        self.entries["a"] = []
-        self.entries["a"].append(value)
-
-
-def processed(kind: Any, **options: Any) -> Build:
+def processed(keep: Keep, **options: Any) -> Build:
     def build(stream: Any) -> Any:
-        if options:
-            stream = stream.watermarks("wm", lambda r: r["t"])
-        out = stream.key_by(key_of).process("w", kind(), **options)
-        return out.to_stream("s", lambda key, row: row) if options.get("delivery") == "speculative" else out
+        operator = (Keeps if options else Declares)(keep)
+        out = (timed(stream) if options else stream).key_by(key_of).process("w", operator, **options)
+        return out.to_stream("s", row_of) if options.get("delivery") == "speculative" else out
 
     return build
 
 
 KEEPS: dict[str, Build] = {
-    "reduce": reduced,
-    "aggregate_table": tabled,
-    "aggregate": grouped,
-    "window_table": window_tabled,
+    "reduce": lambda s: (
+        s.key_by(key_of)
+        .reduce("w", lambda total, r: grown(total, r), initial=[0, 0])
+        .map("m", lambda pair: [pair[0], pair[1][0]])
+    ),
+    "aggregate_table": lambda s: s.key_by(key_of).aggregate_table("w", aggregate()).to_stream("s", row_of),
+    "aggregate": lambda s: (
+        s.key_by(lambda r: r["id"])
+        .table("t")
+        .group_by("g", lambda key, row: 0)
+        .aggregate("w", aggregate())
+        .to_stream("s", row_of)
+    ),
+    "window_table": lambda s: (
+        timed(s).key_by(key_of).window_table("w", Tumbling(10), aggregate()).to_stream("s", row_of)
+    ),
     "tumbling": windowed(Tumbling(10)),
     "sliding": windowed(Sliding(10, 5)),
     "session": windowed(Session(10)),
     "global": windowed(Global()),
     "count": windowed(CountWindow(3)),
-    "ctx.state": processed(Keeps),
-    "ctx.state in order": processed(Keeps, delivery="ordered"),
-    "ctx.state speculative": processed(Keeps, delivery="speculative"),
-    "ValueState": processed(KeepsOne),
-    "ValueState in place": processed(KeepsInPlace),
-    "ReducingState": processed(KeepsFold),
-    "ListState": processed(KeepsItems),
-    "ListState item": processed(KeepsMore),
-    "MapState": processed(KeepsEntry),
-    "MapState in place": processed(KeepsInEntry),
+    "ctx.state": processed(kept),
+    "ctx.state in order": processed(kept, delivery="ordered"),
+    "ctx.state speculative": processed(kept, delivery="speculative"),
+    "ValueState": processed(lambda op, value, ctx: setattr(op.one, "value", value)),
+    "ValueState in place": processed(lambda op, value, ctx: op.several.value.append(value)),
+    "ReducingState": processed(lambda op, value, ctx: (op.fold.add(0), op.fold.add(value))),
+    "ListState": processed(lambda op, value, ctx: op.items.append(value)),
+    "ListState item": processed(lambda op, value, ctx: (op.items.extend([1, 2]), setitem(op.items, 0, value))),
+    "MapState": processed(lambda op, value, ctx: setitem(op.entries, "a", value)),
+    "MapState in place": processed(lambda op, value, ctx: (op.entries.update(a=[]), op.entries["a"].append(value))),
 }
 
 
 class Sends(Operator):
-    def process(self, record: Any, ctx: Any) -> Iterator[Any]:
+    """Gives the value of a bad record, or puts it aside."""
+
+    def __init__(self, aside: bool = False) -> None:
+        self._aside = aside
+
+    def process(self, record: Any, ctx: Any) -> Any:
         ctx.state["n"] = ctx.state.get("n", 0) + 1
-        yield [record["id"], ctx.state["n"], VALUES[record["bad"]]() if "bad" in record else 0]
-
-
-class Sides(Sends):
-    def process(self, record: Any, ctx: Any) -> Iterator[Any]:
-        ctx.state["n"] = ctx.state.get("n", 0) + 1
-        ctx.aside("late", [record["id"], ctx.state["n"], VALUES[record["bad"]]() if "bad" in record else 0])
-        return iter(())
-
-
-def sent_aside(stream: Any) -> Any:
-    return stream.key_by(key_of).process("w", Sides()).side("late")
-
-
-def total_itself(stream: Any) -> Any:
-    return stream.key_by(key_of).reduce(
-        "w", lambda total, r: VALUES[r["bad"]]() if "bad" in r else [r["id"]], initial=0
-    )
+        output = [record["id"], ctx.state["n"], VALUES[record["bad"]]() if "bad" in record else 0]
+        return ctx.aside("late", output) if self._aside else [output]
 
 
 def rows_of(result: Build) -> Build:
@@ -282,14 +223,16 @@ def rows_of(result: Build) -> Build:
     return build
 
 
-def filtered(build: Build, fn: Any = lambda r: True) -> Build:
-    return lambda stream: build(stream).filter("last", fn)
+def filtered(build: Build) -> Build:
+    return lambda stream: build(stream).filter("last", lambda r: True)
 
 
 SENDS: dict[str, Build] = {
     "process": lambda stream: stream.key_by(key_of).process("w", Sends()),
-    "side": sent_aside,
-    "reduce": total_itself,
+    "side": lambda stream: stream.key_by(key_of).process("w", Sends(aside=True)).side("late"),
+    "reduce": lambda stream: stream.key_by(key_of).reduce(
+        "w", lambda total, r: VALUES[r["bad"]]() if "bad" in r else [r["id"]], initial=0
+    ),
     "revisions": rows_of(lambda table: table.revisions("r")),
     "revisions of a filter": rows_of(lambda table: table.filter("f", lambda key, row: True).revisions("r")),
 }
@@ -298,12 +241,16 @@ SENDS |= {f"{name}, filtered": filtered(build) for name, build in SENDS.items()}
 
 def outcome(build: Build, records: Any, sinks: int = 1, **settings: Any) -> tuple[Any, list[Any]]:
     """Return the rows of each sink, and the letters."""
-    pipeline = Pipeline("p")
-    out = build(pipeline.source("in", GeneratedSource(lambda partition, index: index, count=0)))
-    for number in range(sinks):
-        out.sink(f"out{number}", JsonLinesSink("."))
-    result = run(pipeline, {"in": records}, on_error="dead-letter", checkpoint_every=1, **settings)
-    return [result[f"out{number}"] for number in range(sinks)], result.rows.get("dead-letters", [])
+
+    def branched(stream: Any) -> Any:
+        out = build(stream)
+        for number in range(1, sinks):
+            out.sink(f"out{number}", NoSink())
+        return out
+
+    result = ran(branched, records, on_error="dead-letter", checkpoint_every=1, **settings)
+    letters = result.rows.get("dead-letters", [])
+    return {name: rows for name, rows in result.rows.items() if name != "dead-letters"}, letters
 
 
 def records_with(values: Iterable[str]) -> list[Any]:
@@ -355,25 +302,20 @@ class ByRules(BroadcastOperator):
 
 def test_a_rule_that_no_state_can_hold_has_no_effect() -> None:
     def build(stream: Any) -> Any:
-        empty = stream.pipeline.source("none", GeneratedSource(lambda partition, index: index, count=0))
+        empty = stream.pipeline.source("none", source())
         return empty.broadcast("w", stream, ByRules())
 
     expect_no_effect(build, NASTY)
 
 
-def with_nan(record: Any) -> Any:
-    return {**record, "v": {NAN: 1}} if record["id"] == 2 else record
-
-
 def test_a_record_with_nan_as_a_key_is_one_letter_for_all_that_read_it() -> None:
-    pipeline = Pipeline("p")
-    stream = pipeline.source("in", GeneratedSource(lambda partition, index: index, count=0))
-    spoilt: Any = stream.map("w", with_nan)
-    spoilt.key_by(key_of).reduce("n", lambda total, r: total + 1, initial=0).sink("out", JsonLinesSink("."))
-    spoilt.key_by(lambda r: r["id"]).window("c", CountWindow(1), lambda key, rows, window: rows).sink(
-        "rows", JsonLinesSink(".")
-    )
-    result = run(pipeline, {"in": ROWS}, on_error="dead-letter", checkpoint_every=1)
+    def build(stream: Any) -> Any:
+        spoilt = stream.map("w", lambda r: {**r, "v": {NAN: 1}} if r["id"] == 2 else r)
+        by_id = spoilt.key_by(lambda r: r["id"])
+        by_id.window("c", CountWindow(1), lambda key, rows, window: rows).sink("rows", NoSink())
+        return spoilt.key_by(key_of).reduce("n", lambda total, r: total + 1, initial=0)
+
+    result = ran(build, ROWS, on_error="dead-letter", checkpoint_every=1)
     assert result["out"] == [(1, 1), (1, 2), (1, 3)] and sorted(r["id"] for r in result["rows"]) == [0, 1, 3]
     assert [(letter["operator"], letter["position"]) for letter in result.rows["dead-letters"]] == [("w", 2)]
 
@@ -406,7 +348,7 @@ TABLES: dict[str, Build] = {
 def rows_of_sizes(build: Build, sizes: list[int]) -> tuple[Any, list[Any]]:
     def grouped_rows(stream: Any) -> Any:
         groups = build(stream).group_by("g", lambda key, row: 0)
-        return groups.aggregate("sum", Sum(lambda row: len(str(row)))).to_stream("ts", lambda key, row: row)
+        return groups.aggregate("sum", Sum(lambda row: len(str(row)))).to_stream("ts", row_of)
 
     return outcome(grouped_rows, [{"k": 1, "size": size} for size in sizes], record_bytes_max=1000)
 
@@ -418,6 +360,6 @@ def test_a_row_of_which_no_revision_could_leave_is_refused_where_it_is_made(tabl
     assert len(letters) == (4 if table == "join" else 2)  # each of the two tables has a revision
     assert all("a revision of it holds two rows" in letter["error"] for letter in letters)
     expected, none = rows_of_sizes(TABLES[table], [size for size in SIZES if size < 500])
-    assert rows[0][-1] == expected[0][-1] and none == []
+    assert rows["out"][-1] == expected["out"][-1] and none == []
     if table not in ("map_values", "join"):  # there the row is gone until the next value
         assert rows == expected
