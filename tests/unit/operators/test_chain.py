@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from causal.errors import OperatorFailed
 from causal.records.batch import RECORDS, ROWS, WATERMARK, decode_records, stamp_of, watermark
 from operators import Operator, Pipeline
-from operators.builder.pipeline import Stream
 from operators.engine.plan import plan
 from operators.records.cutting import CHUNK_BYTES_TARGET
 from operators.records.keys import key_group, task_of_group
@@ -42,11 +40,6 @@ class Sum(Operator):
         yield {"key": ctx.key, "sum": ctx.state["sum"]}
 
 
-class SumInList(Sum):
-    def process(self, record: Any, ctx: Any) -> Any:
-        return list(super().process(record, ctx))
-
-
 class SumOfBatch(Operator):
     def process_batch(self, records: Any, keys: Any, ctx: Any) -> Any:
         for record, state in zip(records, ctx.states(keys), strict=True):
@@ -59,35 +52,9 @@ class Quiet(Operator):
         ctx.state["seen"] = True
 
 
-@pytest.mark.parametrize(
-    ("build", "expected"),
-    [
-        (lambda s: s.map("x", lambda r: r * 10), [10, 20, 30]),
-        (lambda s: s.filter("x", lambda r: r % 2), [1, 3]),
-        (lambda s: s.flat_map("x", lambda r: [r] * r), [1, 2, 2, 3, 3, 3]),
-        (lambda s: s.flat_map("x", lambda r: None if r == 2 else (r,)), [1, 3]),
-        (lambda s: s.map("y", abs).filter("z", lambda r: r > 1).map("x", str), ["2", "3"]),
-    ],
-)
-def test_stateless_operators(build: Callable[[Stream[Any]], Stream[Any]], expected: list[Any]) -> None:
-    assert give(chain_of(planned(build), "x/0"), [1, 2, 3]) == expected
-
-
-@pytest.mark.parametrize("operator", [Sum, SumInList])
-def test_process_keeps_state_per_key(operator: type[Operator]) -> None:
-    chain = keyed(lambda s: s.process("sum", operator()), "sum/0")
-    assert give(chain, PAIRS) == [{"key": "a", "sum": 1}, {"key": "b", "sum": 2}, {"key": "a", "sum": 4}]
-    assert give(chain, [("b", 1)]) == [{"key": "b", "sum": 3}]
-
-
 def test_process_batch_gets_all_at_once() -> None:
     chain = keyed(lambda s: s.process("sum", SumOfBatch()), "sum/0")
     assert give(chain, PAIRS) == [{"key": "a", "sum": 4}, {"key": "b", "sum": 2}, {"key": "a", "sum": 4}]
-
-
-def test_process_may_give_nothing() -> None:
-    chain = keyed(lambda s: s.process("quiet", Quiet()), "quiet/0")
-    assert chain.deliver(0, listed(PAIRS), 0, Services()) == []
 
 
 def test_without_key_by_there_is_one_state_per_task() -> None:
@@ -108,27 +75,6 @@ def test_tasks_do_not_share_their_operator() -> None:
     job_plan = planned(lambda s: s.key_by(first_field).process("named", Named(), parallelism=2))
     one, two = chain_of(job_plan, "named/0"), chain_of(job_plan, "named/1")
     assert (give(one, PAIRS)[0], give(two, PAIRS)[0], give(one, PAIRS)[0]) == ("named/0", "named/1", "named/0")
-
-
-def test_count_and_reduce_emit_for_each_record() -> None:
-    assert give(keyed(lambda s: s.count("n"), "n/0"), PAIRS) == [("a", 1), ("b", 1), ("a", 2)]
-
-    def add(total: int, record: Any) -> int:
-        return total + int(record[1])
-
-    assert give(keyed(lambda s: s.reduce("sum", add, initial=10), "sum/0"), PAIRS) == [("a", 11), ("b", 12), ("a", 14)]
-    longest = keyed(lambda s: s.reduce("max", max), "max/0")
-    assert give(longest, PAIRS) == [("a", ("a", 1)), ("b", ("b", 2)), ("a", ("a", 3))]
-
-
-@pytest.mark.parametrize("initial", [[], list])
-def test_keys_do_not_share_the_initial_value(initial: Any) -> None:
-    def append(total: list[Any], record: Any) -> list[Any]:
-        total.append(record[1])
-        return total
-
-    chain = keyed(lambda s: s.reduce("all", append, initial=initial), "all/0")
-    assert give(chain, PAIRS) == [("a", [1]), ("b", [2]), ("a", [1, 3])]
 
 
 def test_what_was_yielded_does_not_change_with_the_state() -> None:
@@ -258,12 +204,6 @@ def test_a_sink_makes_rows() -> None:
     restored = chain_of(planned(lambda s: s), "out/0")
     restored.restore(parts_of(chain))
     assert records_in(restored.finish(Services())) == []
-
-
-def test_a_sink_names_the_record_that_it_cannot_write() -> None:
-    chain = chain_of(planned(lambda s: s), "out/0")
-    with pytest.raises(OperatorFailed, match=r"'out', position 8 of the channel from in/0: .*record \{\('a',\)"):
-        chain.deliver(0, [records_chunk([1, {("a",): 1}])], 7, Services())
 
 
 def test_what_is_too_much_for_a_chunk_is_cut_by_content_alone() -> None:

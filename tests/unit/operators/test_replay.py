@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from causal.errors import OperatorFailed
 from causal.ports import Chain, Output
 from operators import CallFailed, Operator
 from operators.builder.pipeline import Stream
@@ -152,40 +151,3 @@ def test_a_chain_restored_from_snapshots_taken_while_it_went_on_continues_alike(
     for what, argument in live.events[event_at:]:
         again.perform(what, argument)
     assert bytes_of(again.outputs) == bytes_of(live.outputs[event_at:])
-
-
-class Raises(Operator):
-    def process(self, record: Any, ctx: Any) -> Iterator[Any]:
-        if record[1] == 13:
-            raise ValueError("unlucky")
-        yield record
-
-
-def test_a_record_that_makes_user_code_raise_is_named_with_operator_key_and_position() -> None:
-    chain = keyed(lambda s: s.process("picky", Raises(), parallelism=1), "picky/0")
-    with pytest.raises(OperatorFailed) as failed:
-        chain.deliver(0, listed([("a", 1), ("b", 13)]), 40, Services())
-    argument = str(failed.value)
-    assert (
-        all(part in argument for part in ("picky", "'b'", "41", "13", "ValueError", "unlucky")) and "\n" not in argument
-    )
-
-
-def test_a_value_that_would_not_come_back_unchanged_is_refused_with_operator_and_key() -> None:
-    class Sets(Operator):
-        def process(self, record: Any, ctx: Any) -> Iterator[Any]:
-            ctx.state["seen"] = {1, 2}
-            yield record
-
-    chain = keyed(lambda s: s.process("sets", Sets(), parallelism=1), "sets/0")
-    chain.deliver(0, listed([("a", 1)]), 0, Services())
-    with pytest.raises(OperatorFailed, match=r"sets.*set"):
-        job = chain.snapshot(full=True)
-        while not job.step(10):
-            pass
-
-
-def test_a_record_that_cannot_travel_is_refused_with_its_mend() -> None:
-    plan = planned(lambda s: s.map("bad", lambda r: {1, 2}).key_by(lambda r: 1).count("c"))
-    with pytest.raises(OperatorFailed, match=r"bad.*set.*dict with None"):
-        chain_of(plan, "bad/0").deliver(0, listed([1]), 0, Services())
