@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -13,12 +12,19 @@ import pytest
 
 from causal.errors import OperatorFailed, ReplayDivergence
 from causal.records.batch import RECORDS, decode_records, watermark
-from operators import CountWindow, Global, Operator, Pipeline, Sum
-from operators.builder.pipeline import Stream
-from operators.sinks import JsonLinesSink
-from operators.sources import GeneratedSource
-from operators.testing import run
-from tests.unit.operators.scene import Services, chain_of, first_field, give, listed, planned, records_chunk, records_in
+from operators import CountWindow, Global, Operator, Sum
+from operators.builder.streams.stream import Stream
+from tests.unit.operators.scene import (
+    Services,
+    chain_of,
+    first_field,
+    give,
+    listed,
+    planned,
+    ran,
+    records_chunk,
+    records_in,
+)  # fmt: skip
 
 RECORDS_IN = [(1, "a"), (0, "b"), (2, "c"), (0, "d")]
 NAN = float("nan")
@@ -41,21 +47,20 @@ class Invert(Operator):
         yield (1 // record[0], record[1])
 
 
-class InvertToList(Operator):
+class Calls(Operator):
+    """Gives what a function of (record, ctx) returns."""
+
+    def __init__(self, fn: Callable[[Any, Any], Any]) -> None:
+        self._fn = fn
+
     def process(self, record: Any, ctx: Any) -> Any:
-        return [invert(record)]
+        return self._fn(record, ctx)
 
 
-class GivesDict(Operator):
-    def process(self, record: Any, ctx: Any) -> Any:
-        return {"a": 1} if record[0] == 0 else [record]
-
-
-class Replaces(Operator):
-    def process(self, record: Any, ctx: Any) -> Any:
-        if record[0] == 0:
-            ctx.state = {"n": 1}
-        yield record
+def replaces(record: Any, ctx: Any) -> Any:
+    if record[0] == 0:
+        ctx.state = {"n": 1}
+    return [record]
 
 
 class Truth:
@@ -68,35 +73,36 @@ def many(record: Any) -> Any:
     yield invert(record)
 
 
-CASES: list[tuple[Callable[[Stream[Any]], Stream[Any]], str, str, list[Any]]] = [
-    (lambda s: s.map("x", invert), "x", "ZeroDivisionError", [(1, "a"), (0, "c")]),
-    (lambda s: s.map("x", ended), "x", "StopIteration", [(1, "a"), (2, "c")]),
-    (lambda s: s.filter("x", invert), "x", "ZeroDivisionError", [(1, "a"), (2, "c")]),
-    (lambda s: s.filter("x", ended), "x", "StopIteration", [(1, "a"), (2, "c")]),
-    (lambda s: s.filter("x", lambda r: Truth() if r[0] == 0 else r), "x", "ValueError: vague", [(1, "a"), (2, "c")]),
-    (lambda s: s.flat_map("x", lambda r: [invert(r)]), "x", "ZeroDivisionError", [(1, "a"), (0, "c")]),
-    (lambda s: s.flat_map("x", lambda r: "no" if r[0] == 0 else [r]), "x", "gave a str", [(1, "a"), (2, "c")]),
-    (lambda s: s.flat_map("x", many), "x", "ZeroDivisionError",
-     [(1, "a"), (1, "a"), (2, "c"), (0, "c")]),
-    (lambda s: s.process("x", InvertToList()), "x", "ZeroDivisionError", [(1, "a"), (0, "c")]),
-    (lambda s: s.process("x", GivesDict()), "x", "gave a dict", [(1, "a"), (2, "c")]),
-    (lambda s: s.process("x", Replaces()), "x", "ctx.state was assigned to", [(1, "a"), (2, "c")]),
-    (lambda s: s.map("y", lambda r: r).filter("z", lambda r: r[1] != "a").map("x", invert), "x", "Zero", [(0, "c")]),
+def same(record: Any) -> Any:
+    return record
+
+
+KEPT, INVERTED = [(1, "a"), (2, "c")], [(1, "a"), (0, "c")]
+CASES: list[tuple[Callable[[Any], Stream[Any]], str, str, list[Any]]] = [
+    (lambda s: s.map("x", invert), "x", "ZeroDivisionError", INVERTED),
+    (lambda s: s.map("x", ended), "x", "StopIteration", KEPT),
+    (lambda s: s.filter("x", invert), "x", "ZeroDivisionError", KEPT),
+    (lambda s: s.filter("x", ended), "x", "StopIteration", KEPT),
+    (lambda s: s.filter("x", lambda r: Truth() if r[0] == 0 else r), "x", "ValueError: vague", KEPT),
+    (lambda s: s.flat_map("x", lambda r: [invert(r)]), "x", "ZeroDivisionError", INVERTED),
+    (lambda s: s.flat_map("x", lambda r: "no" if r[0] == 0 else [r]), "x", "gave a str", KEPT),
+    (lambda s: s.flat_map("x", many), "x", "ZeroDivisionError", [(1, "a"), (1, "a"), (2, "c"), (0, "c")]),
+    (lambda s: s.process("x", Calls(lambda r, ctx: [invert(r)])), "x", "ZeroDivisionError", INVERTED),
+    (lambda s: s.process("x", Calls(lambda r, ctx: [r] if r[0] else {"a": 1})), "x", "gave a dict", KEPT),
+    (lambda s: s.process("x", Calls(replaces)), "x", "ctx.state was assigned to", KEPT),
+    (lambda s: s.map("y", same).filter("z", lambda r: r[1] != "a").map("x", invert), "x", "Zero", [(0, "c")]),
     (lambda s: s.flat_map("z", lambda r: [r] if r[1] != "a" else None).map("x", invert), "x", "Zero", [(0, "c")]),
-    (lambda s: s.process("z", InvertToListSafe()).map("x", invert), "x", "Zero", [(1, "a"), (0, "c")]),
-    (lambda s: s.map("x", lambda r: r if r[0] else UUID(int=1)), "x", "UUID cannot be carried", [(1, "a"), (2, "c")]),
-    (lambda s: s.map("x", lambda r: r if r[0] else "long" * 1000), "x", "4003 bytes", [(1, "a"), (2, "c")]),
-    (lambda s: s.map("x", lambda r: r).key_by(invert).count("n"), "key_by before n", "Zero", [(1, "a"), (2, "c")]),
-    (lambda s: s.map("x", lambda r: r).key_by(lambda r: r if r[0] else NAN).count("n"), "key_by before n",
-     "a key is NaN", [(1, "a"), (2, "c")]),
-    (lambda s: s.map("x", lambda r: r).key_by(lambda r: r if r[0] else []).count("n"), "key_by before n",
-     "unhashable type: 'list'; give key_by", [(1, "a"), (2, "c")]),
+    (lambda s: s.process("z", Calls(lambda r, ctx: [r])).map("x", invert), "x", "Zero", INVERTED),
+    (lambda s: s.map("x", lambda r: r if r[0] else UUID(int=1)), "x", "UUID cannot be carried", KEPT),
+    (lambda s: s.map("x", lambda r: r if r[0] else "long" * 1000), "x", "4003 bytes", KEPT),
+    (lambda s: s.map("x", same).key_by(invert).count("n"), "key_by before n", "Zero", KEPT),
+    (lambda s: s.map("x", same).key_by(lambda r: r if r[0] else NAN).count("n"), "key_by before n", "is NaN", KEPT),
+    (lambda s: s.map("x", same).key_by(lambda r: r if r[0] else []).count("n"), "key_by before n",
+     "unhashable type: 'list'; give key_by", KEPT),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "build", [lambda s: s.map("x", ended), lambda s: s.map("x", lambda r: r).key_by(ended).count("n")]
-)
+@pytest.mark.parametrize("build", [lambda s: s.map("x", ended), lambda s: s.map("x", same).key_by(ended).count("n")])
 def test_the_line_that_raised_stop_iteration_is_named(build: Callable[[Any], Stream[Any]]) -> None:
     with pytest.raises(OperatorFailed, match=rf": StopIteration at {__file__}:\d+ in ended;"):
         give(chain_of(planned(build), "x/0"), RECORDS_IN)
@@ -125,50 +131,46 @@ def objects(record: Any) -> Any:
     return object()
 
 
-def line_here(of: Any) -> str:
-    return f"{__file__}:{of.__code__.co_firstlineno}"
+NOTHING = Sum[Any](ADD := lambda record: None)
+OF_BUILTIN: Any = lambda s: s.map("x", math.sqrt)  # noqa: E731
 
 
-def test_an_error_outside_of_user_code_names_the_place_of_the_code_that_caused_it() -> None:
-    nothing = Sum[Any](add := lambda record: None)
-    of_builtin: Any = lambda s: s.map("x", math.sqrt)  # noqa: E731
-    for build, what, place in (
-        (lambda s: s.key_by(str).window("x", CountWindow(1), nothing), "x", line_here(add)),
-        (lambda s: s.map("x", objects), "x", line_here(objects)),
-        (lambda s: s.flat_map("x", objects), "x", line_here(objects)),
-        (lambda s: s.process("x", GivesObject()), "x", line_here(GivesObject.process)),
-        (lambda s: s.key_by(objects).count("x"), "key_by before x", line_here(objects)),
-        (of_builtin, "x", line_here(of_builtin)),
-    ):
-        pipeline = Pipeline("p")
-        stream = pipeline.source("in", GeneratedSource(lambda partition, i: "text", count=1))
-        build(stream).sink("out", JsonLinesSink("out"))
-        with pytest.raises(OperatorFailed) as failure:
-            run(pipeline)
-        assert f"operator {what!r}" in str(failure.value)
-        assert f" (defined at {place}); record " in str(failure.value)
-        assert "\n" not in str(failure.value)
+@pytest.mark.parametrize(
+    ("build", "what", "place"),
+    [
+        (lambda s: s.key_by(str).window("x", CountWindow(1), NOTHING), "x", ADD),
+        (lambda s: s.map("x", objects), "x", objects),
+        (lambda s: s.flat_map("x", objects), "x", objects),
+        (lambda s: s.process("x", GivesObject()), "x", GivesObject.process),
+        (lambda s: s.key_by(objects).count("x"), "key_by before x", objects),
+        (OF_BUILTIN, "x", OF_BUILTIN),
+    ],
+)
+def test_an_error_outside_of_user_code_names_the_place_of_the_code_that_caused_it(
+    build: Any, what: str, place: Any
+) -> None:
+    with pytest.raises(OperatorFailed) as failure:
+        ran(build, ["text"])
+    assert f"operator {what!r}" in str(failure.value) and "\n" not in str(failure.value)
+    assert f" (defined at {__file__}:{place.__code__.co_firstlineno}); record " in str(failure.value)
 
 
 @pytest.mark.parametrize("output", [3, 0.5, True, object(), Gives(1), b"x", {"a": 1}, "x"])
-@pytest.mark.parametrize("on_error", ["stop", "dead-letter"])
-def test_what_is_no_iterable_of_records_is_named_with_the_remedy(output: Any, on_error: str) -> None:
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda s, output: s.process("x", Gives(output)),
+        lambda s, output: s.flat_map("x", lambda record: output),
+        lambda s, output: s.process("x", Gives(output, late=True)),
+    ],
+)
+def test_what_is_no_iterable_of_records_is_named_with_the_remedy(build: Any, output: Any) -> None:
     kind = type(output).__name__
-    line = rf"'x' gave a {kind} where an iterable of records is wanted; yield it, or return \[it\]"
-    for build in (
-        lambda s: s.process("x", Gives(output)),
-        lambda s: s.flat_map("x", lambda record: output),
-        lambda s: s.process("x", Gives(output, late=True)),
-    ):
-        chain = chain_of(planned(build, on_error=on_error), "x/0")
-        if on_error == "stop":
-            with pytest.raises(OperatorFailed, match=line):
-                records_in([*chain.deliver(0, listed([1]), 0, Services()), *chain.ended(0, Services())])
-                chain.finish(Services())
-        else:
-            outputs = [*chain.deliver(0, listed([1]), 0, Services()), *chain.ended(0, Services())]
-            [letter] = records_in([*outputs, *chain.finish(Services())])
-            assert re.search(line, letter["error"])
+    line = f"'x' gave a {kind} where an iterable of records is wanted; yield it, or return [it]"
+    with pytest.raises(OperatorFailed, match=re.escape(line)):
+        ran(lambda s: build(s, output), [1])
+    [letter] = ran(lambda s: build(s, output), [1], on_error="dead-letter")["dead-letters"]
+    assert line in letter["error"]
 
 
 @pytest.mark.parametrize(
@@ -193,12 +195,8 @@ def test_a_data_frame_is_no_iterable_of_records_but_of_its_columns(methods: list
     """An iteration over a frame of pandas, Polars or Arrow gives its columns."""
     kind = type("Frame", (list,), {"columns": ["a", "b"], **dict.fromkeys(methods)})
     line = "'x' gave a Frame, which is an iterable of its columns, where an iterable of records is wanted; use frame."
-    pipeline = Pipeline("p")
-    stream = pipeline.source("in", GeneratedSource(lambda partition, i: i, count=1))
-    build(stream, kind(["a", "b"])).sink("out", JsonLinesSink("out"))
-    with pytest.raises(OperatorFailed) as failure:
-        run(pipeline)
-    assert line + call in str(failure.value)
+    with pytest.raises(OperatorFailed, match=re.escape(line + call)):
+        ran(lambda s: build(s, kind(["a", "b"])), [0])
 
 
 class Indexed:
@@ -210,11 +208,6 @@ class Indexed:
 def test_any_other_iterable_gives_its_records(output: Any) -> None:
     chain = chain_of(planned(lambda s: s.process("x", Gives(output))), "x/0")
     assert records_in(chain.deliver(0, listed([1]), 0, Services())) == [1, 2]
-
-
-class InvertToListSafe(Operator):
-    def process(self, record: Any, ctx: Any) -> Any:
-        return [record]
 
 
 @pytest.mark.parametrize(("build", "operator", "error", "rest"), CASES)
@@ -275,11 +268,8 @@ def test_a_keyed_failure_names_the_key_and_nothing_of_the_record_stands() -> Non
 
 
 def test_an_output_that_cannot_travel_names_the_key_that_made_it() -> None:
-    class Big(Operator):
-        def process(self, record: Any, ctx: Any) -> Any:
-            yield "x" * record[1]
-
-    job_plan = planned(lambda s: s.key_by(first_field).process("x", Big()), record_bytes_max=100)
+    big = Calls(lambda record, ctx: ["x" * record[1]])
+    job_plan = planned(lambda s: s.key_by(first_field).process("x", big), record_bytes_max=100)
     with pytest.raises(OperatorFailed, match="operator 'x', key 'b', position 1 of .*it is 503 bytes"):
         chain_of(job_plan, "x/0").deliver(0, listed([("a", 5), ("b", 500)]), 0, Services())
 
@@ -304,29 +294,35 @@ def test_long_records_are_cut_in_messages() -> None:
     assert len(str(caught.value)) < 1700
 
 
-def test_process_batch_stops_always() -> None:
-    class Fails(Operator):
-        def process_batch(self, records: Any, keys: Any, ctx: Any) -> Any:
-            return [1 // record for record in records]
+class Batches(Operator):
+    """Gives what a function makes of each record of a batch."""
 
-    job_plan = planned(lambda s: s.process("x", Fails()), on_error="dead-letter")
-    with pytest.raises(OperatorFailed, match="'x', positions 5 to 6 of partition 0 of source 'in': ZeroDivisionError"):
-        give(chain_of(job_plan, "x/0"), [1, 0], first=5)
+    def __init__(self, fn: Callable[[Any], Any]) -> None:
+        self._fn = fn
+
+    def process_batch(self, records: Any, keys: Any, ctx: Any) -> Any:
+        return [self._fn(record) for record in records]
 
 
-@pytest.mark.parametrize("behind", [False, True])
-@pytest.mark.parametrize(("records", "where"), [([1, 2, 3], "positions 5 to 7"), ([1], "position 5")])
-def test_what_process_batch_gives_is_of_all_its_records(behind: bool, records: list[int], where: str) -> None:
-    class Objects(Operator):
-        def process_batch(self, records: Any, keys: Any, ctx: Any) -> Any:
-            return [0 if behind else object() for _ in records]
-
-    def build(stream: Any) -> Any:
-        stream = stream.process("x" if not behind else "y", Objects())
-        return stream.map("x", lambda n: 1 // n) if behind else stream
-
+@pytest.mark.parametrize(
+    ("build", "records", "where"),
+    [
+        (lambda s: s.process("x", Batches(lambda n: 1 // n)), [1, 0], "positions 5 to 6"),
+        (lambda s: s.process("x", Batches(objects)), [1, 2, 3], "positions 5 to 7"),
+        (lambda s: s.process("x", Batches(objects)), [1], "position 5"),
+        (lambda s: s.process("y", Batches(lambda n: 0)).map("x", lambda n: 1 // n), [1, 2, 3], "positions 5 to 7"),
+        (lambda s: s.process("y", Batches(lambda n: 0)).map("x", lambda n: 1 // n), [1], "position 5"),
+    ],
+)
+def test_a_failure_of_process_batch_is_of_all_its_records(build: Any, records: list[int], where: str) -> None:
     with pytest.raises(OperatorFailed, match=f"'x', {where} of partition 0 of source 'in': "):
         give(chain_of(planned(build), "x/0"), records, first=5)
+
+
+def test_process_batch_has_no_dead_letters() -> None:
+    chain = chain_of(planned(lambda s: s.process("x", Batches(lambda n: 1 // n)), on_error="dead-letter"), "x/0")
+    with pytest.raises(OperatorFailed, match="'x', positions 5 to 6 of .*: ZeroDivisionError"):
+        give(chain, [1, 0], first=5)
 
 
 def test_open_that_raises_is_named() -> None:
@@ -337,26 +333,27 @@ def test_open_that_raises_is_named() -> None:
         def process(self, record: Any, ctx: Any) -> None:
             return None
 
+    first, second = (chain_of(planned(lambda s: s.process("x", Fails())), "x/0") for _ in "12")
     with pytest.raises(OperatorFailed, match="'x'.*ctx cannot be asked outside of process"):
-        give(chain_of(planned(lambda s: s.process("x", Fails())), "x/0"), [1])
+        give(first, [1])
     with pytest.raises(OperatorFailed, match="operator 'x', before the first event: RuntimeError: ctx cannot be asked"):
-        chain_of(planned(lambda s: s.process("x", Fails())), "x/0").open()  # type: ignore[attr-defined]
+        second.open()  # type: ignore[attr-defined]
+
+
+def swallows(record: Any, ctx: Any) -> Any:
+    try:
+        ctx.now()
+    except Exception:
+        return ["swallowed"]
 
 
 def test_our_own_errors_are_not_the_users_even_when_caught() -> None:
-    class Swallows(Operator):
-        def process(self, record: Any, ctx: Any) -> Any:
-            try:
-                ctx.now()
-            except Exception:
-                yield "swallowed"
-
-    chain = chain_of(planned(lambda s: s.process("x", Swallows()), on_error="dead-letter"), "x/0")
+    chain = chain_of(planned(lambda s: s.process("x", Calls(swallows)), on_error="dead-letter"), "x/0")
     with pytest.raises(ReplayDivergence):
         chain.deliver(0, listed([1]), 0, Services(log=[]))
 
 
-def test_timers_and_windows_fail_by_name(tmp_path: Path) -> None:
+def test_timers_and_windows_fail_by_name() -> None:
     class Timed(Operator):
         def process(self, record: Any, ctx: Any) -> None:
             ctx.set_timer(1, "t")
@@ -401,15 +398,11 @@ def test_a_record_that_is_none_is_laid_at_the_operator_that_gave_it() -> None:
 
 
 def test_a_timer_without_on_timer_is_refused() -> None:
-    class Timed(Operator):
-        def process(self, record: Any, ctx: Any) -> None:
-            ctx.set_timer(1)
-
-    with pytest.raises(OperatorFailed, match="Timed sets a timer; define on_timer"):
-        give(chain_of(planned(lambda s: s.process("x", Timed())), "x/0"), [1])
+    sets = Calls(lambda record, ctx: ctx.set_timer(1))
+    with pytest.raises(OperatorFailed, match="Calls sets a timer; define on_timer"):
+        give(chain_of(planned(lambda s: s.process("x", sets)), "x/0"), [1])
 
 
 def test_a_field_that_cannot_be_carried_is_named() -> None:
-    with pytest.raises(OperatorFailed, match=r"NotCarried: record\['b'\]\[1\]: uuid.UUID cannot be encoded; use str"):
-        failing = planned(lambda s: s.map("x", lambda r: {"a": 1, "b": [0, UUID(int=1)]}))
-        chain_of(failing, "x/0").deliver(0, listed([(0, "a"), (1, "b")]), 0, Services())
+    with pytest.raises(OperatorFailed, match=r"NotCarried: record\['b'\]\[1\]: uuid.UUID cannot be carried; use str"):
+        ran(lambda s: s.map("x", lambda r: {"a": 1, "b": [0, UUID(int=1)]}), [0, 1])
