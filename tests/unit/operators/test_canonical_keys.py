@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import decimal
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from enum import IntEnum, StrEnum
 from fractions import Fraction
+from pathlib import Path
 from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
@@ -33,7 +37,15 @@ from operators import (
     ValueState,
 )  # fmt: skip
 from operators.engine.plan import plan
-from operators.records.keys import Unroutable, canonical_key, canonical_keys, key_group
+from operators.records.keys import (
+    Unroutable,
+    canonical_key,
+    canonical_keys,
+    key_group,
+    key_groups_of,
+    task_of_group,
+)
+from operators.records.keys import canonical as canonical_bytes
 from operators.runtime.inspection import key_of as key_of_text
 from operators.state.snapshot_parts import read_part
 from operators.testing import run
@@ -44,6 +56,7 @@ from tests.unit.operators.test_rescaling import planned as planned_ringing
 from tests.unit.operators.test_vectors import on_vectors
 from tests.unit.operators.vector_scene import give
 
+ROOT = Path(__file__).parents[3]
 HOUR = timedelta(hours=1)
 NOON = datetime(2024, 6, 1, 12, tzinfo=UTC)
 
@@ -57,6 +70,7 @@ SPELLINGS: list[list[Any]] = [
     [NOON, NOON.astimezone(timezone(2 * HOUR)), NOON.replace(fold=1), NOON.astimezone(timezone(-9.5 * HOUR))],
     [datetime(2024, 6, 1), datetime(2024, 6, 1, fold=1)],
     [(1, ("a", 2.0)), (True, ("a", 2)), (Decimal(1), ("a", Decimal("2.0")))],
+    [2**80, float(2**80), Decimal(2**80)],
     ["5"],
     [b"5"],
     [None],
@@ -117,11 +131,13 @@ def test_a_spelling_is_of_the_value_alone(one: Any, other: Any) -> None:
     assert canonical == one and hash(canonical) == hash(one)
     assert encode(canonical) == encode(spelled(one)) == encode(canonical_key(canonical))
     assert (one == other) == (encode(canonical) == encode(canonical_key(other)))
+    assert one != other or canonical_bytes(one) == canonical_bytes(other)
 
 
-@given(st.lists(keys) | st.lists(st.tuples(st.text(), st.integers())) | st.lists(st.text()))
+@given(st.lists(keys) | st.lists(st.tuples(st.text(), st.integers())) | st.lists(st.text()) | st.lists(st.integers()))
 def test_many_at_once_are_spelled_as_each(drawn: list[Any]) -> None:
     assert encode(canonical_keys(drawn)) == encode([canonical_key(key) for key in drawn])
+    assert key_groups_of(drawn, 128) == [key_group(key, 128) for key in drawn]
 
 
 def test_keys_that_need_nothing_are_the_same_list() -> None:
@@ -143,12 +159,33 @@ def test_what_looks_like_a_key_becomes_one(key: Any, expected: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "key", [float("nan"), Decimal("NaN"), Decimal("sNaN"), (1, float("nan")), Fraction(1, 3), [1], frozenset(), 1j]
+    "key",
+    [float("nan"), Decimal("NaN"), Decimal("sNaN"), (1, float("nan")), Fraction(1, 3), [1], frozenset(), 1j, object()],
 )
 def test_what_is_no_key_is_refused(key: Any) -> None:
     for refuse in (canonical_key, lambda key: canonical_keys([key]), lambda key: key_group(key, 8)):
         with pytest.raises(Unroutable, match="give key_by"):
             refuse(key)
+
+
+def test_a_group_does_not_depend_on_the_process() -> None:
+    keys = ("a", "é", b"a", 7, (1, "x"), None)
+    program = f"from operators.records.keys import key_group; print([key_group(k, 128) for k in {keys}])"
+    answers = [
+        subprocess.run(
+            [sys.executable, "-c", program], env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)},
+            capture_output=True, text=True, check=True,
+        ).stdout
+        for seed in ("1", "2")
+    ]  # fmt: skip
+    assert answers == [f"{[key_group(key, 128) for key in keys]}\n"] * 2
+
+
+@given(st.integers(1, 300), st.integers(1, 64))
+def test_every_task_owns_neighbouring_groups(groups: int, parallelism: int) -> None:
+    owners = [task_of_group(group, parallelism, groups) for group in range(groups)]
+    assert owners == sorted(owners) and set(owners) <= set(range(parallelism))
+    assert parallelism > groups or set(owners) == set(range(parallelism))
 
 
 def test_a_time_that_utc_cannot_say_is_refused() -> None:
