@@ -18,7 +18,7 @@ from causal.records.batch import decode_records
 from operators import Operator, ValueState
 from operators.records.ownership import copy_containers, kept
 from operators.records.reuse import REMEMBERED_MAX, Reuse
-from tests.unit.operators.scene import Services, chain_of, listed, planned
+from tests.unit.operators.scene import Services, chain_of, listed, planned, records_in
 
 values = st.recursive(
     st.integers() | st.text() | st.none(),
@@ -96,13 +96,30 @@ def first_of(value: Any) -> int:
     return int(value[0])
 
 
+def passed(build: Callable[[Any], Any], name: str, *batches: list[Any]) -> list[Any]:
+    """Return the records that leave task `name`, which is given these batches."""
+    chain = chain_of(planned(build), f"{name}/0")
+    return [record for batch in batches for record in records_in(chain.deliver(0, listed(batch), 0, Services()))]
+
+
+def mapped(kind: str, fn: Callable[[int], Any], name: str = "fill") -> Callable[[Any], Any]:
+    """Return what adds a `map`, or a `flat_map` that gives the same."""
+    return lambda stream: getattr(stream, kind)(name, fn if kind == "map" else lambda record: [fn(record)])
+
+
+def cut(size: int, count: int = 12) -> list[list[int]]:
+    return [list(range(first, min(first + size, count + 1))) for first in range(1, count + 1, size)]
+
+
+KINDS = pytest.mark.parametrize("kind", ["map", "flat_map"])
+
+
 @pytest.mark.parametrize("make", MAKES)
 @pytest.mark.parametrize("wrap", WRAPS)
 @pytest.mark.parametrize("operator", [Yielding, Returning])
-def test_a_record_keeps_what_was_in_the_buffer(operator: type[Operator], wrap: str, make: str) -> None:
-    stream = planned(lambda s: s.process("fill", operator(WRAPS[wrap], MAKES[make])).map("first", first_of))  # type: ignore[call-arg]
-    outputs = chain_of(stream, "first/0").deliver(0, listed([3, 4, 5]), 0, Services())
-    assert [record for _, chunk in outputs for record in decode_records(chunk.body)] == [3, 4, 5]
+def test_a_record_keeps_what_was_in_the_buffer(operator: Any, wrap: str, make: str) -> None:
+    fill = operator(WRAPS[wrap], MAKES[make])
+    assert passed(lambda s: s.process("fill", fill).map("first", first_of), "first", [3, 4, 5]) == [3, 4, 5]
 
 
 def test_a_memory_map_cannot_be_kept(tmp_path: Path) -> None:
@@ -117,22 +134,9 @@ def test_what_holds_no_buffer_is_kept_as_it_is(value: Any) -> None:
         assert kept(value) is not value
 
 
-def test_a_map_that_fills_one_buffer_for_two_records_is_refused() -> None:
-    buffer = bytearray(8)
-
-    def fill(record: int) -> Any:
-        buffer[0] = record
-        return {"body": buffer}
-
-    chain = chain_of(planned(lambda s: s.map("fill", fill).map("first", first_of)), "first/0")
-    with pytest.raises(OperatorFailed, match="'fill' gave the same bytearray in two records.*give bytes"):
-        chain.deliver(0, listed([1, 2]), 0, Services())
-
-
-def test_a_map_that_makes_one_for_each_is_not() -> None:
-    chain = chain_of(planned(lambda s: s.map("fill", lambda n: bytearray([n])).map("first", first_of)), "first/0")
-    outputs = chain.deliver(0, listed([1, 2]), 0, Services())
-    assert [record for _, chunk in outputs for record in decode_records(chunk.body)] == [1, 2]
+def test_a_map_that_makes_a_buffer_for_each_is_taken() -> None:
+    fresh = mapped("map", lambda n: bytearray([n]))
+    assert passed(lambda s: fresh(s).map("first", first_of), "first", [1, 2]) == [1, 2]
 
 
 ROW: dict[str, Any] = {"n": 0}
@@ -147,15 +151,6 @@ def filled(record: int) -> Any:
 def filled_list(record: int) -> Any:
     LIST[0] = record
     return LIST
-
-
-@pytest.mark.parametrize("kind", ["map", "flat_map"])
-@pytest.mark.parametrize(("fn", "name"), [(filled, "dict"), (filled_list, "list")])
-def test_a_record_that_is_filled_again_for_the_next_is_refused(kind: str, fn: Callable[[int], Any], name: str) -> None:
-    once = fn if kind == "map" else lambda record: [fn(record)]
-    chain = chain_of(planned(lambda s: getattr(s, kind)("fill", once)), "fill/0")
-    with pytest.raises(OperatorFailed, match=rf"'fill' gave the same {name} for several records.*give {name}\("):
-        chain.deliver(0, listed([1, 2, 3]), 0, Services())
 
 
 def of_two(record: int) -> Any:
@@ -176,23 +171,25 @@ def emptied(record: int) -> Any:
 
 
 PAIR: list[dict[str, Any]] = [{"n": 0}, {"n": 0}]
-REFILLED = {"dict": filled, "list": filled_list, "two in turn": of_two, "nested": nested_list, "emptied": emptied}
+REFILLED = {
+    "dict": (filled, "dict"), "list": (filled_list, "list"), "two in turn": (of_two, "dict"),
+    "nested": (nested_list, "list"), "emptied": (emptied, "list"),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", ["map", "flat_map"])
+@KINDS
 @pytest.mark.parametrize("fn", REFILLED)
 @pytest.mark.parametrize("batch", [1, 2, 3, 5, 12])
 def test_a_record_that_is_filled_again_is_refused_whatever_the_size_of_the_batches(
     batch: int, fn: str, kind: str
 ) -> None:
-    once = REFILLED[fn] if kind == "map" else lambda record: [REFILLED[fn](record)]
-    chain = chain_of(planned(lambda s: getattr(s, kind)("fill", once)), "fill/0")
-    with pytest.raises(OperatorFailed, match=r"'fill' gave the same \w+ for several records and changed it"):
-        for first in range(1, 13, batch):
-            chain.deliver(0, listed(list(range(first, first + batch))), 0, Services())
+    fill, name = REFILLED[fn]
+    line = rf"'fill' gave the same {name} for several records and changed it.*give {name}\("
+    with pytest.raises(OperatorFailed, match=line):
+        passed(mapped(kind, fill), "fill", *cut(batch))
 
 
-@pytest.mark.parametrize("kind", ["map", "flat_map"])
+@KINDS
 @pytest.mark.parametrize("make", MAKES)
 @pytest.mark.parametrize("batch", [1, 2, 3])
 def test_a_buffer_that_is_filled_again_is_refused_whatever_the_size_of_the_batches(
@@ -204,11 +201,8 @@ def test_a_buffer_that_is_filled_again_is_refused_whatever_the_size_of_the_batch
         buffers[record % 2][0] = record
         return {"body": buffers[record % 2]}
 
-    once = fill if kind == "map" else lambda record: [fill(record)]
-    chain = chain_of(planned(lambda s: getattr(s, kind)("fill", once).map("first", len)), "first/0")
-    with pytest.raises(OperatorFailed, match="'fill' gave the same .* in two records"):
-        for first in range(1, 13, batch):
-            chain.deliver(0, listed(list(range(first, first + batch))), 0, Services())
+    with pytest.raises(OperatorFailed, match=f"'fill' gave the same {make} in two records.*give bytes"):
+        passed(lambda s: mapped(kind, fill)(s).map("first", len), "first", *cut(batch))
 
 
 def test_what_is_remembered_of_records_is_bounded() -> None:
@@ -220,7 +214,7 @@ def test_what_is_remembered_of_records_is_bounded() -> None:
     assert len(reuse._copies) == len(reuse._buffers) == REMEMBERED_MAX
 
 
-@pytest.mark.parametrize("kind", ["map", "flat_map"])
+@KINDS
 @pytest.mark.parametrize("batch", [1, 3])
 @pytest.mark.parametrize(
     "fn",
@@ -235,18 +229,10 @@ def test_what_is_remembered_of_records_is_bounded() -> None:
 def test_one_record_for_several_is_taken_as_long_as_it_stays_as_it_is(
     fn: Callable[[int], Any], batch: int, kind: str
 ) -> None:
-    once = fn if kind == "map" else lambda record: [fn(record)]
-    chain = chain_of(planned(lambda s: getattr(s, kind)("same", once)), "same/0")
-    for records in ([1, 2, 3], [4, 5, 6]):
-        outputs = [
-            output
-            for first in range(0, 3, batch)
-            for output in chain.deliver(0, listed(records[first : first + batch]), 0, Services())
-        ]
-        assert [record for _, chunk in outputs for record in decode_records(chunk.body)] == [fn(n) for n in records]
+    assert passed(mapped(kind, fn), "fill", *cut(batch, 6)) == [fn(n) for n in range(1, 7)]
 
 
-@pytest.mark.parametrize("kind", ["map", "flat_map"])
+@KINDS
 @pytest.mark.parametrize("failing", [(1,), (2,), (1, 3), (2, 3), (1, 2, 3), (4, 5)])
 def test_the_first_record_of_a_batch_may_fail_as_any_other(kind: str, failing: tuple[int, ...]) -> None:
     def fn(record: int) -> Any:
@@ -269,9 +255,7 @@ def test_a_generator_may_yield_one_dict_and_change_it() -> None:
             row["step"], row["deep"][0] = step, step
             yield row
 
-    chain = chain_of(planned(lambda s: s.flat_map("thrice", thrice)), "thrice/0")
-    outputs = chain.deliver(0, listed([7]), 0, Services())
-    rows = [record for _, chunk in outputs for record in decode_records(chunk.body)]
+    rows = passed(lambda s: s.flat_map("thrice", thrice), "thrice", [7])
     assert [(row["step"], row["deep"]) for row in rows] == [(0, [0]), (1, [1]), (2, [2])]
 
 
@@ -284,6 +268,5 @@ def test_a_buffer_is_refused_as_state_when_it_is_put(wrap: str, make: str) -> No
         def process(self, record: Any, ctx: Any) -> None:
             self.total.value = WRAPS[wrap](MAKES[make](b"1234"))
 
-    chain = chain_of(planned(lambda s: s.key_by(lambda n: n).process("keep", Keeping())), "keep/0")
     with pytest.raises(OperatorFailed, match="cannot be kept as state: it can change in place; use bytes"):
-        chain.deliver(0, listed([1]), 0, Services())
+        passed(lambda s: s.key_by(lambda n: n).process("keep", Keeping()), "keep", [1])

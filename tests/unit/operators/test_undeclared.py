@@ -16,11 +16,9 @@ from typing import Any
 import pytest
 
 from causal.errors import ReplayDivergence
-from operators import Operator, Pipeline, ValueState
-from operators.engine.chain import FusedChain
-from operators.engine.plan import plan
+from operators import Operator, ValueState
 from operators.runtime.undeclared import Witness, explained, words
-from tests.unit.operators.scene import NoSink, Services, config, listed, planned, source
+from tests.unit.operators.scene import Services, chain_of, listed, planned
 
 kept: dict[Any, Any] = {}
 
@@ -59,21 +57,21 @@ class Quiet(Operator):
         return []
 
 
+def witnessed(build: Callable[[Any], Any], name: str, records: list[Any]) -> list[tuple[str, str]]:
+    """Return the changes that are found in a task that gets these records."""
+    job_plan = planned(build)
+    chain: Any = chain_of(job_plan, f"{name}/0")
+    chain.open()
+    witness = Witness(job_plan.nodes(job_plan.topology.named(f"{name}/0").index), chain)  # type: ignore[union-attr]
+    assert witness.changed() == []
+    chain.deliver(0, listed(records), 0, Services())
+    return witness.changed()
+
+
 def watched(change: Callable[[Any], Any]) -> list[str]:
     """Return the changes that are found in a task of one `Quiet`."""
-    pipeline = Pipeline("test")
-    stream = pipeline.source("in", source(1)).key_by(lambda n: n)
-    stream.process("quiet", Quiet(change)).sink("out", NoSink())
-    planned = plan(pipeline, config())
-    task = planned.topology.named("quiet/0")
-    assert task is not None
-    chain = planned.chain(task.index)
-    assert isinstance(chain, FusedChain)
-    chain.open()
-    witness = Witness(planned.nodes(task.index), chain)
-    assert witness.changed() == []
-    chain.deliver(0, listed([1, 2]), 0, Services())
-    return [what for what, _ in witness.changed()]
+    changes = witnessed(lambda s: s.key_by(lambda n: n).process("quiet", Quiet(change)), "quiet", [1, 2])
+    return [what for what, _ in changes]
 
 
 CHANGES: dict[str, Callable[[Any], Any]] = {
@@ -159,15 +157,7 @@ def test_variables_of_closures_and_defaults_are_looked_at() -> None:
         more[record] = 1
         return record
 
-    pipeline = Pipeline("test")
-    pipeline.source("in", source(1)).map("remember", remembering).sink("out", NoSink())
-    planned = plan(pipeline, config())
-    task = planned.topology.named("remember/0")
-    assert task is not None
-    chain = planned.chain(task.index)
-    witness = Witness(planned.nodes(task.index), chain)
-    chain.deliver(0, listed([1]), 0, Services())
-    changes = witness.changed()
+    changes = witnessed(lambda s: s.map("remember", remembering), "remember", [1])
     assert [re.findall("`(.*)`", what) for what, _ in changes] == [["seen"], ["items"], ["more"]]
     assert words(changes).endswith("keep it in ctx.state") and words([]) == ""
     assert words(changes * 2).endswith("; and 3 more")
@@ -235,18 +225,8 @@ class Keeping(Operator):
     ids=["a method", "a function", "a cached function", "an attribute", "a class", "a static method"],
 )
 def test_what_methods_and_callees_keep_is_named(where: Callable[[Any], Any] | None, named: str) -> None:
-    pipeline = Pipeline("test")
-    pipeline.source("in", source(1)).process("keep", Keeping(where)).sink("out", NoSink())
-    job_plan = plan(pipeline, config())
-    task = job_plan.topology.named("keep/0")
-    assert task is not None
-    chain = job_plan.chain(task.index)
-    assert isinstance(chain, FusedChain)
-    chain.open()
-    witness = Witness(job_plan.nodes(task.index), chain)
-    assert witness.changed() == []
-    chain.deliver(0, listed([1]), 0, Services())
-    assert [what for what, _ in witness.changed()] == [f"{named} changed while operators ran"]
+    changes = witnessed(lambda s: s.process("keep", Keeping(where)), "keep", [1])
+    assert [what for what, _ in changes] == [f"{named} changed while operators ran"]
 
 
 def test_only_the_line_of_a_task_that_reads_names_its_source() -> None:
