@@ -15,12 +15,12 @@ import pytest
 from causal.determinants import ANSWER_BYTES_MAX
 from causal.errors import OperatorFailed, PipelineError
 from causal.ports import Chain, Output, Request
-from causal.records.batch import RECORDS, WATERMARK, decode_records, stamp_of, watermark
+from causal.records.batch import WATERMARK, stamp_of, watermark
 from causal.records.values import decode, encode
 from causal.shell.request_pool import RequestPolicy, RequestPool
 from operators.kinds.process.outside_calls import askers_of
 from operators.stage.watermark_merge import IDLE_NS
-from tests.unit.operators.scene import Services, chain_of, config, listed, parts_of, planned
+from tests.unit.operators.scene import Services, chain_of, config, listed, parts_of, planned, records_in
 
 
 def asking(order: str = "input", **options: Any) -> Chain:
@@ -28,10 +28,6 @@ def asking(order: str = "input", **options: Any) -> Chain:
         return stream.call("rate", lambda record, key: record * 10, order=order, **options)
 
     return chain_of(planned(build), "rate/0")
-
-
-def records_in(outputs: list[Output]) -> list[Any]:
-    return [record for _, chunk in outputs if chunk.kind == RECORDS for record in decode_records(chunk.body)]
 
 
 def marks(outputs: list[Output]) -> list[int]:
@@ -154,23 +150,19 @@ def test_a_chain_is_full_when_more_than_a_batch_waits_beside_the_calls() -> None
     assert not chain.full()
 
 
-def test_what_fails_is_told_with_its_record() -> None:
-    chain = asking()
-    chain.deliver(0, listed([1]), 0, Services())
-    with pytest.raises(OperatorFailed, match="operator 'rate'.*CallFailed: ValueError: no .*; record 1"):
-        answer(chain, chain.outstanding()[0], encode([False, "ValueError", "no"]))
-
-
-def test_what_a_call_raises_names_its_line() -> None:
+def test_what_fails_is_told_with_its_record_and_the_line_that_raised() -> None:
     def rate(record: Any, key: str) -> Any:
         return dict[str, int]()["nope"]
 
-    chain = chain_of(planned(lambda stream: stream.call("rate", rate)), "rate/0")
-    chain.deliver(0, listed([1]), 0, Services())
-    with pytest.raises(OperatorFailed) as caught:
-        answer(chain, chain.outstanding()[0])
     line = f"{__file__}:{rate.__code__.co_firstlineno + 1} in rate"
-    assert f"CallFailed: KeyError: 'nope' at {line}; record 1" in str(caught.value)
+    for body, told in (
+        (encode([False, "ValueError", "no"]), "CallFailed: ValueError: no .*; record 1"),
+        (None, rf"CallFailed: KeyError: 'nope' at {line}; record 1"),
+    ):
+        chain = chain_of(planned(lambda stream: stream.call("rate", rate)), "rate/0")
+        chain.deliver(0, listed([1]), 0, Services())
+        with pytest.raises(OperatorFailed, match=f"operator 'rate'.*{told}"):
+            answer(chain, chain.outstanding()[0], body)
 
 
 @pytest.mark.parametrize(
@@ -186,14 +178,6 @@ def test_what_a_call_raises_names_its_line() -> None:
 def test_wrong_options_are_refused_when_the_pipeline_is_built(options: dict[str, Any], line: str) -> None:
     with pytest.raises(PipelineError, match=line):
         planned(lambda stream: stream.call("rate", lambda record, key: record, **options))
-
-
-def test_a_coroutine_function_is_refused() -> None:
-    async def fetch(record: Any, key: str) -> Any:
-        return record
-
-    with pytest.raises(PipelineError, match="coroutine function"):
-        planned(lambda stream: stream.call("rate", fetch))
 
 
 # The pool.
@@ -237,16 +221,17 @@ def test_no_more_calls_run_than_may() -> None:
     pool.close()
 
 
-def test_a_call_is_tried_again_and_only_its_last_outcome_is_told() -> None:
+@pytest.mark.parametrize(("retries", "told"), [(5, b"try 3"), (1, b"try 2")], ids=["until it succeeds", "in vain"])
+def test_a_call_is_tried_again_and_only_its_last_outcome_is_told(retries: int, told: bytes) -> None:
     tries: list[bytes] = []
 
     def perform(body: bytes) -> tuple[bool, bytes]:
         tries.append(body)
         return len(tries) == 3, b"try %d" % len(tries)
 
-    pool = pool_of(perform, retries=5, backoff_s=0.001)
+    pool = pool_of(perform, retries=retries, backoff_s=0.001)
     pool.ask([Request(3, 1, b"x")])
-    assert drained(pool, 1) == [(1, b"try 3")]
+    assert drained(pool, 1) == [(1, told)]
     pool.close()
 
 
@@ -275,22 +260,15 @@ def test_between_two_tries_it_rests_twice_as_long_each_time(monkeypatch: pytest.
     pool.close()
 
 
-def test_the_last_failure_is_told_when_every_try_fails() -> None:
-    pool = pool_of(lambda body: (False, b"no"), retries=2, backoff_s=0.001)
-    pool.ask([Request(3, 1, b"x")])
-    assert drained(pool, 1) == [(1, b"no")]
-    pool.close()
-
-
-def hanging(monkeypatch: pytest.MonkeyPatch) -> tuple[RequestPool, threading.Event, list[int]]:
+def hanging(
+    monkeypatch: pytest.MonkeyPatch, otherwise: Callable[[bytes], tuple[bool, bytes]] = lambda body: (True, body)
+) -> tuple[RequestPool, threading.Event, list[int]]:
     """Return a pool of two whose calls of b"hang" come back when the event is set; the list holds the time in ns."""
     release, now_ns = threading.Event(), [1]
     monkeypatch.setattr("causal.shell.request_pool.monotonic_ns", lambda: now_ns[0])
 
     def perform(body: bytes) -> tuple[bool, bytes]:
-        if body == b"hang":
-            release.wait(60)
-        return True, body
+        return (release.wait(60), body) if body == b"hang" else otherwise(body)
 
     return pool_of(perform, concurrency=2, timeout_s=1.0, operator="rate"), release, now_ns
 
@@ -340,19 +318,16 @@ def test_an_answer_that_is_too_large_is_a_failure_that_names_its_size(over: int)
 
 
 def test_a_call_that_is_left_behind_keeps_no_thread_from_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    release, together, now_ns = threading.Event(), threading.Barrier(2), [1]
-    monkeypatch.setattr("causal.shell.request_pool.monotonic_ns", lambda: now_ns[0])
+    together = threading.Barrier(2)
 
-    def perform(body: bytes) -> tuple[bool, bytes]:
-        if body == b"hang":
-            return release.wait(60), body
+    def meets(body: bytes) -> tuple[bool, bytes]:
         try:
             together.wait(60)
         except threading.BrokenBarrierError:
             return False, b"alone"
         return True, body
 
-    pool = pool_of(perform, concurrency=2, timeout_s=1.0)
+    pool, release, now_ns = hanging(monkeypatch, meets)
     pool.ask([Request(3, 0, b"hang")])
     assert pool.answers() == []
     now_ns[0] += 1_000_000_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 from uuid import UUID
 
@@ -29,8 +29,15 @@ def asks(ask: Callable[[Context, Any], Any], name: str = "op") -> Any:
     return chain_of(planned(lambda s: s.process(name, Asks(ask))), f"{name}/0")
 
 
-def both(ask: Callable[[Context, Any], Any], records: list[Any]) -> tuple[list[Any], list[Any]]:
-    live = Services()
+def draw(ctx: Context, record: Any) -> float:
+    return ctx.random.random()
+
+
+def both(
+    ask: Callable[[Context, Any], Any], records: list[Any], services: Services | None = None
+) -> tuple[list[Any], list[Any]]:
+    """Return what it gives live, and in a replay."""
+    live = services or Services()
     rows = give(asks(ask), records, live)
     return rows, give(asks(ask), records, Services(live.log))
 
@@ -43,24 +50,17 @@ def test_time_is_read_once() -> None:
 
 def test_chance_is_the_same_in_a_replay_and_costs_one_seed() -> None:
     services = Services()
-    live = give(asks(lambda ctx, r: (ctx.random.random(), str(ctx.uuid()))), [1, 2, 3], services)
+    live, replayed = both(lambda ctx, r: (ctx.random.random(), str(ctx.uuid())), [1, 2, 3], services)
     assert [kind for kind, _ in services.log] == ["seed"]
-    assert give(asks(lambda ctx, r: (ctx.random.random(), str(ctx.uuid()))), [1, 2, 3], Services(services.log)) == live
-    assert len(set(live)) == 3
+    assert live == replayed and len(set(live)) == 3
     assert all(UUID(text).version == 4 for _, text in live)
 
 
 def test_each_operator_has_a_stream_of_its_own() -> None:
-    def draw(ctx: Context, record: Any) -> float:
-        return ctx.random.random()
-
     assert give(asks(draw, "one"), [1]) != give(asks(draw, "two"), [1])
 
 
 def test_chance_does_not_depend_on_draws_before_the_epoch() -> None:
-    def draw(ctx: Context, record: Any) -> float:
-        return ctx.random.random()
-
     one, two = Services(), Services()
     drawn, fresh = asks(draw), asks(draw)
     give(drawn, [1, 2, 3], one)
@@ -69,108 +69,82 @@ def test_chance_does_not_depend_on_draws_before_the_epoch() -> None:
     assert give(drawn, [1], one) == give(fresh, [1], two)
 
 
-def test_a_call_runs_once() -> None:
+def failing(ctx: Context, fn: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    """Return the answer of a call, or how it failed."""
+    try:
+        return ctx.call(fn, *arguments, **options)
+    except CallFailed as failed:
+        return (failed.kind, failed.reason, str(failed), location(failed), user_traceback(failed))
+
+
+def test_a_call_runs_once_and_fails_again_without_running() -> None:
     calls: list[int] = []
 
     def outside(n: int) -> Any:
         calls.append(n)
-        return {"n": (n, "x")}
+        return {"n": (n, "x")} if n else dict[str, int]()["nope"]
 
-    live, replayed = both(lambda ctx, r: ctx.call(outside, r), [1, 2])
-    assert live == replayed == [{"n": (1, "x")}, {"n": (2, "x")}]
-    assert calls == [1, 2]
-
-
-def test_a_call_that_failed_fails_again_without_running() -> None:
-    calls: list[int] = []
-
-    def outside(n: int) -> Any:
-        calls.append(n)
-        raise OSError("no one there")
-
-    def ask(ctx: Context, record: Any) -> Any:
-        try:
-            return ctx.call(outside, record)
-        except CallFailed as failed:
-            return (failed.kind, failed.reason, str(failed))
-
-    live, replayed = both(ask, [1])
-    assert live == replayed == [("OSError", "no one there", "OSError: no one there")]
-    assert calls == [1]
-
-
-def test_a_failed_call_names_the_line_that_raised_also_in_a_replay() -> None:
-    def outside(n: int) -> Any:
-        return dict[str, int]()["nope"]
-
-    def ask(ctx: Context, record: Any) -> Any:
-        try:
-            return ctx.call(outside, record)
-        except CallFailed as failed:
-            return (location(failed), user_traceback(failed))
-
-    live, replayed = both(ask, [1])
-    where, trace = live[0]
-    assert where == f"{__file__}:{outside.__code__.co_firstlineno + 1} in outside"
+    live, replayed = both(lambda ctx, r: failing(ctx, outside, r), [1, 2, 0])
+    assert calls == [1, 2, 0] and live == replayed and live[:2] == [{"n": (1, "x")}, {"n": (2, "x")}]
+    kind, reason, text, where, trace = live[2]
+    assert (kind, reason, text) == ("KeyError", "'nope'", "KeyError: 'nope'")
+    assert where == f"{__file__}:{outside.__code__.co_firstlineno + 2} in outside", "also in a replay"
     assert '["nope"]' in trace and trace.rstrip().endswith("CallFailed: KeyError: 'nope'")
     assert trace.count("Traceback (most recent call last)") == 2
-    assert live == replayed
 
 
-def test_an_answer_that_cannot_be_carried_is_a_failed_call() -> None:
-    with pytest.raises(
-        OperatorFailed, match="CallFailed: NotCarried: the answer of ctx.call: a set does not keep its order"
-    ):
-        give(asks(lambda ctx, r: ctx.call(lambda: {1})), [1])
-
-
-def test_a_call_that_is_out_of_time_fails_in_a_replay_as_well_without_running() -> None:
-    calls: list[int] = []
+@pytest.fixture
+def never() -> Iterator[Callable[[], Any]]:
+    """A function that returns when the test is over."""
     let_go = threading.Event()
+    yield lambda: let_go.wait(60)
+    let_go.set()
+
+
+def test_a_call_that_is_out_of_time_fails_in_a_replay_as_well_without_running(never: Callable[[], Any]) -> None:
+    calls: list[int] = []
 
     def outside(n: int) -> Any:
         calls.append(n)
-        if n == 1:
-            let_go.wait(60)
-        return n
+        return never() if n == 1 else n
 
-    def ask(ctx: Context, record: Any) -> Any:
-        try:
-            return ctx.call(outside, record, timeout_s=0.05 if record == 1 else 60)
-        except CallFailed as failed:
-            return str(failed)
-
-    live, replayed = both(ask, [1, 2])
-    let_go.set()
-    assert live == replayed == ["TimeoutError: no answer within 0.05 s", 2]
+    live, replayed = both(lambda ctx, r: failing(ctx, outside, r, timeout_s=0.05 if r == 1 else 60), [1, 2])
+    assert live == replayed and live[0][2] == "TimeoutError: no answer within 0.05 s" and live[1] == 2
     assert calls == [1, 2]
 
 
-def test_each_try_has_the_time_and_what_a_try_raises_is_its_failure() -> None:
+def test_each_try_has_the_time_and_what_a_try_raises_is_its_failure(never: Callable[[], Any]) -> None:
     calls: list[int] = []
-    let_go = threading.Event()
 
     def outside() -> Any:
         calls.append(len(calls))
         if len(calls) == 1:
-            let_go.wait(60)
+            never()
         if len(calls) == 2:
             raise OSError("no one there")
         return "well"
 
     assert give(asks(lambda ctx, r: ctx.call(outside, retries=2, backoff_s=0, timeout_s=0.2)), [1]) == ["well"]
-    let_go.set()
     assert calls == [0, 1, 2]
 
 
-def test_an_operator_that_does_not_catch_it_is_named_with_key_and_record() -> None:
-    let_go = threading.Event()
-    chain = asks(lambda ctx, r: ctx.call(lambda: let_go.wait(60), timeout_s=0.01))
-    with pytest.raises(
-        OperatorFailed, match="operator 'op'.*CallFailed: TimeoutError: no answer within 0.01 s.*record 7"
-    ):
-        give(chain, [7])
-    let_go.set()
+INSIDE = "ctx cannot be asked inside a function given to ctx.call"
+
+
+@pytest.mark.parametrize(
+    ("ask", "line"),
+    [
+        (lambda ctx, never: ctx.call(lambda: {1}), "CallFailed: NotCarried: the answer of ctx.call: a set has no"),
+        (lambda ctx, never: ctx.call(never, timeout_s=0.01), "CallFailed: TimeoutError: no answer within 0.01 s"),
+        *((lambda ctx, never, s=s: ctx.call(int, timeout_s=s), "ctx.call with timeout_s .*: give seconds above 0, or N")
+          for s in (0, -1.0, float("nan"))),
+        (lambda ctx, never: ctx.call(ctx.now, timeout_s=60), INSIDE),
+        (lambda ctx, never: ctx.call(ctx.now), INSIDE),
+    ],
+)  # fmt: skip
+def test_a_call_that_nobody_catches_names_operator_and_record(ask: Any, line: str, never: Callable[[], Any]) -> None:
+    with pytest.raises(OperatorFailed, match=f"operator 'op'.*{line}.*record 7"):
+        give(asks(lambda ctx, r: ask(ctx, never)), [7])
 
 
 def test_calls_that_never_come_back_are_left_behind_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,26 +166,14 @@ def test_calls_that_never_come_back_are_left_behind_up_to_a_bound(monkeypatch: p
     assert give(asks(ask), [1]) == [True], "those that have come back do not count"
 
 
-@pytest.mark.parametrize("timeout_s", [0, -1.0, float("nan")])
-def test_a_time_that_is_none_is_refused(timeout_s: float) -> None:
-    with pytest.raises(OperatorFailed, match="ctx.call with timeout_s .*: give seconds above 0, or None"):
-        give(asks(lambda ctx, r: ctx.call(int, timeout_s=timeout_s)), [1])
-
-
-def test_ctx_is_closed_inside_a_call() -> None:
-    with pytest.raises(OperatorFailed, match="ctx cannot be asked inside a function given to ctx.call"):
-        give(asks(lambda ctx, r: ctx.call(ctx.now, timeout_s=60)), [1])
-    with pytest.raises(OperatorFailed, match="ctx cannot be asked inside a function given to ctx.call"):
-        give(asks(lambda ctx, r: ctx.call(ctx.now)), [1])
+def test_ctx_is_open_again_behind_a_call() -> None:
     assert give(asks(lambda ctx, r: (ctx.call(int), ctx.now())), [1]) == [(0, 1000.001)]
 
 
 def test_a_determinant_of_ones_own_is_recorded_by_kind() -> None:
-    services = Services()
-    assert give(asks(lambda ctx, r: ctx.determinant("gauge", lambda: b"7")), [1], services) == [b"7"]
+    services, gauges = Services(), iter([b"7", b"8"])
+    assert both(lambda ctx, r: ctx.determinant("gauge", lambda: next(gauges)), [1], services) == ([b"7"], [b"7"])
     assert services.log == [("user gauge", b"7")]
-    replay = Services(services.log)
-    assert give(asks(lambda ctx, r: ctx.determinant("gauge", lambda: b"8")), [1], replay) == [b"7"]
 
 
 def test_key_task_and_replaying() -> None:
