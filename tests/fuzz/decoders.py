@@ -21,14 +21,13 @@ from causal.cut import Cut
 from causal.determinants import LZ4_RATIO_MAX, Determinant, DeterminantCodec, register_kind
 from causal.errors import CausalError, CorruptData, PeerViolation, PipelineError
 from causal.logs.deltas import pack_deltas, unpack_deltas
-from causal.logs.log import LogDelta
-from causal.logs.rollback import Rollback, read_rollback
-from causal.records.batch import Chunk, decode_records, encode_records, pack_chunks, unpack_chunks
+from causal.logs.rollback import read_rollback
+from causal.records.batch import decode_records, encode_records, pack_chunks, unpack_chunks
 from causal.records.values import NotCarried, decode, encode
 from causal.storage.directory import Directory
 from causal.storage.files import read_parts
 from causal.storage.framing import bodies, framed
-from causal.storage.object_journal import Record, read_record
+from causal.storage.object_journal import read_record
 from causal.task.shadow import read_frames
 from operators.ingest.contract import Segment, digest_of
 from operators.ingest.ingest_log import IngestLog
@@ -154,11 +153,6 @@ def sink_journal(data: bytes) -> tuple[list[bytes], bytes]:
     return records, data[:filled]
 
 
-def shared_record(data: bytes) -> Record:
-    """Read an object of a journal in a shared store."""
-    return read_record((1, 0), data, "journal/1/0")
-
-
 def ingest_manifest(data: bytes) -> None:
     """Read a published batch of an ingest log."""
     _stored("ingest/manifests/0000000000", data)
@@ -179,30 +173,9 @@ def control(data: bytes) -> None:
         inbox.receive(sender, data)
 
 
-def parts(data: bytes) -> None:
-    """Read a snapshot or in-flight segment."""
-    read_parts(_stored("some.snap", data))
-
-
 def manifest(data: bytes) -> None:
     """Read the manifest of a checkpoint."""
-    path = _stored("checkpoints/manifest-3.json", data)
-    newest_manifest(path.parent.parent)
-
-
-def job_config(data: bytes) -> None:
-    """Read the settings of a job."""
-    JobConfig.load(_stored("job.json", data).parent)
-
-
-def blueprint(data: bytes) -> None:
-    """Read the graph of a job."""
-    Blueprint.load(_stored("topology.json", data).parent)
-
-
-def rollback(data: bytes) -> Rollback:
-    """Read the outcome of inquiries, as a message or a journal holds it."""
-    return read_rollback(decode(data))
+    newest_manifest(_stored("checkpoints/manifest-3.json", data).parent.parent)
 
 
 # -- what must hold of what was read ----------------------------------------------------------------------------
@@ -240,30 +213,13 @@ def same_determinants(entries: list[tuple[int, Determinant]]) -> None:
         assert codec.decode(packed, 0) == (entry, len(packed)), "a determinant changed on its second way"
 
 
-def same_deltas(deltas: tuple[list[LogDelta], list[tuple[int, int, int]]]) -> None:
-    """Assert that deltas read the same when they are written again."""
-    assert unpack_deltas(pack_deltas(*deltas)) == deltas, "deltas changed on their second way"
+def again(write: Callable[[Any], Any], read: Callable[[Any], Any]) -> Callable[[Any], None]:
+    """Return a check that what was read reads the same when it is written again."""
 
+    def check(value: Any) -> None:
+        assert read(write(value)) == value, f"{value} changed on its second way"
 
-def same_chunks(chunks: list[Chunk]) -> None:
-    """Assert that chunks read the same when they are written again."""
-    assert unpack_chunks(pack_chunks(chunks)) == chunks, "chunks changed on their second way"
-
-
-def same_header(header: wire.Header) -> None:
-    """Assert that a header reads the same when it is written again."""
-    parts = [header.pack(), b"", b""][: wire.KINDS[header.kind]]
-    assert wire.read_header(parts, JOB) == header, "a header changed on its second way"
-
-
-def same_hello(hello: wire.Hello) -> None:
-    """Assert that a HELLO reads the same when it is written again."""
-    assert wire.read_hello(hello.pack()) == hello, "a HELLO changed on its second way"
-
-
-def same_welcome(welcome: wire.Welcome) -> None:
-    """Assert that a WELCOME reads the same when it is written again."""
-    assert wire.read_welcome(welcome.pack()) == welcome, "a WELCOME changed on its second way"
+    return check
 
 
 def same_journal(journal: tuple[list[bytes], bytes]) -> None:
@@ -278,28 +234,30 @@ DECODERS: dict[str, Decoder] = {
     for decoder in (
         Decoder("values", decode, PEER, messagepack_bytes_max, same_value),
         Decoder("records", decode_records, PEER, messagepack_bytes_max, same_records),
-        Decoder("chunks", unpack_chunks, PEER, per_byte(64), same_chunks),
+        Decoder("chunks", unpack_chunks, PEER, per_byte(64), again(pack_chunks, unpack_chunks)),
         Decoder("determinants", determinants, PEER, per_byte(2 * LZ4_RATIO_MAX), same_determinants),
-        Decoder("header", header, PEER, per_byte(16), same_header),
-        Decoder("deltas", unpack_deltas, PEER, per_byte(128), same_deltas),
-        Decoder("hello", wire.read_hello, PEER, messagepack_bytes_max, same_hello),
-        Decoder("welcome", wire.read_welcome, PEER, messagepack_bytes_max, same_welcome),
+        Decoder("header", header, PEER, per_byte(16), again(wire.Header.pack, header)),
+        Decoder("deltas", unpack_deltas, PEER, per_byte(128), again(lambda read: pack_deltas(*read), unpack_deltas)),
+        Decoder("hello", wire.read_hello, PEER, messagepack_bytes_max, again(wire.Hello.pack, wire.read_hello)),
+        Decoder("welcome", wire.read_welcome, PEER, messagepack_bytes_max, again(wire.Welcome.pack, wire.read_welcome)),
         Decoder("payload", payload, PEER, per_byte(LZ4_RATIO_MAX + 1)),
         Decoder("frame", frame, PEER, lambda size: messagepack_bytes_max(size) + 512 * size),
         Decoder("cut", Cut.unpack, STORED, messagepack_bytes_max),
         Decoder("snapshot-part", read_part, STORED, messagepack_bytes_max),
-        Decoder("parts", parts, STORED, per_byte(16)),
+        Decoder("parts", lambda data: read_parts(_stored("some.snap", data)), STORED, per_byte(16)),
         Decoder("sink-journal", sink_journal, STORED, per_byte(64), same_journal),
-        Decoder("shared-record", shared_record, STORED, lambda size: messagepack_bytes_max(size) + 8 * size),
+        Decoder("shared-record", lambda data: read_record((1, 0), data, "journal/1/0"), STORED,
+                lambda size: messagepack_bytes_max(size) + 8 * size),
         Decoder("ingest-manifest", ingest_manifest, STORED, per_byte(64)),
         Decoder("ingest-segment", ingest_segment, STORED, per_byte(4)),
         Decoder("control", control, (), messagepack_bytes_max),
         Decoder("manifest", manifest, STORED, per_byte(256)),
-        Decoder("job-config", job_config, REPORTED, per_byte(256)),
-        Decoder("blueprint", blueprint, REPORTED, per_byte(512)),
-        Decoder("rollback", rollback, PEER, messagepack_bytes_max),
+        Decoder("job-config", lambda data: JobConfig.load(_stored("job.json", data).parent), REPORTED, per_byte(256)),
+        Decoder("blueprint", lambda data: Blueprint.load(_stored("topology.json", data).parent), REPORTED,
+                per_byte(512)),
+        Decoder("rollback", lambda data: read_rollback(decode(data)), PEER, messagepack_bytes_max),
     )
-}
+}  # fmt: skip
 
 
 def refused(decoder: Decoder, data: bytes) -> bool:

@@ -81,16 +81,14 @@ LOG: list[Determinant] = [
 ]
 
 
+RECORDS: list[Any] = [[], [1, "two"], [(1, "a"), (2, "b")], [(None,)] * 5, Counted(["a", (1, "b")], [3, 1])]
+
+
 def _chunks() -> list[batch.Chunk]:
     rows = [(n, f"key {n % 3}", n / 2) for n in range(6)]
     bodies = [batch.encode_records(rows), batch.encode_records([{"n": 1}, "text"])]
     chunks = [batch.Chunk(batch.RECORDS, count, body) for count, body in zip((6, 2), bodies)]
     return [*chunks, batch.watermark(123), batch.end(), batch.barrier(2)]
-
-
-def _records() -> list[bytes]:
-    lists: list[list[Any]] = [[], [1, "two"], [(1, "a"), (2, "b")], [(None,)] * 5]
-    return [*map(batch.encode_records, lists), batch.encode_records(Counted(["a", (1, "b")], [3, 1]))]
 
 
 def _determinants() -> list[bytes]:
@@ -100,20 +98,11 @@ def _determinants() -> list[bytes]:
     return [b"".join(entries), *(DeterminantCodec().encode(determinant) for determinant in LOG)]
 
 
-def _headers() -> list[bytes]:
-    full = wire.Header(wire.DATA, JOB, 3, 2, 4, 5, 6, 2**40, 2**63, 10**18, 1000, 1)
-    return [full.pack(), *(wire.Header(kind, JOB, 1, 1).pack() for kind in wire.KINDS)]
-
-
-def _hellos() -> list[bytes]:
-    return [wire.Hello(1, 0, 0, 0, False).pack(), wire.Hello(7, 100, 2**33, 2**64 - 1, True).pack()]
-
-
-def _welcomes() -> list[bytes]:
-    return [
-        wire.Welcome(1, 0, 0, [], [], []).pack(),
-        wire.Welcome(2, 9, 2**64 - 1, EXTENTS, DELTAS, EXTENTS[:1], 5).pack(),
-    ]
+HELLOS = [wire.Hello(1, 0, 0, 0, False), wire.Hello(7, 100, 2**33, 2**64 - 1, True)]
+WELCOMES = [
+    wire.Welcome(1, 0, 0, [], [], []),
+    wire.Welcome(2, 9, 2**64 - 1, EXTENTS, DELTAS, EXTENTS[:1], 5),
+]
 
 
 def _session() -> bytes:
@@ -140,8 +129,8 @@ def _frames() -> list[bytes]:
         header = wire.Header(wire.DATA, JOB, 1, 1, 2, 3, 10, 40, 77, 5)
         first, packed = wire.pack_payload(header, plain, compress)
         frames.append([first, pack_deltas(DELTAS, EXTENTS), packed])
-    frames.append([wire.Header(wire.HELLO, JOB, 1, 1).pack(), _hellos()[1], b""])
-    frames.append([wire.Header(wire.WELCOME, JOB, 1, 1).pack(), _welcomes()[1], b""])
+    frames.append([wire.Header(wire.HELLO, JOB, 1, 1).pack(), HELLOS[1].pack(), b""])
+    frames.append([wire.Header(wire.WELCOME, JOB, 1, 1).pack(), WELCOMES[1].pack(), b""])
     frames.append([wire.Header(wire.LOGS, JOB, 1, 1).pack(), pack_deltas(DELTAS, []), b""])
     frames.append([wire.Header(wire.CREDIT, JOB, 1, 1, position=9).pack(), b"", b""])
     plain = batch.pack_chunks(_chunks())
@@ -233,22 +222,23 @@ def _blueprints() -> list[bytes]:
     return blueprints
 
 
-def _rollbacks() -> list[bytes]:
-    some = Rollback(2, ((1, 0, 3, 40), (2, 1, 3, 0)), {0: TaskRollback(3, {3: 40}), 2: TaskRollback(2)})
-    return [encode(None), encode(Rollback().message()), encode(some.message())]
+ROLLBACK = Rollback(2, ((1, 0, 3, 40), (2, 1, 3, 0)), {0: TaskRollback(3, {3: 40}), 2: TaskRollback(2)})
 
 
 def seeds() -> dict[str, list[bytes]]:
     """Return seeds by decoder; each of them is read without an error."""
     return {
         "values": [encode(value) for value in VALUES],
-        "records": _records(),
+        "records": [batch.encode_records(each) for each in RECORDS],
         "chunks": [b"", batch.pack_chunks(_chunks())],
         "determinants": _determinants(),
-        "header": _headers(),
+        "header": [
+            wire.Header(wire.DATA, JOB, 3, 2, 4, 5, 6, 2**40, 2**63, 10**18, 1000, 1).pack(),
+            *(wire.Header(kind, JOB, 1, 1).pack() for kind in wire.KINDS),
+        ],
         "deltas": [b"", _session(), pack_deltas(DELTAS, []), pack_deltas([], EXTENTS), pack_deltas(DELTAS, EXTENTS)],
-        "hello": _hellos(),
-        "welcome": _welcomes(),
+        "hello": [each.pack() for each in HELLOS],
+        "welcome": [each.pack() for each in WELCOMES],
         "payload": _payloads(),
         "frame": _frames(),
         "cut": [Cut().pack(), Cut(3, {0: (5, 2**64 - 1, True), 9: (1, 2, False)}, {4: (7, 8)}, 99, True).pack()],
@@ -265,7 +255,7 @@ def seeds() -> dict[str, list[bytes]]:
         "manifest": _manifests(),
         "job-config": _jobs(),
         "blueprint": _blueprints(),
-        "rollback": _rollbacks(),
+        "rollback": [encode(None), encode(Rollback().message()), encode(ROLLBACK.message())],
     }
 
 

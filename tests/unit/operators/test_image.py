@@ -21,6 +21,9 @@ from operators.runtime.rescaling import whole
 from operators.state import snapshot_parts
 from tests.unit.operators.scene import NoSink, config, source
 
+State = Literal["memory", "disk"]
+STATES = pytest.mark.parametrize("state", ["memory", "disk"])
+
 
 class Seen(Operator):
     """Keeps every record of a key."""
@@ -31,7 +34,7 @@ class Seen(Operator):
         yield record
 
 
-def planned(directory: Path, state: Literal["memory", "disk"]) -> Any:
+def planned(directory: Path, state: State) -> Any:
     pipeline = Pipeline("kept")
     stream = pipeline.source("in", source()).key_by(lambda record: record)
     stream.process("keep", Seen(), state=state).sink("out", NoSink())
@@ -62,8 +65,8 @@ def open_stores() -> int:
     return sum(".cold" in os.readlink(place) for place in places if os.path.lexists(place))
 
 
-@pytest.mark.parametrize("state", ["memory", "disk"])
-def test_what_a_full_snapshot_replaces_is_freed(tmp_path: Path, state: Literal["memory", "disk"]) -> None:
+@STATES
+def test_what_a_full_snapshot_replaces_is_freed(tmp_path: Path, state: State) -> None:
     graph = planned(tmp_path, state)
     files = [stored(tmp_path, graph, epoch, 1_000) for epoch in (1, 2, 3)]
     gc.collect()
@@ -91,9 +94,9 @@ def linked(directory: Path, chain: Any, epoch: int, behind: str, full: bool) -> 
     return (name, *write_parts(directory / name, job.parts(Cut(epoch).pack()), durable=False))
 
 
-@pytest.mark.parametrize("state", ["memory", "disk"])
+@STATES
 def test_of_a_full_snapshot_only_what_has_changed_is_loaded(
-    tmp_path: Path, state: Literal["memory", "disk"], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, state: State, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graph = planned(tmp_path, state)
     chain = filled(graph, 1_000)
@@ -120,25 +123,17 @@ def test_of_a_full_snapshot_only_what_has_changed_is_loaded(
     assert states[0] == states[1] == sorted(values_of(chain).items()) and len(states[0]) == 996
 
 
-def test_what_links_to_other_files_is_loaded_whole(tmp_path: Path) -> None:
-    graph = planned(tmp_path, "memory")
-    chain = filled(graph, 10)
-    first, other = linked(tmp_path, chain, 1, "", True), stored(tmp_path, graph, 9, 20)
-    second = linked(tmp_path, chain, 2, first[2], True)
-    image = Image(graph, task_of(graph), tmp_path)
-    image.load([other])
-    image.load([second])
-    assert len(values_of(image.chain)) == 10
-
-
-def test_an_increment_of_too_much_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("other", [True, False], ids=["it links to other files", "its increment is too much"])
+def test_what_cannot_be_loaded_as_a_change_is_loaded_whole(
+    other: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     graph = planned(tmp_path, "memory")
     chain = filled(graph, 10)
     first = linked(tmp_path, chain, 1, "", True)
-    monkeypatch.setattr(snapshot_parts, "INCREMENT_BYTES_MAX", 10)
+    monkeypatch.setattr(snapshot_parts, "INCREMENT_BYTES_MAX", snapshot_parts.INCREMENT_BYTES_MAX if other else 10)
     second = linked(tmp_path, chain, 2, first[2], True)
     image = Image(graph, task_of(graph), tmp_path)
-    image.load([first])
+    image.load([stored(tmp_path, graph, 9, 20) if other else first])
     before = image.chain
     image.load([second])
     assert image.chain is not before and len(values_of(image.chain)) == 10

@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import pytest
 
@@ -26,9 +26,9 @@ from operators.runtime.task_disk import TaskDisk
 from operators.runtime.work_progress import Progress, Work
 from operators.runtime.worker import Worker
 from tests.unit.operators.scene import config
-from tests.unit.operators.test_image import open_stores, planned, stored, task_of
+from tests.unit.operators.test_image import STATES, State, open_stores, planned, stored, task_of
 
-LOSSES = 5
+LOSSES = 3
 KEYS = 500
 PRODUCT = ("causal", "operators", "standby", "deploy", "pyspark_causal")
 
@@ -64,9 +64,11 @@ def thawed() -> Iterator[None]:
     gc.unfreeze()
 
 
-@pytest.fixture(params=["memory", "disk"])
-def state(request: pytest.FixtureRequest) -> Literal["memory", "disk"]:
-    return cast(Literal["memory", "disk"], request.param)
+@pytest.fixture
+def follows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hot standby that performs nothing on the state that it has loaded."""
+    monkeypatch.setattr(Shadow, "follows", lambda shadow, cut: True)
+    monkeypatch.setattr(Shadow, "_step", lambda shadow, step: None)
 
 
 class Watched:
@@ -98,7 +100,7 @@ class Watched:
         assert open_stores() == self._before
 
 
-def scene(directory: Path, state: Literal["memory", "disk"], **settings: Any) -> tuple[Losing, Any, int, Watched]:
+def scene(directory: Path, state: State, **settings: Any) -> tuple[Losing, Any, int, Watched]:
     graph = planned(directory, state)
     file = stored(directory, graph, 1, KEYS)
     gc.collect()
@@ -111,11 +113,9 @@ def shadow_of(worker: Losing) -> Any:
     return worker.hot._shadow.task
 
 
-def test_each_lost_echo_frees_the_state(
-    tmp_path: Path, state: Literal["memory", "disk"], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Shadow, "follows", lambda shadow, cut: True)
-    monkeypatch.setattr(Shadow, "_step", lambda shadow, step: None)
+@pytest.mark.usefixtures("follows")
+@STATES
+def test_each_lost_echo_frees_the_state(tmp_path: Path, state: State) -> None:
     worker, file, task, watched = scene(tmp_path, state, standbys="hot")
     for _ in range(LOSSES):
         worker.load(Load(task, (file,), 0, 1))
@@ -127,11 +127,9 @@ def test_each_lost_echo_frees_the_state(
         watched.gone()
 
 
-def test_a_hot_standby_that_loads_the_checkpoint_frees_what_it_has_performed_on(
-    tmp_path: Path, state: Literal["memory", "disk"], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Shadow, "follows", lambda shadow, cut: True)
-    monkeypatch.setattr(Shadow, "_step", lambda shadow, step: None)
+@pytest.mark.usefixtures("follows")
+@STATES
+def test_a_hot_standby_that_loads_the_checkpoint_frees_what_it_has_performed_on(tmp_path: Path, state: State) -> None:
     worker, file, task, watched = scene(tmp_path, state, standbys="hot")
     worker.load(Load(task, (file,), 0, 1))
     worker.until_loaded()
@@ -142,7 +140,8 @@ def test_a_hot_standby_that_loads_the_checkpoint_frees_what_it_has_performed_on(
     watched.look(worker.driver.task)
 
 
-def test_each_rollback_in_place_frees_the_state(tmp_path: Path, state: Literal["memory", "disk"]) -> None:
+@STATES
+def test_each_rollback_in_place_frees_the_state(tmp_path: Path, state: State) -> None:
     worker, file, task, watched = scene(tmp_path, state)
     for incarnation in range(1, LOSSES + 1):
         worker.begin(Begin(task, incarnation, 1, (file,), NO_ROLLBACK))
@@ -151,7 +150,8 @@ def test_each_rollback_in_place_frees_the_state(tmp_path: Path, state: Literal["
         watched.look(worker.driver.task)
 
 
-def test_a_passive_standby_of_another_task_frees_the_state(tmp_path: Path, state: Literal["memory", "disk"]) -> None:
+@STATES
+def test_a_passive_standby_of_another_task_frees_the_state(tmp_path: Path, state: State) -> None:
     worker, file, task, watched = scene(tmp_path, state)
     for _ in range(LOSSES):
         worker.load(Load(task, (file,), 0, 1))
