@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
+from traceback import extract_tb
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from causal.errors import OperatorFailed
-from causal.records.values import decode
+from causal.records.values import NotCarried, decode, encode
+from operators import Operator
 from operators.stage.calls import outcome
-from operators.tracebacks import TRACEBACK_CHARACTERS_MAX, described, location, own_location, shown, user_traceback
-from tests.unit.operators.scene import Services, chain_of, give, listed, planned
+from operators.testing import OperatorTrial
+from operators.tracebacks import (
+    OURS,
+    TRACEBACK_CHARACTERS_MAX,
+    described,
+    location,
+    own_location,
+    shown,
+    user_traceback,
+)
+from tests.unit.operators.scene import Services, chain_of, give, listed, planned, ran
 
 
 def deepest(record: Any) -> Any:
@@ -51,55 +64,71 @@ def line_of(fn: Callable[..., Any], offset: int) -> str:
     return f"{__file__}:{code.co_firstlineno + offset} in {code.co_name}"
 
 
-def test_the_innermost_frame_of_the_user_is_named() -> None:
-    assert location(raised(middle, {})) == line_of(deepest, 1)
-
-
 def test_a_library_that_raised_is_laid_at_the_users_line_that_called_it() -> None:
     problem = raised(parses, "{")
-    assert location(problem) == line_of(parses, 1)
+    assert location(problem) == own_location(problem) == line_of(parses, 1)
     assert "json/decoder.py" in user_traceback(problem)
 
 
-def test_only_a_frame_of_the_users_own_makes_an_exception_the_users() -> None:
-    assert own_location(raised(middle, {})) == line_of(deepest, 1)
-    assert own_location(raised(parses, "{")) == line_of(parses, 1)
-    chain = chain_of(planned(lambda s: s.map("x", json.loads)), "x/0")
-    with pytest.raises(OperatorFailed) as caught:
-        give(chain, ["{"])
-    assert caught.value.__cause__ is not None
-    assert location(caught.value.__cause__) and not own_location(caught.value.__cause__)
-
-
-def test_a_library_that_the_pipeline_calls_itself_is_named_where_no_frame_is_the_users() -> None:
-    with pytest.raises(
-        OperatorFailed, match=r"JSONDecodeError: .* at .*json/decoder\.py:\d+ in raw_decode; record '\{'"
-    ):
-        give(chain_of(planned(lambda s: s.map("x", json.loads)), "x/0"), ["{"])
-
-
-def test_a_builtin_has_no_line() -> None:
-    with pytest.raises(
-        OperatorFailed, match=r"'x', position 0 of .*: ValueError: invalid literal .*'y' \(defined at .*; record 'y'"
-    ):
-        give(chain_of(planned(lambda s: s.map("x", int)), "x/0"), ["y"])
-
-
-def test_the_one_line_names_file_and_line() -> None:
-    with pytest.raises(OperatorFailed) as caught:
-        give(chain_of(planned(lambda s: s.map("x", middle)), "x/0"), [{}])
-    assert f"KeyError: 'deep' at {line_of(deepest, 1)}; record {{}}" in str(caught.value)
+@pytest.mark.parametrize(
+    ("fn", "record", "line"),
+    [
+        (middle, {}, rf"KeyError: 'deep' at {line_of(deepest, 1)}; record {{}}"),
+        (json.loads, "{", r"JSONDecodeError: .* at .*json/decoder\.py:\d+ in raw_decode; record '\{'"),
+        (int, "y", r"'x', position 0 of .*: ValueError: invalid literal .*'y' \(defined at .*; record 'y'"),
+    ],
+    ids=["of the user", "of a library that the pipeline calls itself", "of a builtin, which has no line"],
+)
+def test_the_one_line_names_file_and_line(fn: Any, record: Any, line: str) -> None:
+    with pytest.raises(OperatorFailed, match=line) as caught:
+        give(chain_of(planned(lambda s: s.map("x", fn)), "x/0"), [record])
     assert "\n" not in str(caught.value)
+    cause = caught.value.__cause__
+    assert cause is not None and bool(own_location(cause)) == (fn is middle)
 
 
 def test_a_traceback_has_every_frame_of_the_user_and_none_of_ours() -> None:
     with pytest.raises(OperatorFailed) as caught:
         give(chain_of(planned(lambda s: s.map("x", middle)), "x/0"), [{}])
     assert caught.value.__cause__ is not None
+    assert location(caught.value.__cause__) == line_of(deepest, 1)
     lines = user_traceback(caught.value.__cause__).splitlines()
     assert lines[0] == "Traceback (most recent call last):"
     assert [line.rpartition(" in ")[2] for line in lines if line.startswith('  File "')] == ["middle", "deepest"]
     assert lines[-1] == "KeyError: 'deep'"
+
+
+class Fails(Operator):
+    def process(self, record: Any, ctx: Any) -> Iterator[Any]:
+        yield record["nope"]
+
+
+@pytest.mark.parametrize(
+    "fail",
+    [lambda: ran(lambda s: s.process("x", Fails()), [{"a": 1}]), lambda: OperatorTrial(Fails()).give({"a": 1})],
+)
+def test_only_the_frames_of_the_user_are_shown_where_a_test_fails(fail: Callable[[], Any]) -> None:
+    with pytest.raises(OperatorFailed) as caught:
+        fail()
+    cause = caught.value.__cause__
+    assert isinstance(cause, KeyError)
+    assert [(frame.filename, frame.name) for frame in extract_tb(cause.__traceback__)] == [(__file__, "process")]
+    frames = [frame.name for frame in extract_tb(caught.value.__traceback__) if frame.filename.startswith(OURS)]
+    assert frames == ["called"], "which pytest hides"
+
+
+@pytest.mark.parametrize(
+    ("attribute", "instead"),
+    [
+        ("model_dump", "value.model_dump()"),
+        ("__attrs_attrs__", "attrs.asdict(value)"),
+        ("__struct_fields__", "msgspec.to_builtins(value)"),
+    ],
+)
+def test_a_record_of_a_library_says_what_to_use(attribute: str, instead: str) -> None:
+    kind = type("Bid", (SimpleNamespace,), {attribute: ()})
+    with pytest.raises(NotCarried, match=rf"Bid cannot be carried; use .*{re.escape(instead)}$"):
+        encode(kind())
 
 
 class Mute(Exception):
@@ -110,14 +139,11 @@ class Mute(Exception):
 
 
 def test_an_exception_whose_text_raises_is_described_by_its_type() -> None:
-    assert described(Mute()) == "Mute: <its str raises RuntimeError>"
-    assert "Mute" in user_traceback(Mute())
-
-
-def test_a_call_that_raises_an_exception_without_text_has_failed() -> None:
     def asked() -> None:
         raise Mute
 
+    assert described(Mute()) == "Mute: <its str raises RuntimeError>"
+    assert "Mute" in user_traceback(Mute())
     well, body = outcome(asked)
     assert not well and decode(body)[:3] == [False, "Mute", "<its str raises RuntimeError>"]
 
