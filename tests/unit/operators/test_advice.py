@@ -1,8 +1,9 @@
-"""Warnings name state that no key divides and positions that no checkpoint keeps, and nothing that is well."""
+"""Warnings: state that no key divides, positions that no checkpoint keeps, writes outside of state; nothing else."""
 
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,8 @@ import pytest
 
 from operators import Count, CountWindow, Operator, Pipeline, Session, Tumbling, ValueState
 from operators.builder.advice import advice
-from operators.builder.pipeline import Stream
-from operators.sinks import JsonLinesSink
-from operators.sources import GeneratedSource
+from operators.builder.streams.stream import Stream
+from tests.unit.operators.scene import NoSink, source
 
 NUMBERS = itertools.count()
 NAMES = ["a", "b"]
@@ -27,7 +27,7 @@ def named(record: Any) -> Any:
     return {"name": NAMES[0], **record}
 
 
-class Counts(Operator):
+class Numbers(Operator):
     def process(self, record: Any, ctx: Any) -> Any:
         ctx.state["n"] = ctx.state.get("n", 0) + 1
         yield record
@@ -52,11 +52,11 @@ class Holds(Plain):
 
 def warnings(build: Callable[[Stream[Any]], Stream[Any]]) -> list[str]:
     pipeline = Pipeline("p")
-    build(pipeline.source("in", GeneratedSource(lambda p, i: {"v": i}, count=1))).sink("out", JsonLinesSink("out"))
+    build(pipeline.source("in", source())).sink("out", NoSink())
     return advice(pipeline.nodes)
 
 
-@pytest.mark.parametrize("operator", [Counts(), Declares()])
+@pytest.mark.parametrize("operator", [Numbers(), Declares()])
 def test_state_without_a_key_in_several_tasks_is_named(operator: Operator) -> None:
     [line] = warnings(lambda s: s.process("count", operator, parallelism=2))
     assert "operator 'count' keeps state but follows no key_by, so each of its 2 tasks" in line
@@ -65,38 +65,32 @@ def test_state_without_a_key_in_several_tasks_is_named(operator: Operator) -> No
     assert not warnings(lambda s: s.key_by(lambda r: r["v"]).process("count", operator, parallelism=2))
 
 
-def test_windows_without_a_key_in_several_tasks_are_named() -> None:
+def test_windows_without_a_key_in_several_tasks_are_named_and_an_operator_without_state_is_not() -> None:
     [line] = warnings(lambda s: s.window("w", 1, lambda key, records, window: records, parallelism=2))
     assert "operator 'w' gathers windows but follows no key_by" in line
-
-
-def test_an_operator_without_state_may_have_several_tasks() -> None:
     assert not warnings(lambda s: s.process("x", Plain(), parallelism=4).map("m", named))
 
 
-def test_an_open_file_is_named_however_it_is_reached(tmp_path: Path) -> None:
+def test_an_open_file_and_an_iterator_are_named_however_they_are_reached(tmp_path: Path) -> None:
     with open(tmp_path / "lines.txt", "w+") as file:
 
         def write(record: Any) -> Any:
             file.write(str(record))
             return record
 
-        for build in (
-            lambda s: s.map("w", write),
-            lambda s: s.map("w", lambda r: write(r)),
-            lambda s: s.filter("w", lambda r, to=file: to.write("x")),
-            lambda s: s.process("w", Holds(file)),
-            lambda s: s.key_by(write).process("w", Counts()),
-        ):
+        of_file = f"the open file '{tmp_path / 'lines.txt'}'"
+        builds: list[tuple[Callable[[Any], Any], str]] = [
+            (lambda s: s.map("w", write), of_file),
+            (lambda s: s.map("w", lambda r: write(r)), of_file),
+            (lambda s: s.filter("w", lambda r, to=file: to.write("x")), of_file),
+            (lambda s: s.process("w", Holds(file)), of_file),
+            (lambda s: s.key_by(write).process("w", Numbers()), of_file),
+            (lambda s: s.map("w", numbered), "the count 'NUMBERS'"),
+            (lambda s: s.process("w", Holds(x for x in [1])), "the generator 'lines'"),
+        ]
+        for build, what in builds:
             [line] = warnings(build)
-            assert f"operator 'w' uses the open file '{tmp_path / 'lines.txt'}', whose position is no state" in line
-
-
-def test_an_iterator_is_named() -> None:
-    [line] = warnings(lambda s: s.map("n", numbered))
-    assert "operator 'n' uses the count 'NUMBERS', whose position is no state" in line
-    [line] = warnings(lambda s: s.process("n", Holds(x for x in [1])))
-    assert "operator 'n' uses the generator 'lines'" in line
+            assert f"operator 'w' uses {what}, whose position is no state" in line
 
 
 def test_a_number_for_a_window_is_named_where_records_have_event_time() -> None:
@@ -118,3 +112,119 @@ def test_a_number_for_a_window_is_named_where_records_have_event_time() -> None:
     assert not windowed(10, dated=False)
     for stated in (Tumbling(10), Tumbling(10, clock="processing"), Session(10, clock="processing"), CountWindow(2)):
         assert not windowed(stated)
+
+
+# Writes outside of state.
+
+seen = 0
+COUNTS: dict[Any, int] = {}
+TALLY = Counter[Any]()
+
+
+def writes(subject: Any) -> list[str]:
+    """Return the names that the warnings say are written."""
+    lines = warnings(lambda s: s.process("op", subject) if isinstance(subject, Operator) else s.map("op", subject))
+    assert all(line.startswith(f"{__file__}:") for line in lines)
+    return [line.partition(" writes ")[2].partition(",")[0] for line in lines if " writes " in line]
+
+
+def adds(record: Any) -> Any:
+    global seen
+    seen += 1
+    return record
+
+
+def counts(record: Any) -> Any:
+    COUNTS[record] = COUNTS.get(record, 0) + 1
+    return record
+
+
+def tallies(record: Any) -> Any:
+    TALLY.update([record])
+    return record
+
+
+def through(record: Any) -> Any:
+    return counts(record)
+
+
+class Asks(Operator):
+    def process(self, record: Any, ctx: Any) -> Any:
+        yield ctx.call(counts, record)
+
+
+def within() -> Callable[[Any], Any]:
+    total, known = 0, []
+
+    def fn(record: Any) -> Any:
+        nonlocal total
+        total += record
+        known.append(record)
+        return total
+
+    return fn
+
+
+def harmless(record: Any) -> Any:
+    total, known = 0, {}
+    for each in (1, 2):
+        total += each
+        known[each] = total
+    record["x"] = total
+    return COUNTS.get(record)
+
+
+@pytest.mark.parametrize(
+    ("fn", "names"),
+    [
+        (adds, ["the global 'seen'"]),
+        (counts, ["the global 'COUNTS'"]),
+        (through, ["the global 'COUNTS'"]),
+        (tallies, ["the global 'TALLY'"]),
+        (within(), ["the variable 'total' of the function around it", "the closure variable 'known'"]),
+        (lambda record: COUNTS.setdefault(record, 1), ["the global 'COUNTS'"]),
+        (harmless, []),
+    ],
+)
+def test_a_function_that_writes_what_outlives_its_call(fn: Callable[[Any], Any], names: list[str]) -> None:
+    assert writes(fn) == names
+
+
+class Forgets(Operator):
+    kept = ValueState(default=0)
+
+    def __init__(self) -> None:
+        self.n, self.known, self.limit = 0, [], 3  # type: ignore[var-annotated]
+
+    def open(self, ctx: Any) -> None:
+        self.table = {1: 2}
+
+    def process(self, record: Any, ctx: Any) -> Any:
+        self.kept.value += 1
+        ctx.state["n"] = self.limit
+        self.n += 1
+        self.note(record)
+        yield self.table[1]
+
+    def note(self, record: Any) -> None:
+        self.known.append(record)
+        self.last, other = record, 1
+        self.table[other] = 1
+
+
+class Keeps(Operator):
+    kept = ValueState(default=0)
+
+    def open(self, ctx: Any) -> None:
+        self.table = {1: 2}
+
+    def process(self, record: Any, ctx: Any) -> Any:
+        self.kept.value += self.table[1]
+        ctx.state["n"] = [*ctx.state.get("n", ()), record]
+        yield record
+
+
+def test_an_operator_that_writes_attributes_of_its_own() -> None:
+    assert writes(Forgets()) == [f"the attribute self.{name}" for name in ("n", "known", "last", "table")]
+    assert writes(Keeps()) == []
+    assert writes(Asks()) == [], "the outside world may be changed"

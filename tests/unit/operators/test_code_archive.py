@@ -177,21 +177,20 @@ def test_modules_of_the_user_may_have_names_of_ours(tmp_path: Path, name: str, h
     assert sys.modules["deploy.cli"] is deploy.cli
 
 
-def test_a_module_called_like_ours_is_not_used_and_said_so(tmp_path: Path) -> None:
-    path = written(tmp_path, GOOD, operators="raise SystemExit", causal="raise SystemExit", queue="MINE = 1")
-    assert load(path).name == "good"
-    path = written(tmp_path, "from operators import Mine\n" + GOOD)
-    with pytest.raises(PipelineError, match=r"job.py:1: ImportError.*operators.py has the name .* rename it"):
-        load(path)
-    path = written(tmp_path, "import causal.mine\n" + GOOD)
-    with pytest.raises(PipelineError, match=r"causal.py has the name of a module of causal-streams"):
-        load(path)
-    path = written(tmp_path, "from queue import MINE\n" + GOOD)
-    with pytest.raises(PipelineError, match=r"queue.py has the name of a module of Python's standard library"):
-        load(path)
-    path = written(tmp_path, "import queue\nqueue.MINE\n" + GOOD)
-    with pytest.raises(PipelineError, match=r"queue.py has the name of a module of Python's standard library"):
-        load(path)
+@pytest.mark.parametrize(
+    ("begins", "line"),
+    [
+        ("from operators import Mine\n", r"job.py:1: ImportError.*operators.py has the name .* rename it"),
+        ("import causal.mine\n", "causal.py has the name of a module of causal-streams"),
+        ("from queue import MINE\n", "queue.py has the name of a module of Python's standard library"),
+        ("import queue\nqueue.MINE\n", "queue.py has the name of a module of Python's standard library"),
+    ],
+)
+def test_a_module_called_like_ours_is_not_used_and_said_so(begins: str, line: str, tmp_path: Path) -> None:
+    beside = {"operators": "raise SystemExit", "causal": "raise SystemExit", "queue": "MINE = 1"}
+    assert load(written(tmp_path, GOOD, **beside)).name == "good"
+    with pytest.raises(PipelineError, match=line):
+        load(written(tmp_path, begins + GOOD))
 
 
 def test_modules_called_like_pythons_own_hide_nothing(tmp_path: Path) -> None:

@@ -21,8 +21,18 @@ from operators.engine.plan import plan
 from operators.kinds.windows.assigners import Session, Sliding, Tumbling
 from operators.records.keys import canonical_key
 from operators.runtime.inspection import LOADED_BYTES_MAX, as_of, key_of, keys_as_of, owners, text_of_key
-from operators.sources import SequenceSource
-from tests.unit.operators.scene import NoSink, Services, chain_of, config, first_field, give, keyed, parts_of, planned
+from tests.unit.operators.scene import (
+    NoSink,
+    Services,
+    chain_of,
+    config,
+    first_field,
+    give,
+    keyed,
+    parts_of,
+    planned,
+    source,
+)  # fmt: skip
 
 RECORDS = [("a", 1), ("b", 2), ("a", 3)]
 
@@ -73,24 +83,22 @@ def test_numbers_and_windows_of_vectors_too() -> None:
 
 @pytest.mark.parametrize(
     ("text", "key"),
-    [('"ann"', "ann"), ("3", 3), ('["a", [1, null]]', ("a", (1, None))), ("true", 1), ("5.0", 5), ("2.5", 2.5)],
-)
-def test_a_key_is_json(text: str, key: Any) -> None:
-    assert key_of(text) == key and type(key_of(text)) is type(key)
-
-
-@pytest.mark.parametrize(
-    ("text", "key"),
     [
+        *((text, text) for text in (
+            "ann", "a b", "order-7", "7 days", "NaN", "tru", "müller", "1.2.3", "a[0]", "-x",
+        )),
+        ('"ann"', "ann"), ("3", 3), ('["a", [1, null]]', ("a", (1, None))), ("true", 1), ("5.0", 5), ("2.5", 2.5),
         ('{"bytes": "00ff"}', b"\x00\xff"),
         ('["z", [2, {"decimal": "1.1"}]]', ("z", (2, Decimal("1.1")))),
         ('{"decimal": "2.50"}', 2.5),
         ('{"datetime": "2026-01-01T00:00:00+01:00"}', datetime(2025, 12, 31, 23, tzinfo=UTC)),
         ('{"datetime": "2026-01-01T00:00:00"}', datetime(2026, 1, 1)),
     ],
-)
-def test_an_object_stands_for_a_kind_that_json_does_not_have(text: str, key: Any) -> None:
+)  # fmt: skip
+def test_a_key_is_json_or_a_plain_text(text: str, key: Any) -> None:
+    """An object stands for a kind that JSON does not have."""
     assert key_of(text) == key and type(key_of(text)) is type(key)
+    assert text != key or text_of_key(text) == text
 
 
 @pytest.mark.parametrize(
@@ -102,11 +110,6 @@ def test_what_is_no_key_is_said_in_one_line(text: str) -> None:
     with pytest.raises(PipelineError) as caught:
         key_of(text)
     assert "other JSON: a text in double quotes" in str(caught.value) and len(str(caught.value)) < 400
-
-
-@pytest.mark.parametrize("text", ["ann", "a b", "order-7", "7 days", "NaN", "tru", "müller", "1.2.3", "a[0]", "-x"])
-def test_a_plain_text_is_a_key_without_quotes(text: str) -> None:
-    assert key_of(text) == text == text_of_key(text)
 
 
 @given(
@@ -129,15 +132,13 @@ class Everything(Operator):
     last = ValueState(int)
 
     def process(self, record: Any, ctx: Any) -> None:
-        """Keep the record."""
         self.numbers.append(record[1])
         self.seen[record[0]] = record[1]
         self.last.value = record[1]
         ctx.state["n"] = record[1]
         ctx.set_timer(ctx.now() + 60.0, "later")
 
-    def on_timer(self, name: str, ctx: Any) -> None:
-        """Do nothing."""
+    def on_timer(self, name: str, ctx: Any) -> None: ...
 
 
 @pytest.mark.parametrize(
@@ -170,16 +171,23 @@ def test_each_kind_lists_the_keys_for_which_it_keeps_something(build: Any) -> No
     assert all(restored.inspect("op", key) for key in restored.kept_keys("op"))
 
 
-def counting(parallelism: int) -> Pipeline:
+def piped(build: Any) -> Pipeline:
     pipeline = Pipeline("test")
-    source = SequenceSource(lambda partition, start, stop: [], 0, 1)
-    stream = pipeline.source("in", source).key_by(first_field)
-    stream.count("count", parallelism=parallelism).map("same", lambda record: record).sink("out", NoSink())
+    build(pipeline.source("in", source()).key_by(first_field)).sink("out", NoSink())
     return pipeline
 
 
+def counting() -> Pipeline:
+    return piped(lambda stream: stream.count("count", parallelism=3).map("same", lambda record: record))
+
+
+def stored(directory: Path, chain: Any, name: str, full: bool) -> tuple[str, int, str]:
+    """Write a snapshot of a chain."""
+    return (name, *write_parts(directory / name, [Cut().pack(), *parts_of(chain, full)], durable=False))
+
+
 def test_the_one_task_that_owns_the_key_is_asked_for_the_parts_of_its_group(tmp_path: Path) -> None:
-    pipeline = counting(3)
+    pipeline = counting()
     planned = plan(pipeline, config(key_groups=8))
     tasks = {key: owners(pipeline, planned, "count", key, 8) for key in ("a", "b", "c", 1, None)}
     assert all(len(owning) == 1 for owning in tasks.values())
@@ -187,15 +195,14 @@ def test_the_one_task_that_owns_the_key_is_asked_for_the_parts_of_its_group(tmp_
     [task] = tasks["a"]
     chain = chain_of(planned, task.name)
     give(chain, RECORDS)
-    size, digest = write_parts(tmp_path / "1.snap", [Cut().pack(), *parts_of(chain, full=True)], durable=False)
+    files = [stored(tmp_path, chain, "1.snap", True)]
     give(chain, RECORDS)
-    more, other = write_parts(tmp_path / "2.snap", [Cut().pack(), *parts_of(chain)], durable=False)
-    files = [("1.snap", size, digest), ("2.snap", more, other)]
+    files.append(stored(tmp_path, chain, "2.snap", False))
     assert as_of(planned, task, files, tmp_path, "count", "a", 8) == {"count": 4}
     assert as_of(planned, task, files[:1], tmp_path, "count", "a", 8) == {"count": 2}
     assert keys_as_of(planned, task, files, tmp_path, "count", 8) == ({"a", "b"}, True)
     with pytest.raises(CorruptData):
-        as_of(planned, task, [("1.snap", size, other)], tmp_path, "count", "a", 8)
+        as_of(planned, task, [(*files[0][:2], files[1][2])], tmp_path, "count", "a", 8)
     large = [(path, 3 * LOADED_BYTES_MAX, digest) for path, _, digest in files]
     keys, complete = keys_as_of(planned, task, large, tmp_path, "count", 8)
     assert keys <= {"a", "b"} and not complete, "of a large state only some key groups are loaded"
@@ -207,16 +214,13 @@ class Log(Operator):
     numbers = ListState[int]()
 
     def process(self, record: Any, ctx: Any) -> None:
-        """Append one, or begin again where it is negative."""
         if record[1] < 0:
             self.numbers.clear()
         self.numbers.append(record[1])
 
 
 def test_lists_that_increments_continue_are_complete_for_the_key_that_is_asked_for(tmp_path: Path) -> None:
-    pipeline = Pipeline("test")
-    source = SequenceSource(lambda partition, start, stop: [], 0, 1)
-    pipeline.source("in", source).key_by(first_field).process("log", Log()).sink("out", NoSink())
+    pipeline = piped(lambda stream: stream.process("log", Log()))
     planned = plan(pipeline, config(key_groups=8))
     [task] = owners(pipeline, planned, "log", "k0", 8)
     chain, files, lists = chain_of(planned, task.name), list[tuple[str, int, str]](), dict[str, list[int]]()
@@ -225,15 +229,13 @@ def test_lists_that_increments_continue_are_complete_for_the_key_that_is_asked_f
         give(chain, rows)
         for key, number in rows:
             lists[key] = [number] if number < 0 else [*lists.get(key, []), number]
-        parts = [Cut().pack(), *parts_of(chain, full=turn == 0)]
-        size, digest = write_parts(tmp_path / f"{turn}.snap", parts, durable=False)
-        files.append((f"{turn}.snap", size, digest))
+        files.append(stored(tmp_path, chain, f"{turn}.snap", turn == 0))
     for key, numbers in lists.items():
         assert as_of(planned, task, files, tmp_path, "log", key, 8)["numbers"] == numbers
 
 
 def test_every_task_of_an_operator_without_keys_is_asked() -> None:
-    pipeline = counting(3)
+    pipeline = counting()
     planned = plan(pipeline, config())
     assert len(owners(pipeline, planned, "same", None, 128)) == 3
     with pytest.raises(PipelineError, match="there is no operator 'cuont'; operators are count, same"):

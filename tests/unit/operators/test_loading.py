@@ -40,18 +40,14 @@ def written(directory: Path, text: str | bytes) -> Path:
     return file
 
 
-def test_settings_are_there_before_the_body_uses_them(tmp_path: Path) -> None:
-    pipeline = load(written(tmp_path, GOOD), {"n": "25"})
-    assert pipeline.name == "good"
-    assert pipeline.settings == {"n": "25"}
-    assert pipeline.sources["in"].count == 25  # type: ignore[attr-defined]
-    assert load(tmp_path / "job.py").sources["in"].count == 10  # type: ignore[attr-defined]
-
-
-def test_modules_beside_the_file_can_be_imported(tmp_path: Path) -> None:
+def test_settings_and_modules_beside_the_file_are_there_and_the_main_part_does_not_run(tmp_path: Path) -> None:
     (tmp_path / "beside_the_job.py").write_text("NAME = 'good'")
-    file = written(tmp_path, "from beside_the_job import NAME\n" + GOOD.replace('"good"', "NAME"))
-    assert load(file).name == "good"
+    text = "from beside_the_job import NAME\n" + GOOD.replace('"good"', "NAME")
+    file = written(tmp_path, text + "if __name__ == '__main__':\n    raise SystemExit(3)\n")
+    pipeline = load(file, {"n": "25"})
+    assert (pipeline.name, pipeline.settings) == ("good", {"n": "25"})
+    assert pipeline.sources["in"].count == 25  # type: ignore[attr-defined]
+    assert load(file).sources["in"].count == 10  # type: ignore[attr-defined]
 
 
 def test_children_that_would_load_the_file_again_are_refused(tmp_path: Path) -> None:
@@ -59,10 +55,6 @@ def test_children_that_would_load_the_file_again_are_refused(tmp_path: Path) -> 
     with pytest.raises(PipelineError, match=r"job\.py:2: RuntimeError: .+ is to be a new interpreter, which would"):
         load(written(tmp_path, text + GOOD))
     assert spawn.get_preparation_data("child")["name"] == "child"
-
-
-def test_the_main_part_does_not_run(tmp_path: Path) -> None:
-    assert load(written(tmp_path, GOOD + "if __name__ == '__main__':\n    raise SystemExit(3)\n")).name == "good"
 
 
 @pytest.mark.parametrize(

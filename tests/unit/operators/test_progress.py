@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,12 +11,10 @@ import pytest
 
 from causal.process.clock import monotonic_ns
 from causal.task.activity import Activity, sentence
-from operators import Operator, Pipeline
+from operators import Operator
 from operators.runtime import work_progress as progress
 from operators.runtime.work_progress import Progress, Work, timed_out
-from operators.sinks import JsonLinesSink
-from operators.sources import GeneratedSource
-from operators.testing import run
+from tests.unit.operators.scene import ran
 
 
 class Watch:
@@ -42,37 +39,20 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
     return Watch()
 
 
-def performed(build: Callable[[Any], Any], tmp_path: Path, count: int = 3) -> None:
-    pipeline = Pipeline("p")
-    numbers = pipeline.source("numbers", GeneratedSource(lambda p, i: {"i": i, "k": i % 2}, count))
-    build(numbers).sink("out", JsonLinesSink(tmp_path / "out"))
-    run(pipeline, batch=count)
+def performed(build: Callable[[Any], Any], count: int = 3) -> None:
+    ran(build, [{"i": i, "k": i % 2} for i in range(count)], batch=count)
 
 
-def last(watch: Watch) -> Activity:
-    activity = watch.seen[-1]
-    assert activity is not None and activity.kind == "event"
-    return activity
+def by_key(numbers: Any) -> Any:
+    return numbers.key_by(lambda record: record["k"])
 
 
-def test_a_function_tells_operator_record_and_line(watch: Watch, tmp_path: Path) -> None:
-    def slow(record: Any) -> Any:
-        if record["i"] == 2:
-            watch.here()
-        return record
-
-    performed(lambda numbers: numbers.map("slow", slow), tmp_path)
-    activity = last(watch)
-    assert (activity.operator, activity.record, activity.key) == ("slow", "{'i': 2, 'k': 0}", "")
-    assert activity.at.startswith(f"{__file__}:")
-
-
-def test_a_record_that_took_its_time_before_is_not_held_against_the_next(watch: Watch, tmp_path: Path) -> None:
+def test_a_record_that_took_its_time_before_is_not_held_against_the_next(watch: Watch) -> None:
     def slow(record: Any) -> Any:
         watch.here()
         return record
 
-    performed(lambda numbers: numbers.map("slow", slow), tmp_path)
+    performed(lambda numbers: numbers.map("slow", slow))
     records = {activity.record: activity.since_ns for activity in watch.seen if activity is not None}
     assert len(records) == 3 and sorted(records.values()) == list(records.values())
     assert len(set(records.values())) == 3, "each record began on its own"
@@ -101,39 +81,40 @@ class Generating(Slow):
         yield from super().process(record, ctx)
 
 
-@pytest.mark.parametrize("kind", [Slow, Generating])
-@pytest.mark.parametrize("how", ["process", "call"])
-def test_an_operator_tells_its_key_as_well(watch: Watch, tmp_path: Path, how: str, kind: type[Slow]) -> None:
-    def build(numbers: Any) -> Any:
-        return numbers.key_by(lambda record: record["k"]).process("slow", kind(watch, how))
-
-    performed(build, tmp_path)
-    activity = last(watch)
-    assert (activity.operator, activity.record, activity.key) == ("slow", "{'i': 1, 'k': 1}", "1")
+def build_window(numbers: Any, watch: Watch) -> Any:
+    return by_key(numbers).window("slow", 3600, lambda key, records, window: watch.here() if key == 1 else None)
 
 
-def test_a_timer_tells_its_key(watch: Watch, tmp_path: Path) -> None:
-    def build(numbers: Any) -> Any:
-        dated = numbers.watermarks("time", lambda record: record["i"])
-        return dated.key_by(lambda record: record["k"]).process("slow", Slow(watch, "timer"))
-
-    performed(build, tmp_path)
-    activity = last(watch)
-    assert (activity.operator, activity.key) == ("slow", "1")
+def build_map(numbers: Any, watch: Watch) -> Any:
+    return numbers.map("slow", lambda record: watch.here() if record["i"] == 1 else record)
 
 
-def test_a_window_function_tells_its_key(watch: Watch, tmp_path: Path) -> None:
-    def slow(key: Any, records: Any, window: Any) -> Any:
-        if key == 1:
-            watch.here()
-        return [key]
-
-    performed(lambda numbers: numbers.key_by(lambda record: record["k"]).window("slow", 3600, slow), tmp_path)
-    activity = last(watch)
-    assert (activity.operator, activity.key) == ("slow", "1")
+def processed(kind: type[Slow], how: str) -> Callable[[Any, Watch], Any]:
+    return lambda numbers, watch: by_key(numbers.watermarks("time", lambda r: r["i"])).process("slow", kind(watch, how))
 
 
-def test_the_key_that_takes_the_most_looks_leads(tmp_path: Path) -> None:
+RECORD = "{'i': 1, 'k': 1}"
+
+
+@pytest.mark.parametrize(
+    ("build", "record", "key"),
+    [
+        (build_map, RECORD, ""),
+        *((processed(kind, how), RECORD, "1") for kind in (Slow, Generating) for how in ("process", "call")),
+        (processed(Slow, "timer"), None, "1"),
+        (build_window, None, "1"),
+    ],
+    ids=["map", "process", "call", "generator", "call in a generator", "timer", "window"],
+)
+def test_what_runs_tells_its_operator_record_key_and_line(watch: Watch, build: Any, record: Any, key: str) -> None:
+    performed(lambda numbers: build(numbers, watch))
+    activity = watch.seen[-1]
+    assert activity is not None and activity.kind == "event"
+    assert (activity.operator, activity.key) == ("slow", key) and activity.at.startswith(f"{__file__}:")
+    assert record is None or activity.record == record
+
+
+def test_the_key_that_takes_the_most_looks_leads() -> None:
     watch = Watch()  # no event is long here
 
     class Uneven(Operator):
@@ -142,14 +123,11 @@ def test_the_key_that_takes_the_most_looks_leads(tmp_path: Path) -> None:
                 watch.here()
             return []
 
-    def build(numbers: Any) -> Any:
-        return numbers.key_by(lambda record: record["k"]).process("uneven", Uneven())
-
-    performed(build, tmp_path, count=4)
+    performed(lambda numbers: by_key(numbers).process("uneven", Uneven()), count=4)
     assert watch.progress.hot_keys == (("1", 0.75), ("0", 0.25)) and set(watch.seen) == {None}
 
 
-def test_looks_at_what_has_no_key_count_as_work_and_those_at_rest_do_not(tmp_path: Path) -> None:
+def test_looks_at_what_has_no_key_count_as_work_and_those_at_rest_do_not() -> None:
     watch = Watch()
     watch.here()
 
@@ -158,7 +136,7 @@ def test_looks_at_what_has_no_key_count_as_work_and_those_at_rest_do_not(tmp_pat
             watch.here()
             return []
 
-    performed(lambda numbers: numbers.key_by(lambda record: record["k"]).process("keyed", Keyed()), tmp_path, count=1)
+    performed(lambda numbers: by_key(numbers).process("keyed", Keyed()), count=1)
     assert watch.progress.hot_keys == (("0", 0.5),)
     for kind in ("", "load", "start"):
         watch.work.kind = kind
@@ -166,14 +144,15 @@ def test_looks_at_what_has_no_key_count_as_work_and_those_at_rest_do_not(tmp_pat
     assert watch.progress.hot_keys == (("0", 0.5),)
 
 
-def test_batches_of_several_keys_are_of_no_key(watch: Watch, tmp_path: Path) -> None:
+def test_batches_of_several_keys_are_of_no_key(watch: Watch) -> None:
     class Batches(Operator):
         def process_batch(self, records: Any, keys: Any, ctx: Any) -> Any:
             watch.here()
             return []
 
-    performed(lambda numbers: numbers.key_by(lambda record: record["k"]).process("many", Batches()), tmp_path)
-    assert last(watch).key == "" and watch.progress.hot_keys == ()
+    performed(lambda numbers: by_key(numbers).process("many", Batches()))
+    activity = watch.seen[-1]
+    assert activity is not None and activity.key == "" and watch.progress.hot_keys == ()
 
 
 def test_a_name_in_the_state_is_not_the_key_of_the_record(watch: Watch) -> None:
@@ -218,12 +197,18 @@ def test_an_event_that_is_too_long_is_told_in_one_line_whatever_is_known_of_it()
     assert timed_out(Activity("event", 0, "slow"), 7.25, 5.0).startswith("operator 'slow': still after 7.2 s (event_")
 
 
-def test_an_activity_reads_as_a_sentence() -> None:
-    def said(**facts: Any) -> str:
-        return sentence(Activity(since_ns=1_000_000_000, **facts), 8_200_000_000)
-
-    assert said(kind="event", operator="slow", key="5", at="p.py:3") == "in 'slow' for 7.2 s, key 5, at p.py:3"
-    assert said(kind="load", done=1000, total=5000) == "loading its state for 7.2 s (1,000 of 5,000 bytes)"
-    assert said(kind="start", at="p.py:1") == "loading the pipeline for 7.2 s, at p.py:1"
-    assert said(kind="store") == "in a call of its store for 7.2 s"
-    assert said(kind="work") == "busy for 7.2 s"
+@pytest.mark.parametrize(
+    ("facts", "text"),
+    [
+        (
+            {"kind": "event", "operator": "slow", "key": "5", "at": "p.py:3"},
+            "in 'slow' for 7.2 s, key 5, at p.py:3",
+        ),
+        ({"kind": "load", "done": 1000, "total": 5000}, "loading its state for 7.2 s (1,000 of 5,000 bytes)"),
+        ({"kind": "start", "at": "p.py:1"}, "loading the pipeline for 7.2 s, at p.py:1"),
+        ({"kind": "store"}, "in a call of its store for 7.2 s"),
+        ({"kind": "work"}, "busy for 7.2 s"),
+    ],
+)
+def test_an_activity_reads_as_a_sentence(facts: dict[str, Any], text: str) -> None:
+    assert sentence(Activity(since_ns=1_000_000_000, **facts), 8_200_000_000) == text
