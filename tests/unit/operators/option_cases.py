@@ -36,7 +36,7 @@ ROWS = [
 OTHERS = [row("a", 2, 10), row("b", 30, 20), row("c", 3, 30)]
 LATE = At(60, row("a", 60, 70))
 APART = [ROWS[::2], ROWS[1::2]]
-"""In two partitions."""
+"""The records of two partitions."""
 BY_THE_CLOCK = [At(100.75 + number, each) for number, each in enumerate(ROWS)]
 """One after the other by the wall clock."""
 

@@ -154,14 +154,14 @@ def test_what_fails_is_told_with_its_record_and_the_line_that_raised() -> None:
     def rate(record: Any, key: str) -> Any:
         return dict[str, int]()["nope"]
 
-    line = f"{__file__}:{rate.__code__.co_firstlineno + 1} in rate"
-    for body, told in (
+    place = f"{__file__}:{rate.__code__.co_firstlineno + 1} in rate"
+    for body, line in (
         (encode([False, "ValueError", "no"]), "CallFailed: ValueError: no .*; record 1"),
-        (None, rf"CallFailed: KeyError: 'nope' at {line}; record 1"),
+        (None, rf"CallFailed: KeyError: 'nope' at {place}; record 1"),
     ):
         chain = chain_of(planned(lambda stream: stream.call("rate", rate)), "rate/0")
         chain.deliver(0, listed([1]), 0, Services())
-        with pytest.raises(OperatorFailed, match=f"operator 'rate'.*{told}"):
+        with pytest.raises(OperatorFailed, match=f"operator 'rate'.*{line}"):
             answer(chain, chain.outstanding()[0], body)
 
 
@@ -221,8 +221,8 @@ def test_no_more_calls_run_than_may() -> None:
     pool.close()
 
 
-@pytest.mark.parametrize(("retries", "told"), [(5, b"try 3"), (1, b"try 2")], ids=["until it succeeds", "in vain"])
-def test_a_call_is_tried_again_and_only_its_last_outcome_is_told(retries: int, told: bytes) -> None:
+@pytest.mark.parametrize(("retries", "last"), [(5, b"try 3"), (1, b"try 2")], ids=["until it succeeds", "in vain"])
+def test_a_call_is_tried_again_and_only_its_last_outcome_counts(retries: int, last: bytes) -> None:
     tries: list[bytes] = []
 
     def perform(body: bytes) -> tuple[bool, bytes]:
@@ -231,7 +231,7 @@ def test_a_call_is_tried_again_and_only_its_last_outcome_is_told(retries: int, t
 
     pool = pool_of(perform, retries=retries, backoff_s=0.001)
     pool.ask([Request(3, 1, b"x")])
-    assert drained(pool, 1) == [(1, told)]
+    assert drained(pool, 1) == [(1, last)]
     pool.close()
 
 

@@ -50,7 +50,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
 def test_every_spelling_gives_the_same_to_the_same_event_and_the_real_outside(
     report: Report, how: str, library: str, least: int
 ) -> None:
-    """Of the process that asks, of a library however it took the names, and of generators that are in no checkpoint."""
+    """This holds for a library however it took the names, and for generators that are in no checkpoint."""
     values = report(how)[library]
     triples = list(values.values()) if isinstance(values, dict) else list(zip(*(each[:18] for each in values)))
     assert len(triples) >= least
@@ -62,7 +62,7 @@ def test_every_spelling_gives_the_same_to_the_same_event_and_the_real_outside(
 
 @pytest.mark.parametrize("what", ["made inside", "seeded by nothing", "taken before", "seeded inside"])
 def test_what_a_generator_draws_inside_of_an_operator_is_the_same_in_a_replay(report: Report, what: str) -> None:
-    """With a seed, with none, of a method that no module holds; everything drawn later follows from a seed."""
+    """Everything that its operator draws later follows from a seed, so it must not be the kernel's."""
     values = report("capture")[what]
     for first, second in values.values() if isinstance(values, dict) else [values]:
         assert first == second

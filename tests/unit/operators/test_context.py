@@ -36,7 +36,7 @@ def draw(ctx: Context, record: Any) -> float:
 def both(
     ask: Callable[[Context, Any], Any], records: list[Any], services: Services | None = None
 ) -> tuple[list[Any], list[Any]]:
-    """Return what it gives live, and in a replay."""
+    """Return the rows of a live run, and those of its replay."""
     live = services or Services()
     rows = give(asks(ask), records, live)
     return rows, give(asks(ask), records, Services(live.log))
