@@ -13,8 +13,7 @@ from typing import Any
 import pyarrow.compute as pc
 
 from operators import Aggregate, BroadcastOperator, Count, Operator, Pipeline, Sliding, Sum, Tumbling, every
-from operators.builder.streams.stream import KeyedStream, Stream
-from operators.builder.streams.table import Grouped, Table
+from operators.builder.pipeline import Grouped, KeyedStream, Stream, Table
 from operators.kinds.eventtime.watermarks import WatermarkGenerator
 from operators.sources import ArrowSource, GeneratedSource
 from operators.testing import At

@@ -12,7 +12,7 @@ import pytest
 
 from operators import Count, CountWindow, Operator, Pipeline, Session, Tumbling, ValueState
 from operators.builder.advice import advice
-from operators.builder.streams.stream import Stream
+from operators.builder.pipeline import Stream
 from tests.unit.operators.scene import NoSink, source
 
 NUMBERS = itertools.count()

@@ -134,7 +134,7 @@ INSIDE = "ctx cannot be asked inside a function given to ctx.call"
 @pytest.mark.parametrize(
     ("ask", "line"),
     [
-        (lambda ctx, never: ctx.call(lambda: {1}), "CallFailed: NotCarried: the answer of ctx.call: a set has no"),
+        (lambda ctx, never: ctx.call(lambda: {1}), "CallFailed: NotCarried: the answer of ctx.call: a set does"),
         (lambda ctx, never: ctx.call(never, timeout_s=0.01), "CallFailed: TimeoutError: no answer within 0.01 s"),
         *((lambda ctx, never, s=s: ctx.call(int, timeout_s=s), "ctx.call with timeout_s .*: give seconds above 0, or N")
           for s in (0, -1.0, float("nan"))),

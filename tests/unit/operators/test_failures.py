@@ -13,7 +13,7 @@ import pytest
 from causal.errors import OperatorFailed, ReplayDivergence
 from causal.records.batch import RECORDS, decode_records, watermark
 from operators import CountWindow, Global, Operator, Sum
-from operators.builder.streams.stream import Stream
+from operators.builder.pipeline import Stream
 from tests.unit.operators.scene import (
     Services,
     chain_of,
@@ -93,7 +93,7 @@ CASES: list[tuple[Callable[[Any], Stream[Any]], str, str, list[Any]]] = [
     (lambda s: s.map("y", same).filter("z", lambda r: r[1] != "a").map("x", invert), "x", "Zero", [(0, "c")]),
     (lambda s: s.flat_map("z", lambda r: [r] if r[1] != "a" else None).map("x", invert), "x", "Zero", [(0, "c")]),
     (lambda s: s.process("z", Calls(lambda r, ctx: [r])).map("x", invert), "x", "Zero", INVERTED),
-    (lambda s: s.map("x", lambda r: r if r[0] else UUID(int=1)), "x", "UUID cannot be carried", KEPT),
+    (lambda s: s.map("x", lambda r: r if r[0] else UUID(int=1)), "x", "UUID cannot be encoded", KEPT),
     (lambda s: s.map("x", lambda r: r if r[0] else "long" * 1000), "x", "4003 bytes", KEPT),
     (lambda s: s.map("x", same).key_by(invert).count("n"), "key_by before n", "Zero", KEPT),
     (lambda s: s.map("x", same).key_by(lambda r: r if r[0] else NAN).count("n"), "key_by before n", "is NaN", KEPT),
@@ -404,5 +404,5 @@ def test_a_timer_without_on_timer_is_refused() -> None:
 
 
 def test_a_field_that_cannot_be_carried_is_named() -> None:
-    with pytest.raises(OperatorFailed, match=r"NotCarried: record\['b'\]\[1\]: uuid.UUID cannot be carried; use str"):
+    with pytest.raises(OperatorFailed, match=r"NotCarried: record\['b'\]\[1\]: uuid.UUID cannot be encoded; use str"):
         ran(lambda s: s.map("x", lambda r: {"a": 1, "b": [0, UUID(int=1)]}), [0, 1])

@@ -239,7 +239,7 @@ def test_a_function_that_takes_other_arguments_is_refused_with_its_place(build: 
     message = refusal(build, three)
     assert f"{what} a function of (first, second, third) at {place_of(three)}; give a function" in message
     wanted = WANTED.get(what.split()[0])
-    assert wanted is None or message.endswith(f"; it must be {wanted}")
+    assert wanted is None or message.endswith(f"; give {wanted}")
     if wanted != "a function without parameters":
         assert f"a function of () at {place_of(none)}; give a function of (" in refusal(build, none)
 

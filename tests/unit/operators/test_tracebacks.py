@@ -127,7 +127,7 @@ def test_only_the_frames_of_the_user_are_shown_where_a_test_fails(fail: Callable
 )
 def test_a_record_of_a_library_says_what_to_use(attribute: str, instead: str) -> None:
     kind = type("Bid", (SimpleNamespace,), {attribute: ()})
-    with pytest.raises(NotCarried, match=rf"Bid cannot be carried; use .*{re.escape(instead)}$"):
+    with pytest.raises(NotCarried, match=rf"Bid cannot be encoded; use .*{re.escape(instead)}$"):
         encode(kind())
 
 

@@ -236,4 +236,4 @@ def test_only_the_line_of_a_task_that_reads_names_its_source() -> None:
     commutes = explained(ReplayDivergence("count/0", "its output differed"), [], topology, {"count/0"})
     assert "set commutes = False" in commutes and "its output differed" in commutes
     place = explained(ReplayDivergence("in/0", "its output differed"), [("global `n` changed", "keep it")], topology)
-    assert place == "in/0 is nondeterministic: global `n` changed; keep it (ReplayDivergence: other output)"
+    assert place == "in/0 is nondeterministic: global `n` changed; keep it (ReplayDivergence: its output differed)"

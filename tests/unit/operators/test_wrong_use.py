@@ -117,7 +117,10 @@ def test_declared_state_is_used_as_ever_by_two_instances_of_one_class() -> None:
     ("generator", "line"),
     [
         (lambda: 3, "generator of watermarks 'time' made 3; give a WatermarkGenerator"),
-        (Forgets, "watermarks 'time': the state of its generator cannot be checkpointed: a set has no order"),
+        (
+            Forgets,
+            "watermarks 'time': the state of its generator cannot be checkpointed: a set does not",
+        ),
     ],
 )
 def test_a_generator_that_is_none_or_cannot_be_checkpointed_names_its_watermarks(generator: Any, line: str) -> None:
