@@ -221,6 +221,6 @@ def test_a_record_that_fails_renews_no_time_to_live_of_the_wall_clock(spoil: Any
 
     good = [At(1, "set"), *(At(t + 0.5, "look") for t in range(30)), At(31, "set"), At(36, "look"), At(42, "look")]
     expected = rows(*good)
-    none = (None, [], {}, None)
-    assert [row[1:] for row in expected][-4:] == [none, *[(1, [1], {"a": 1}, 1)] * 2, none]
+    gone: Any = (None, [], {}, None)
+    assert [row[1:] for row in expected][-4:] == [gone, *[(1, [1], {"a": 1}, 1)] * 2, gone]
     assert rows(*good, *(At(t, "spoil") for t in range(0, 60, 3))) == expected

@@ -45,7 +45,7 @@ def test_settings_and_modules_beside_the_file_are_there_and_the_main_part_does_n
     text = "from beside_the_job import NAME\n" + GOOD.replace('"good"', "NAME")
     file = written(tmp_path, text + "if __name__ == '__main__':\n    raise SystemExit(3)\n")
     pipeline = load(file, {"n": "25"})
-    assert (pipeline.name, pipeline.settings) == ("good", {"n": "25"})
+    assert pipeline.name == "good" and pipeline.settings == {"n": "25"}
     assert pipeline.sources["in"].count == 25  # type: ignore[attr-defined]
     assert load(file).sources["in"].count == 10  # type: ignore[attr-defined]
 

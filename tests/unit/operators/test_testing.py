@@ -83,7 +83,8 @@ def test_five_lines_in_a_test() -> None:
 
 @pytest.mark.parametrize("crash", every_crash(built(Chained())), ids=str)
 def test_no_crash_shows(crash: dict[str, int]) -> None:
-    for options in ({}, {"determinant_flush": "background"}):
+    each: list[dict[str, Any]] = [{}, {"determinant_flush": "background"}]
+    for options in each:
         result = run(built(Chained()), {"numbers": NUMBERS}, crash=crash, seed=sum(crash.values()), **options)
         assert chains(result["out"]) == ALL
         assert result.recoveries == 1 and result.elements["out/0"] == 8
@@ -91,7 +92,7 @@ def test_no_crash_shows(crash: dict[str, int]) -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_several_crashes_batches_and_no_checkpoint(seed: int) -> None:
-    crash = {"all/0": [2, 5], "op/0": 1, "op/1": [1, 1], "out/0": 6}
+    crash: dict[str, Any] = {"all/0": [2, 5], "op/0": 1, "op/1": [1, 1], "out/0": 6}
     result = run(built(Chained()), crash=crash, seed=seed, batch=1 + seed, checkpoint_every=seed % 2 * 3)
     assert chains(result["out"]) == ALL
     assert result.recoveries == 6
