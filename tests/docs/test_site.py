@@ -8,13 +8,15 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from benchmarks.harness.browser import MISSING, browsing, present
 from benchmarks.harness.written import records_in
 from docs import api, commands
 from tests.faults.forked import forked
-from tests.faults.job import WAIT_S
+from tests.faults.job import WAIT_S, wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
 TUTORIAL = (ROOT / "docs" / "tutorial.md").read_text()
@@ -27,6 +29,14 @@ RAW_TABLES = (
     ("sinks", "jsonlines_rows_s"),
 )
 """A page of the site, and a cell of a raw table that is written into it from a stored result."""
+FOUND_FIRST = {
+    "deduplicate": "cookbook/deduplication", "retry": "guide/outside", "exactly once": "guarantees",
+    "late": "cookbook/late_data", "dead letter": "operators", "idempotency": "guide/outside", "join": "guide/joins",
+    "kubernetes": "guide/hosts", "metrics": "guide/metrics", "parquet": "guide/reading", "rollback": "guide/change",
+    "savepoint": "guide/change", "session": "cookbook/sessions", "state": "guide/state", "upgrade": "guide/change",
+    "window": "guide/windows",
+}  # fmt: skip
+"""The page that a reader means by what the reader types into the search of the site."""
 
 
 def test_the_page_of_commands_is_written_from_the_parser() -> None:
@@ -64,20 +74,49 @@ def test_a_page_that_the_navigation_omits_fails_the_build(tmp_path: Path) -> Non
     assert build(tmp_path, tmp_path / "site").returncode != 0
 
 
-def test_the_site_is_built_without_a_warning_and_fetches_nothing(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("mkdocs", reason="the extra `docs` is not installed")
-    built = build(ROOT, tmp_path / "site")
+    site = tmp_path_factory.mktemp("site")
+    built = build(ROOT, site)
     assert built.returncode == 0, built.stderr
     assert "WARNING" not in built.stderr
-    pages = list((tmp_path / "site").rglob("*.html"))
+    return site
+
+
+@pytest.mark.skipif(not present(), reason=MISSING)
+def test_the_search_finds_the_page_that_a_reader_means(site: Path, tmp_path: Path) -> None:
+    with browsing(tmp_path) as browser:
+        browser.get((site / "index.html").as_uri())
+        assert {query: first_result(browser, query) for query in FOUND_FIRST} == FOUND_FIRST
+
+
+def first_result(browser: Any, query: str) -> str:
+    """Return the page that the search lists first, as its path in the site without the suffix."""
+    field = "document.querySelector('[data-md-component=search-query]')"
+    results = "[...document.querySelectorAll('a.md-search-result__link')]"
+    browser.execute_script(f"{results}.forEach(each => each.remove()); {field}.focus(); {field}.select()")
+    browser.switch_to.active_element.send_keys(query)
+    wait_for(
+        f"results for {query!r}",
+        lambda: browser.execute_script(
+            f"return {results}.some(each => each.search == '?h={query.replace(' ', '+')}') || null"
+        ),
+    )
+    first = browser.execute_script(f"return {results}[0].pathname")
+    return str(first).partition("/site0/")[2].removesuffix(".html")
+
+
+def test_the_site_is_built_without_a_warning_and_fetches_nothing(site: Path) -> None:
+    pages = list(site.rglob("*.html"))
     assert len(pages) > 40
     fetched = {
         match[0] for page in pages for match in FETCHED.finditer(page.read_text()) if 'rel="canonical"' not in match[0]
     }
     assert fetched == set()
-    assert "first pipeline" in (tmp_path / "site" / "search" / "search_index.js").read_text()
+    assert "first pipeline" in (site / "search" / "search_index.js").read_text()
     for name, cell in RAW_TABLES:
-        assert f"<td>{cell}</td>" in (tmp_path / "site" / f"{name}.html").read_text(), name
+        assert f"<td>{cell}</td>" in (site / f"{name}.html").read_text(), name
 
 
 @pytest.fixture
