@@ -4,9 +4,7 @@
 (`causal.records.vectors`) are columns of Arrow.  A batch that is decoded, asked for its keys and counted, or that an
 operator makes as columns, need never be taken apart into tuples and put together again.
 
-User code is called with lists and returns lists, so a list is a batch as it is, and the functions of this module, with
-`encode_records`, `keys_in` and `pieces`, answer for it.  Other modules do not ask for the type of a batch, except where
-it leaves the job: where records become the rows of a sink.
+A list is a batch as it is: the functions of this module, `encode_records`, `keys_in` and `pieces` answer for it.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ _RECORDS_OF_A_FRAME = {"to_dicts": "to_dicts()", "to_pylist": "to_pylist()", "to
 """The call that converts a data frame to rows, by the method that identifies frames of Polars, Arrow and pandas."""
 
 Due = tuple[int, int, int, Any]
-"""An entry, sorted by its items: (time in ns, 0 for a timer or 1 for a window, sequence or ordinal, stage's data)."""
+"""An entry, sorted by its items: (time in ns, 0 for a timer or the stage's rank, sequence or ordinal, stage's data)."""
 
 
 class Ended(RuntimeError):
@@ -135,6 +135,7 @@ class Stage:
         makes_marks: whether the stage generates its own watermarks: `pieces` returns its output.
         asks: whether the stage calls the outside world.
         renews: whether firing an entry may make further entries due in the same event; `due` then returns each once.
+        rank: orders entries of one time after timers: 1 for windows, 2 for checks of idleness.
         replicated: names of the stage's tables of which every task holds the same copy.
         moves: whether state without a key may move to any task of the operator when the parallelism changes.
         counts: reason -> number of elements that the stage dropped, held back or revised; the chain checkpoints it.
@@ -154,6 +155,7 @@ class Stage:
     asks = False
     moves = False
     renews = False
+    rank = 1
     replicated: tuple[str, ...] = ()
     refused: Sequence[int] = ()
     leaves = False
@@ -249,8 +251,9 @@ class Stage:
         return None
 
     def due(self, due_ns: int) -> list[Due]:
-        """Return the entries that are due."""
-        return []
+        """Return the entries that are due; by default one, with `due_ns` as its data, for the time of `next_ns`."""
+        at_ns = self.next_ns()
+        return [] if at_ns is None or at_ns > due_ns else [(at_ns, self.rank, self.ordinal, due_ns)]
 
     def fire(self, entries: Sequence[Due]) -> list[Any]:
         """Fire entries that `due` returned, in their order; return records."""

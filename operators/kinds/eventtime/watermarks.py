@@ -48,9 +48,6 @@ class WatermarkGenerator:
         raise NotImplementedError(f"{type(self).__name__} defines no on_batch(self, times_ns)")
 
 
-_IDLENESS = 2
-"""Second item of a `Due`: after timers and windows of the same time."""
-
 _CHECKS_MIN, _CHECKS_MAX = 2, 8
 _CHECK_NS_MIN = 250_000_000
 """A stage checks for idleness no more often, but for `_CHECKS_MIN` times in the time after which an input is idle."""
@@ -62,6 +59,7 @@ class WatermarkStage(OneToOneStage):
     """The stage that passes every record on, and inserts watermarks between them."""
 
     makes_marks = True
+    rank = 2
 
     def __init__(self, node: Node, scope: Scope) -> None:
         super().__init__(node.name, scope)
@@ -181,11 +179,6 @@ class WatermarkStage(OneToOneStage):
 
     def next_ns(self) -> int | None:
         return None if self._idle_ns is None else self._next_ns
-
-    def due(self, due_ns: int) -> list[Due]:
-        if self._idle_ns is None or self._next_ns > due_ns:
-            return []
-        return [(self._next_ns, _IDLENESS, self.ordinal, due_ns)]
 
     def fire(self, entries: Sequence[Due]) -> list[Any]:
         reading_ns, check_ns = entries[-1][3], (self._idle_ns or 0) // self._checks

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from causal.records.rows import joined
 from operators.kinds.windows.assigners import Sliding, Tumbling
 from operators.stage.stages import Due, ServedStage
 
@@ -44,11 +45,14 @@ class ClockBounds(ServedStage):
     def next_ns(self) -> int | None:
         return self._end_ns
 
-    def due(self, due_ns: int) -> list[Due]:
-        return [] if self._end_ns is None or self._end_ns > due_ns else [(self._end_ns, 1, self.ordinal, None)]
-
     def fire(self, entries: Sequence[Due]) -> Any:
         return self._slide(entries[0][0])
+
+    def finish(self) -> Any:
+        out = []
+        while self._end_ns is not None:
+            out.append(self._slide(self._end_ns))
+        return joined(out)
 
     def _merged_bounds(self, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
         """Return the bounds for windows open in several tasks: the latest end, and never one already used."""

@@ -48,12 +48,6 @@ class WallClock(ClockBounds, AssignedStage):
         """Ignore event time."""
         return []
 
-    def finish(self) -> list[Any]:
-        out: list[Any] = []
-        while self._end_ns is not None:
-            out += self._slide(self._end_ns)
-        return out
-
     def _slide(self, end_ns: int) -> list[Any]:
         """End the open slide and emit the window that ends with it."""
         added, records = self._slides[-1], sum(self._slides)

@@ -151,23 +151,18 @@ class Contents(ABC):
                 content = copy_containers(content)
             else:
                 self.table.touch((pair,))
-        before = len(out)
-        try:
-            self._emit(pair[0], content, window, out)
-        except CausalError:
-            raise
-        except Exception as problem:
-            del out[before:]
-            self.refused(pair, window, problem)
+        self._emit_each((pair,), (content,), window, out)
 
     def emit_last(self, pairs: Sequence[Pair], window: Window, out: list[Any]) -> None:
         """Append the results of several keys of one window to `out`, and remove their contents."""
         self.table.touch(pairs)
-        values = self.values
-        for pair in pairs:
+        self._emit_each(pairs, map(self.values.pop, pairs), window, out)
+
+    def _emit_each(self, pairs: Sequence[Pair], contents: Iterable[Any], window: Window, out: list[Any]) -> None:
+        for pair, content in zip(pairs, contents, strict=True):
             before = len(out)
             try:
-                self._emit(pair[0], values.pop(pair), window, out)
+                self._emit(pair[0], content, window, out)
             except CausalError:
                 raise
             except Exception as problem:

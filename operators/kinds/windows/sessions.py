@@ -218,10 +218,6 @@ class ClockSessionStage(ServedStage, SessionStage):
         self._settle()
         return self._wakes.next_ns()
 
-    def due(self, due_ns: int) -> list[Due]:
-        at_ns = self.next_ns()
-        return [] if at_ns is None or at_ns > due_ns else [(at_ns, 1, self.ordinal, due_ns)]
-
     def fire(self, entries: Sequence[Due]) -> Any:
         mark_ns: int = entries[-1][3]
         return super().advance(mark_ns if self.mark_ns is None else max(mark_ns, self.mark_ns))

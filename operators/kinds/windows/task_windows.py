@@ -85,9 +85,6 @@ class WindowStage(ClockBounds):
             self._arrivals += len(records)
         return []
 
-    def finish(self) -> Any:
-        return [] if self._end_ns is None else self._slide(self._end_ns)
-
     def _slide(self, end_ns: int) -> Any:
         self._services.window(self.ordinal, end_ns, [(self._since, self._arrivals - self._since)])
         window = Window(seconds_of(end_ns - self._every_ns), seconds_of(end_ns))

@@ -237,10 +237,6 @@ class TriggeredStage(ServedStage, PaneStage):
         self._settle()
         return self._clock_wakes.next_ns()
 
-    def due(self, due_ns: int) -> list[Due]:
-        at_ns = self.next_ns()
-        return [] if at_ns is None or at_ns > due_ns else [(at_ns, 1, self.ordinal, due_ns)]
-
     def fire(self, entries: Sequence[Due]) -> list[Any]:
         due_ns: int = entries[-1][3]
         out: list[Any] = []
