@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from causal.channels.arena import Arena
+from causal.channels.rolling import RollingDigest
 from causal.errors import OperatorFailed, ReplayDivergence, invariant
 from causal.inflight import Entry, InflightLog
 from causal.records.batch import BARRIER, END, Chunk, pack_chunks
-from causal.rolling import RollingDigest
 
 FRAME_BYTES_TARGET = 256 << 10
 """The size in bytes up to which chunks are gathered while the peer does not keep up."""

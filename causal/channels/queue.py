@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from causal.channels.flow import Allowance
+from causal.channels.rolling import RollingDigest
 from causal.channels.wire import Header
 from causal.errors import PeerViolation, invariant
 from causal.logs.rollback import Extent
@@ -27,7 +28,6 @@ from causal.records.batch import (
     stamp_of,
     unpack_chunks,
 )
-from causal.rolling import RollingDigest
 
 
 class InputQueue:

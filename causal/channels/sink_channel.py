@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from causal.channels.rolling import RollingDigest
 from causal.errors import DeterminantsLost, ReplayDivergence, invariant
 from causal.logs.dissemination import Holdings, Seen
 from causal.logs.rollback import Extent, Rollback, beyond, vector_of
 from causal.ports import Bundle, StoreState, WithdrawPoint
 from causal.records.batch import BARRIER, ROWS, Chunk
-from causal.rolling import RollingDigest
 
 BUNDLE_BYTES_TARGET = 256 << 10
 BUNDLE_EVENTS_MAX = 64

@@ -32,13 +32,13 @@ from operators.builder.loading import MODULE as PIPELINE_MODULE
 from operators.builder.loading import load_of_job
 from operators.ingest.ingest_log import IngestLog
 from operators.ingest.place import IngestPlace
-from operators.ingest.retries import insisted
 from operators.spark import daemon as spark_daemon
 from operators.spark.checkpoint import DIRECTORY as CHECKPOINT
 from operators.spark.checkpoint import StoredCheckpoint, checkpoint_of
 from operators.spark.java import find_java, java_home
 from operators.spark.jvm import SparkJvm
 from operators.spark.query_failures import Failures, UserCodeFailed, user_error
+from operators.spark.retries import insisted
 from operators.spark.spark_source import SparkSource
 
 if TYPE_CHECKING:

@@ -25,8 +25,8 @@ from operators.ingest.bound import await_room, orphaned
 from operators.ingest.contract import RESTORE, Segment, digest_of, segment_name
 from operators.ingest.ingest_log import IngestLog
 from operators.ingest.place import IngestPlace
-from operators.ingest.retries import insisted
 from operators.spark.checkpoint import checkpoint_of
+from operators.spark.retries import insisted
 from operators.spark.small_batches import SmallBatches
 
 if TYPE_CHECKING:

@@ -11,11 +11,14 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from causal.errors import invariant
-from causal.task.activity import Activity
+from causal.task.activity import Activity, sentence
 from causal.task.vitals import Vitals
 from causal.topology import Topology
 from standby.supervision.effects import Record
 from standby.supervision.transitions import following
+
+LINE_NS = 5_000_000_000
+"""The time after which work is logged for the first time."""
 
 
 class WorkerState(Enum):
@@ -170,6 +173,18 @@ class WorkerEntry:
         """Apply the report of a beat with a task; `peers` is None if the neighbours are unchanged."""
         self.vitals, self.rollback, self.waiting = vitals, vitals.rollback, vitals.waiting
         self.peers_known = self.peers_known if peers is None else peers
+
+    def work(self, doing: Activity | None, now_ns: int) -> str | None:
+        """Store the work that the process reports, and return the line to log about long work, if any.
+
+        The first line is due after `LINE_NS`, and each later one after twice as long, so that a job whose every record
+        takes a minute logs a few lines and not one per record.
+        """
+        self.doing = doing
+        if doing is None or now_ns - doing.since_ns < (self.line_after_ns or LINE_NS):
+            return None
+        self.line_after_ns = 2 * (now_ns - doing.since_ns)
+        return f"{self.task or self.purpose or self.name}: {sentence(doing, now_ns)}"
 
     def step(self, trigger: str) -> None:
         """Perform the transition, which must be in the table."""

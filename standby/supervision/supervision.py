@@ -17,7 +17,7 @@ from causal.errors import PASSING, invariant
 from causal.task.activity import Activity
 from causal.topology import Topology
 from standby.blueprint import Blueprint
-from standby.supervision import events, orders, savepoints, slow_events
+from standby.supervision import events, orders, savepoints
 from standby.supervision.assignments import TaskEntry, WorkerEntry, WorkerState
 from standby.supervision.companions import Companions
 from standby.supervision.detector import Detector
@@ -218,7 +218,7 @@ class Supervision:
             self._dirty.whereabouts(slot)
 
     def _doing(self, slot: WorkerEntry, doing: Activity | None) -> None:
-        line = slow_events.learn(slot, doing, self._now_ns)
+        line = slot.work(doing, self._now_ns)
         if line is not None:
             self._outbox.add(Note(line))
 

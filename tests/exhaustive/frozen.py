@@ -18,8 +18,8 @@ from typing import Any
 
 import xxhash
 
+from causal.channels.rolling import RollingDigest
 from causal.config import JobConfig
-from causal.rolling import RollingDigest
 from causal.topology import Topology
 
 _HASH = type(xxhash.xxh3_64())

@@ -15,6 +15,7 @@ from causal.channels import receiver as receiver_module
 from causal.channels import wire
 from causal.channels.exchange import Exchange
 from causal.channels.receiver import Receiver
+from causal.channels.rolling import RollingDigest
 from causal.channels.sender import Sender
 from causal.channels.sink_channel import SinkChannel
 from causal.channels.states import ReceiverState, ReceiverStep
@@ -22,7 +23,6 @@ from causal.events import Turn
 from causal.inflight import InflightLog
 from causal.logs.dissemination import Holdings, Seen
 from causal.logs.log import DeterminantLog, LogDelta
-from causal.rolling import RollingDigest
 from causal.task import task as task_module
 from causal.task.determinant_cursor import DeterminantCursor
 from causal.task.task import TaskProtocol

@@ -16,6 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from benchmarks.harness.graphs import layered
 from causal.channels import wire
+from causal.channels.rolling import RollingDigest
 from causal.channels.wire import Header
 from causal.config import JobConfig
 from causal.cut import Cut
@@ -38,7 +39,6 @@ from causal.ports import Output, PlainChain, Services
 from causal.records import batch
 from causal.records.batch import Chunk, barrier, decode_records, encode_records, pack_chunks
 from causal.records.values import decode, encode
-from causal.rolling import RollingDigest
 from causal.task.recovery import State
 from causal.task.task import TaskProtocol
 from operators.runtime.hot_standby import HotStandby, Promotion

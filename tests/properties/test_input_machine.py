@@ -12,11 +12,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from causal.channels import wire
 from causal.channels.receiver import Receiver
+from causal.channels.rolling import RollingDigest
 from causal.channels.wire import Header
 from causal.errors import PeerViolation
 from causal.records import batch
 from causal.records.batch import Chunk, pack_chunks
-from causal.rolling import RollingDigest
 
 CHUNKS_PER_FRAME_MAX = 5
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from causal.rolling import RollingDigest
+from causal.channels.rolling import RollingDigest
 
 pieces = st.lists(st.binary(max_size=30), max_size=6)
 seeds = st.integers(0, 2**64 - 1)

@@ -17,13 +17,13 @@ from causal.channels import receiver as receiver_module
 from causal.channels import sender as sender_module
 from causal.channels import wire
 from causal.channels.frames import FRAMES, Refusal
+from causal.channels.rolling import RollingDigest
 from causal.channels.states import RECEIVER, SENDER, SenderState, transition
 from causal.channels.wire import Header
 from causal.errors import DeterminantsLost, Fenced, ReplayDivergence
 from causal.logs.deltas import pack_deltas
 from causal.records import batch
 from causal.records.batch import Chunk, encode_records, pack_chunks
-from causal.rolling import RollingDigest
 from tests.exhaustive.frozen import canonical
 from tests.unit.causal.middle import DOWNSTREAM, JOB, LINK, UPSTREAM, Middle
 

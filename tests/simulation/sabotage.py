@@ -13,6 +13,7 @@ import causal.task.inquiry
 from causal.channels import wire
 from causal.channels.exchange import Exchange
 from causal.channels.receiver import Receiver
+from causal.channels.rolling import RollingDigest
 from causal.channels.sender import Sender
 from causal.channels.sink_channel import SinkChannel
 from causal.channels.states import ReceiverState, ReceiverStep
@@ -23,7 +24,6 @@ from causal.inflight import InflightLog
 from causal.logs.dissemination import Holdings
 from causal.logs.log import DeterminantLog
 from causal.records.batch import BARRIER, LISTED, RECORDS
-from causal.rolling import RollingDigest
 from causal.task.checkpointing import Checkpointing
 from causal.task.determinant_cursor import DeterminantCursor
 from causal.task.execution import Execution

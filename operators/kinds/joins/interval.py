@@ -12,10 +12,10 @@ from typing import Any
 from operators.graph import LEFT, Node
 from operators.kinds.joins.join_stage import TimedJoinStage
 from operators.kinds.joins.sides import keeps_left, keeps_right
+from operators.kinds.joins.timelines import STEP_NS, Entry, Timelines
 from operators.stage.scope import Scope
 from operators.stage.watermark_merge import END_NS, IDLE_NS, over_until
 from operators.state.keyed_tables import KeyedTable
-from operators.state.timelines import STEP_NS, Entry, Timelines
 
 _ALWAYS_NS = -(1 << 63)
 """A watermark below every time, used before the first watermark."""

@@ -10,11 +10,11 @@ from typing import Any
 
 from operators.graph import RIGHT, Node
 from operators.kinds.joins.sides import inputs_of_side
+from operators.kinds.joins.timelines import STEP_NS
 from operators.stage.scope import Scope
 from operators.stage.stages import Stage
 from operators.stage.watermark_merge import END_NS, Origins
 from operators.state.due_entries import DueEntries, in_key_order
-from operators.state.timelines import STEP_NS
 
 
 class Waiting:

@@ -16,8 +16,8 @@ from causal.ports import Bundle
 from causal.records.rows import listed
 from causal.records.vectors import Vectors
 from operators.records.exact_types import Misfit
-from operators.sinks.contract.blocks import records_in
 from operators.sinks.journaled.ledger import Ledger
+from operators.sinks.parquet.blocks import records_in
 from operators.sinks.parquet.fitting import columns_of, inferred, misfits, without
 
 

@@ -33,7 +33,6 @@ from causal.records.rows import Rows, listed
 from causal.records.values import NotCarried
 from causal.records.vectors import Vectors
 from causal.storage.lock import outside
-from operators.sinks.contract.blocks import block, records_in
 from operators.sinks.contract.options import (
     EXISTING,
     WAIT_MS_MAX,
@@ -47,6 +46,7 @@ from operators.sinks.contract.sink import Sink, check_directory, encode_json
 from operators.sinks.journaled.ledger import ledger_in
 from operators.sinks.journaled.rolling_store import publish_all
 from operators.sinks.objects.object_place import accounts, check_place, connected, newest_run, shared_url
+from operators.sinks.parquet.blocks import block, records_in
 from operators.sinks.parquet.manifest import OURS, load_manifest
 from operators.sinks.parquet.object_parquet import ObjectParquet
 from operators.sinks.parquet.parquet_reading import read

@@ -101,6 +101,6 @@ def test_a_stamp_is_set_once_rows_are_visible_and_repeated_rows_count_once(tmp_p
 
 
 def _digest(rows: bytes) -> int:
-    from causal.rolling import RollingDigest
+    from causal.channels.rolling import RollingDigest
 
     return RollingDigest(0).feed(rows)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from benchmarks.harness.graphs import layered
 from causal.channels import wire
 from causal.channels.receiver import Receiver
+from causal.channels.rolling import RollingDigest
 from causal.channels.wire import Header
 from causal.config import JobConfig
 from causal.cut import Cut
@@ -15,7 +16,6 @@ from causal.ids import HOT_STANDBY
 from causal.logs.dissemination import Holdings
 from causal.logs.rollback import Extent
 from causal.records.batch import barrier, pack_chunks
-from causal.rolling import RollingDigest
 from causal.task.echo import Echo
 from causal.task.echo_states import EchoState
 from causal.task.shadow import Shadow

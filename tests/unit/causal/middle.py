@@ -8,6 +8,7 @@ from causal.channels.ends import Channels
 from causal.channels.exchange import Exchange
 from causal.channels.frames import FRAMES
 from causal.channels.receiver import Receiver
+from causal.channels.rolling import RollingDigest
 from causal.channels.sender import Sender
 from causal.channels.wire import Header
 from causal.config import JobConfig
@@ -16,7 +17,6 @@ from causal.effects import Effect
 from causal.logs.dissemination import Holdings
 from causal.records import batch
 from causal.records.batch import Chunk, encode_records
-from causal.rolling import RollingDigest
 
 TOPOLOGY = layered((1, 1, 1))
 CONFIG = JobConfig(run="r", name="n", pipeline="p")

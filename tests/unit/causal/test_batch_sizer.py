@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from causal.channels.receiver import Receiver
+from causal.channels.rolling import RollingDigest
 from causal.channels.wire import DATA, Header
 from causal.records.batch import LISTED, RECORDS, Chunk, barrier, decode_records, encode_records, pack_chunks
-from causal.rolling import RollingDigest
 from causal.task.batch_sizer import FIRST_ELEMENTS, BatchSizer
 
 SECOND_NS = 1_000_000_000

@@ -19,6 +19,7 @@ from causal.channels.exchange import (
 )
 from causal.channels.flow import CREDIT_WITHIN_NS
 from causal.channels.receiver import RESYNC_NOT_BEFORE_NS
+from causal.channels.rolling import RollingDigest
 from causal.channels.sender import CONTRADICTED_NS_MAX, CONTRADICTIONS_MAX, HELLO_AGAIN_NS, PROBE_AFTER_NS
 from causal.channels.wire import Header, read_header, read_welcome
 from causal.config import JobConfig
@@ -32,7 +33,6 @@ from causal.logs.log import LogDelta
 from causal.logs.rollback import Rollback
 from causal.records import batch
 from causal.records.batch import Chunk, encode_records, pack_chunks
-from causal.rolling import RollingDigest
 from tests.tasks import task_of
 
 TOPOLOGY = layered((1, 1))

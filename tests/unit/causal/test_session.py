@@ -11,6 +11,7 @@ from causal.channels import sender as sender_module
 from causal.channels import wire
 from causal.channels.exchange import _HANDLERS
 from causal.channels.frames import FRAMES, Refusal, Rule
+from causal.channels.rolling import RollingDigest
 from causal.channels.states import (
     RECEIVER,
     SENDER,
@@ -24,7 +25,6 @@ from causal.effects import Effect, Reply, Send
 from causal.errors import Fenced, InvariantViolation
 from causal.logs.deltas import pack_deltas
 from causal.records.batch import pack_chunks
-from causal.rolling import RollingDigest
 from tests.exhaustive.frozen import canonical
 from tests.unit.causal.middle import ANNOUNCED, DOWNSTREAM, JOB, LINK, RECORDS, UPSTREAM, Middle, header_of
 

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from causal.records.values import encode
+from operators.kinds.joins.timelines import Entry, Timelines
 from operators.state.keyed_tables import TableJob
 from operators.state.slots import SlotTable
 from operators.state.spool import content_of
-from operators.state.timelines import Entry, Timelines
 
 AFTER_NS, KEPT_NS = 5_000_000, 16_000_000
 SPAN_NS = 1_000_000
