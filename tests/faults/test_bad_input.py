@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import socket
-import sqlite3
 from pathlib import Path
 
 import pytest
@@ -64,34 +62,6 @@ def test_a_pipeline_with_a_mistake_is_refused(tmp_path: Path, name: str) -> None
     assert status == 2 and all(part in line for part in parts), line
 
 
-USAGE = {
-    "missing file": (("absent.py",), ("absent.py", "no such file")),
-    "unknown setting": (("p.py", "--config", "colour.toml"), ("colour.toml", "unknown setting colour")),
-    "unknown task": (("p.py", "--kill", "absent/0@1"), ("absent/0", "out/0")),
-    "nothing to resume": (("p.py", "--resume"), ("no job to resume", "without --resume")),
-    "an unknown guarantee": (("p.py", "--guarantee", "perhaps"), ("perhaps", "epoch")),
-}
-
-
-@pytest.mark.parametrize("name", USAGE)
-def test_a_command_that_cannot_be_meant_is_refused(tmp_path: Path, name: str) -> None:
-    written(tmp_path, "numbers.sink('out', out)\n")
-    (tmp_path / "colour.toml").write_text('colour = "red"\n')
-    arguments, parts = USAGE[name]
-    status, said = causal(tmp_path, "run", *arguments)
-    line = one_line(said)
-    assert status == 2 and all(part in line for part in parts), line
-    assert not (tmp_path / "rows").exists()
-
-
-def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
-    written(tmp_path, "numbers.sink('out', out)\n")
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = str(taken.getsockname()[1])
-        status, said = causal(tmp_path, "run", "p.py", "--metrics-port", port)
-    assert status == 2 and port in one_line(said)
-
-
 FAILURES = {
     "a function raises": (
         "numbers.map('half', lambda r: 1 / (r['i'] - 500)).sink('out', out)\n",
@@ -145,17 +115,6 @@ def test_dead_letters_are_put_aside_exactly_once(start: Start, tmp_path: Path) -
     assert all("ZeroDivisionError" in letter["error"] for letter in letters)
 
 
-@pytest.mark.campaign
-def test_rows_of_another_run_are_not_mixed_with(tmp_path: Path) -> None:
-    written(tmp_path, "numbers.sink('out', SqliteSink('out.db'))\n")
-    assert causal(tmp_path, "run", "p.py", "--state-dir", "one") == (0, "")
-    status, said = causal(tmp_path, "run", "p.py", "--state-dir", "two")
-    line = one_line(said)
-    assert status in (1, 2) and "out.db" in line and "replace" in line
-    with sqlite3.connect(tmp_path / "out.db") as database:
-        assert database.execute("SELECT count(*) FROM output").fetchone() == (1000,)
-
-
 def test_a_directory_in_which_a_job_runs_is_refused(start: Start, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     job = start(written(tmp_path, "numbers.sink('out', out)\n", rate="100", gate=gate))
@@ -178,18 +137,3 @@ def test_an_output_that_becomes_unwritable_stops_the_job_and_is_named(start: Sta
     kill(job.pid_of("out/0"))
     status, said = job.finish()
     assert status == 1 and str(tmp_path / "rows") in one_line(said)
-
-
-@pytest.mark.campaign
-def test_hidden_nondeterminism_stops_the_job_when_it_is_replayed(start: Start, tmp_path: Path) -> None:
-    body = (
-        "numbers.flat_map('hidden', lambda r: [{**r, 'x': os.urandom(8).hex()}])"
-        ".key_by(lambda r: r['k']).count('counted').sink('out', out)\n"
-    )
-    pipeline = written(tmp_path, body, rate="100", gate=tmp_path / "gate")
-    job = start(pipeline, "--checkpoint-interval", "600", "--hidden-nondeterminism", "allow")
-    job.until_warm(records=100, checkpoints=0)
-    kill(job.pid_of("hidden/0"))
-    status, said = job.finish()
-    line = one_line(said)
-    assert status == 1 and "hidden" in line and "ctx" in line, line

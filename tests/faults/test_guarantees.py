@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import signal
 import sqlite3
-import threading
 from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
@@ -24,6 +23,7 @@ from deploy.cli import main
 from tests.faults.conftest import POOL, HeldChain, Start
 from tests.faults.job import PIPELINES, Job, causal, wait_for
 from tests.faults.pipelines.guarantees import GROUP, KEYS
+from tests.faults.readers import of_sqlite, reading
 from tests.members import campaign, members
 
 StartChain = Callable[..., HeldChain]
@@ -70,15 +70,6 @@ class Gathering:
 
         return self.job.until("every key holds records", all_hold)
 
-    def until_acknowledged(self) -> None:
-        """Wait until the source keeps nothing more that a successor would be sent: `none` drops what was delivered."""
-
-        def acknowledged(view: dict[str, Any]) -> bool:
-            (figures,) = [task["figures"] for task in view["tasks"] if task["task"].startswith("numbers")]
-            return bool(figures.get("records_in", 0) == FIRST and figures.get("inflight_bytes") == 0)
-
-        self.job.until("the source's records are acknowledged", acknowledged)
-
     def until_staged(self, count: int) -> None:
         """Wait until the view shows that so many rows wait for their checkpoint, and that they take room."""
 
@@ -109,89 +100,10 @@ class Gathering:
         return count - len(often), sum(often.values()) - len(often), wrong
 
 
-PROMISES: dict[str, Callable[[int, int, int], bool]] = {
-    "causal": lambda lost, doubled, wrong: (lost, doubled, wrong) == (0, 0, 0),
-    "epoch": lambda lost, doubled, wrong: (lost, doubled, wrong) == (0, 0, 0),
-    "at-least-once": lambda lost, doubled, wrong: (lost, doubled, wrong) == (0, FIRST - REMAINDER, KEYS),
-    "none": lambda lost, doubled, wrong: 0 < wrong < KEYS and (lost, doubled) == (wrong * GROUP, 0),
-}
-"""Predicates of (lost, doubled, contradicted).  Under `none` the keys of the dead task lose what it held, and then hold
-as much at the end for want of a tenth; had it died before the source heard what was delivered, all of it would come
-twice."""
-
-
-@pytest.mark.parametrize("guarantee", members(PROMISES, "none"))
-def test_the_same_job_and_the_same_death_under_each_guarantee(start: Start, tmp_path: Path, guarantee: str) -> None:
-    """One of two tasks dies, holding records, while no checkpoint is complete."""
-    gathering = Gathering(start, tmp_path, "--guarantee", guarantee, *LONG)
-    gathering.until_held()
-    seen = 0 if guarantee == "epoch" else FIRST - REMAINDER
-    wait_for(f"{seen} rows are visible", lambda: len(rows(gathering.database)) == seen)
-    if guarantee == "none":
-        gathering.until_acknowledged()
-    gathering.job.replace("gather/0")
-    gathering.let_end()
-    gathering.job.finish_well()
-    assert PROMISES[guarantee](*gathering.counted()), gathering.counted()
-
-
-class Watch:
-    """A user who looks at the rows all the time.
-
-    Attributes:
-        problems: rows that were seen and then were others, or gone.
-        changes: how often more rows were there than at the look before.
-    """
-
-    def __init__(self, database: Path) -> None:
-        self.problems: list[str] = []
-        self.changes = 0
-        self._database = database
-        self._seen: dict[tuple[str, int], str] = {}
-        self._looking = threading.Lock()
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._look_all_the_time)
-
-    def __enter__(self) -> Watch:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *failure: object) -> None:
-        self._over.set()
-        self._thread.join()
-        self.look()
-
-    def look(self) -> None:
-        """Read the present output; to be called where something must have been seen, however busy the machine is."""
-        with self._looking:
-            now = {(task, position): record for task, position, record in rows(self._database)}
-            self.problems += [f"{where} was {was}, is {now.get(where)}" for where, was in self._seen.items()
-                              if now.get(where) != was]  # fmt: skip
-            self.changes += len(now) > len(self._seen)
-            self._seen = now
-
-    def _look_all_the_time(self) -> None:
-        """Look whenever something was written, which costs less than to read all rows repeatedly."""
-        before: list[tuple[int, int]] = []
-        while not self._over.wait(0.02):
-            written = self._written()
-            if written != before or not written:
-                before = written
-                self.look()
-
-    def _written(self) -> list[tuple[int, int]]:
-        """Return what changes with each write; nothing while a file comes or goes."""
-        files = [self._database, self._database.with_name(f"{self._database.name}-wal")]
-        try:
-            return [(status.st_mtime_ns, status.st_size) for status in (path.stat() for path in files)]
-        except FileNotFoundError:
-            return []
-
-
 def test_epoch_whatever_is_killed(start_chain: StartChain, tmp_path: Path) -> None:
     chain = start_chain("--guarantee", "epoch", "--checkpoint-interval", "0.4", *POOL)
     job = chain.job
-    with Watch(tmp_path / "held.db") as watch:
+    with reading({"rows": of_sqlite(tmp_path / "held.db")}) as [watch]:
         for group in (("score/0",), ("shop/0", "ledger/0", "out/0")):
             chain.until_checkpoint(job.until_warm()["checkpoint"]["count"])
             watch.look()
@@ -200,7 +112,7 @@ def test_epoch_whatever_is_killed(start_chain: StartChain, tmp_path: Path) -> No
         kill(job.server("standby.agent"))
         chain.until_checkpoint(job.until_warm()["checkpoint"]["count"])
         report = chain.finish_exactly()
-    assert watch.problems == []
+    assert watch.wrong == []
     assert 2 <= watch.changes <= report["checkpoints"]
     assert {recovery["mode"] for recovery in report["recoveries"]} == {"rollback"}
 
@@ -208,14 +120,14 @@ def test_epoch_whatever_is_killed(start_chain: StartChain, tmp_path: Path) -> No
 @pytest.mark.campaign
 def test_epoch_everything_killed_again_and_again(start_chain: StartChain, tmp_path: Path) -> None:
     chain = start_chain("--guarantee", "epoch", "--checkpoint-interval", "0.3")
-    with Watch(tmp_path / "held.db") as watch:
+    with reading({"rows": of_sqlite(tmp_path / "held.db")}) as [watch]:
         for _ in range(2):
             chain.until_checkpoint(chain.job.until_warm(checkpoints=0)["checkpoint"]["count"])
             watch.look()
             chain.job.kill_everything()
             chain.job.start("--resume")
         chain.finish_exactly()
-    assert watch.problems == [] and watch.changes >= 2
+    assert watch.wrong == [] and watch.changes >= 2
 
 
 @pytest.mark.parametrize(("moment", "others"), [campaign("kill-before", False), ("kill-after", True)])

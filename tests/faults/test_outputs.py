@@ -6,8 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from benchmarks.harness.runs import sets
 from benchmarks.harness.written import records_in
 from tests.faults.conftest import Start
@@ -59,14 +57,3 @@ def test_what_outgrows_memory_is_replayed_from_disk(start: Start, tmp_path: Path
     assert [row["i"] for row in rows] == list(range(count))
     assert [row["n"] for row in rows] == [i // 7 + 1 for i in range(count)]
     assert {row["bytes"] for row in rows} == {2048}
-
-
-@pytest.mark.campaign
-def test_at_least_once_repeats_rows_after_a_failure_and_loses_none(start: Start, tmp_path: Path) -> None:
-    moments = ("number/1@2.6", "out/0@3.6", "all/0@4.6")
-    report = killed(start, tmp_path, moments, "--set", "rate=400", "--guarantee", "at-least-once")
-    # One failure takes every task back, so each is one recovery at least.
-    assert len(report["recoveries"]) >= len(moments)
-    rows = [(row["p"], row["i"]) for file in rows_of(tmp_path / "rows") for row in file]
-    assert set(rows) == {(p, i) for p in range(2) for i in range(COUNT)}
-    assert len(rows) > 2 * COUNT, "nothing came twice: did any task go back at all?"

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,61 +15,23 @@ pytest.importorskip("pyarrow", reason="pyarrow is not installed: there are no Pa
 
 import pyarrow.dataset as dataset
 
-from causal.errors import PipelineError
 from operators.sinks.parquet.parquet_sink import publish, read
 from tests.faults.conftest import Start
 from tests.faults.job import PIPELINES, Job, wait_for
+from tests.faults.readers import Reader, of_parquet, of_parquet_files, reading
 from tests.members import campaign, members
 
 COUNT, KEYS = 600, 23
-LOOK_S = 0.5
-"""The time between two looks of a reader, each of which reads all files: more of the processor than the job takes."""
-
-
-class Eyes:
-    """A reader that looks at a directory repeatedly: what was there once must stay, and nothing comes twice."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.looks = 0
-        self.wrong: list[str] = []
-        self.sizes: dict[str, int] = {}
-        self.seen: dict[tuple[int, int], Any] = {}
-
-    def look(self) -> None:
-        for path in sorted(self.directory.glob("*.parquet")):
-            if self.sizes.setdefault(path.name, path.stat().st_size) != path.stat().st_size:
-                self.wrong.append(f"{path.name} has changed")
-        if any(not (self.directory / name).exists() for name in self.sizes):
-            self.wrong.append("a file is gone")
-        plain = dataset.dataset(self.directory, format="parquet").to_table().to_pylist() if self.sizes else []
-        if max(Counter((row["p"], row["i"]) for row in plain).values(), default=1) > 1:
-            self.wrong.append("a row is in two files")
-        with suppress(PipelineError):  # nothing is written yet
-            now = {(row["p"], row["i"]): row for row in read(self.directory).to_pylist()}
-            self.wrong += [f"{key} was {was}" for key, was in self.seen.items() if now.get(key) != was][:3]
-            self.wrong += [f"{row} is in a file only" for row in plain if now.get((row["p"], row["i"])) != row][:3]
-            self.seen = now
-            self.looks += 1
 
 
 @contextmanager
-def watched(directory: Path) -> Iterator[Eyes]:
-    eyes, stop = Eyes(directory), threading.Event()
-
-    def look() -> None:
-        while not stop.wait(LOOK_S):
-            eyes.look()
-
-    thread = threading.Thread(target=look)
-    thread.start()
-    try:
-        yield eyes
-    finally:
-        stop.set()
-        thread.join()
-    eyes.look()
-    assert eyes.looks > 1 and not eyes.wrong, eyes.wrong[:5]
+def watched(directory: Path) -> Iterator[tuple[Reader, Reader]]:
+    """Yield a reader of ours and one of the bare files: what was there once must stay, and nothing comes twice."""
+    looks = {"ours": of_parquet(directory), "files": of_parquet_files(directory)}
+    with reading(looks) as [ours, files]:
+        yield ours, files
+    assert ours.looks > 1 and not ours.wrong + files.wrong, ours.wrong + files.wrong
+    assert all(rows == ours.seen[task.replace("-", "/")][: len(rows)] for task, rows in files.seen.items())
 
 
 def begin(start: Start, gate: Path, *arguments: str, config: dict[str, Any] | None = None) -> Job:
@@ -100,9 +61,9 @@ KILLS = (("rows/0",), ("vectors/0",), ("rows/1", "number/0"), ("rows/0", "rows/1
 @pytest.mark.parametrize("kills", [pytest.param(KILLS[2:], id="together"), campaign(KILLS, id="all")])
 def test_every_row_once_whatever_dies(start: Start, tmp_path: Path, kills: tuple[tuple[str, ...], ...]) -> None:
     job = begin(start, tmp_path / "gate", "--checkpoint-interval", "0.5", config={"crash_loop_max": 20})
-    with watched(tmp_path / "rows") as eyes:
+    with watched(tmp_path / "rows") as (ours, files):
         job.until_warm(records=300)
-        wait_for("a reader has seen rows", lambda: eyes.seen or None)
+        wait_for("a reader has seen rows", lambda: ours.count)
         for tasks in kills:
             job.replace(*tasks)
         job.kill_everything()
@@ -127,10 +88,10 @@ def test_below_full_depth_files_have_what_checkpoints_cover_and_all_when_the_job
 ) -> None:
     options = ("--checkpoint-interval", "0.5", "--sharing-depth", depth, "--set", "publish_s=0.1")
     job = begin(start, tmp_path / "gate", *options)
-    with watched(tmp_path / "rows") as eyes:
+    with watched(tmp_path / "rows") as (ours, files):
         job.until_warm(records=300)
         job.replace("rows/0")
-        wait_for("files come while the job runs", lambda: eyes.sizes or None)
+        wait_for("files come while the job runs", lambda: files.count)
         (tmp_path / "gate").touch()
         job.finish_well()
     expect_all(plain(tmp_path / "rows"), plain(tmp_path / "vectors"))

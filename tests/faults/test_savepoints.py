@@ -49,6 +49,16 @@ def check(records: list[dict[str, Any]], count: int, partitions: int = 4) -> Non
     assert rang
 
 
+def check_copy(rows: list[dict[str, Any]], count: int) -> None:
+    """Assert that a job has begun where a savepoint was, and ended there: records from then on, totals of all."""
+    records = [record for record in rows if "n" in record]
+    firsts = {p: min(record["i"] for record in records if record["p"] == p) for p in range(4)}
+    assert all(firsts.values()), "it begins where the savepoint was, not at the beginning"
+    assert sorted((r["p"], r["i"]) for r in records) == [(p, i) for p in range(4) for i in range(firsts[p], count)]
+    totals = {key: max(record["n"] for record in records if record["key"] == key) for key in range(40)}
+    assert totals == {key: sum((i * 7 + p) % 40 == key for p in range(4) for i in range(count)) for key in range(40)}
+
+
 def test_from_two_tasks_to_four_to_three_with_kills(start: Start, tmp_path: Path) -> None:
     job = changing(start, tmp_path, "--checkpoint-interval", "0.5")
     job.until_warm(records=200)
@@ -152,12 +162,7 @@ def test_a_copy_begins_a_job_of_its_own(start: Start, tmp_path: Path) -> None:
     arguments = [str(PIPELINES / "changing.py"), "--state-dir", str(other / "job"), *POOL, *settings]
     status, said = causal(tmp_path, "run", *arguments, "--from", str(copied))
     assert status == 0, said
-    records = [record for record in rows(other) if "n" in record]
-    firsts = {p: min(record["i"] for record in records if record["p"] == p) for p in range(4)}
-    assert all(firsts.values()), "it begins where the savepoint was, not at the beginning"
-    assert sorted((r["p"], r["i"]) for r in records) == [(p, i) for p in range(4) for i in range(firsts[p], done)]
-    totals = {key: max(record["n"] for record in records if record["key"] == key) for key in range(40)}
-    assert totals == {key: sum((i * 7 + p) % 40 == key for p in range(4) for i in range(done)) for key in range(40)}
+    check_copy(rows(other), done)
     status, said = causal(tmp_path, "savepoint", "--to", str(copied), "--state-dir", str(job.state))
     assert status == 2 and "is not running" in one_line(said)
 

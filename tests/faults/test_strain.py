@@ -80,23 +80,6 @@ def test_bad_input_loses_nothing_and_keeps_to_its_memory(start: Start, tmp_path:
     assert others <= set(shares) <= others | {strain.victim} and max(shares.values()) <= 1, (shares, peaks)
 
 
-@pytest.mark.campaign
-def test_a_record_above_the_limit_is_named_and_what_was_before_it_stands(start: Start, tmp_path: Path) -> None:
-    settings = sets(out=tmp_path / "fold.db", count=3000, giant_bytes=RECORD_BYTES_MAX, giant_every=2000)
-    status, said = start(PIPELINE, *settings, config=CONFIG).finish()
-    assert status == 1 and len(said.splitlines()) == 1
-    assert all(part in said for part in ("position 1999", "record_bytes_max", "raise it, or split the record")), said
-
-
-def test_a_record_above_the_limit_can_be_put_aside(start: Start, tmp_path: Path) -> None:
-    settings = sets(out=tmp_path / "fold.db", count=3000, giant_bytes=RECORD_BYTES_MAX, giant_every=2000)
-    job = start(PIPELINE, *settings, "--on-error", "dead-letter", config=CONFIG)
-    job.finish_well()
-    [file] = (job.state / "dead-letters").glob("*.jsonl")
-    letters = [json.loads(line) for line in file.read_text().splitlines()]
-    assert [letter["position"] for letter in letters] == [1999]
-
-
 def test_a_row_that_is_missing_doubled_or_false_is_found(tmp_path: Path) -> None:
     def wrong_rows(name: str, rows: list[tuple[int, int, int]]) -> dict[str, int]:
         database = sqlite3.connect(tmp_path / name)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from benchmarks.harness.runs import sets
 from benchmarks.hosts.counted import PARTITIONS, PIPELINE, rows_of, wrong
 from benchmarks.hosts.site import Site
 from examples.hosts.job import ClusterJob
+from tests.faults.job import wait_for
 
 MakeSite = Callable[..., Site]
 """Makes a site: its hosts, and what else is in its network."""
@@ -61,6 +62,20 @@ def other_host(site: Site) -> tuple[str, list[str]]:
     """Return a host with tasks that is not the sink's, and these tasks."""
     name = next(name for name in site.names if name != "a" and site.host(name)["tasks"])
     return name, site.host(name)["tasks"]
+
+
+def replace_another_host(site: Site, before: Mapping[str, int]) -> tuple[str, dict[str, int]]:
+    """Kill a host with tasks, and wait until each of them is one incarnation further; returns it and what is then."""
+    lost, moved = other_host(site)
+    site.kill_host(lost)
+    after = {task: incarnation + (task in moved) for task, incarnation in before.items()}
+    wait_for("the host is replaced", lambda: incarnations(site) == after)
+    return lost, after
+
+
+def until_more_rows(site: Site, count: int) -> None:
+    rows = rows_out(site)
+    wait_for(f"{count} rows come out meanwhile", lambda: rows_out(site) > rows + count)
 
 
 def incarnations(site: Site) -> dict[str, int]:

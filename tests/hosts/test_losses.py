@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.hosts.counted import PIPELINE
+from examples.hosts.network import Network
 from tests.faults.job import wait_for
 from tests.hosts.counted import (
     COUNT,
@@ -15,8 +16,9 @@ from tests.hosts.counted import (
     ended,
     incarnations,
     other_host,
-    rows_out,
+    until_more_rows,
 )
+from tests.members import members
 
 
 def test_a_host_whose_processes_are_all_killed_is_replaced_at_once_and_nobody_else_rolls_back(site: MakeSite) -> None:
@@ -33,13 +35,27 @@ def test_a_host_whose_processes_are_all_killed_is_replaced_at_once_and_nobody_el
     assert [here.status_of(name) for name in here.names if name != lost] == [0, 0]
 
 
-def test_a_host_that_is_cut_off_is_replaced_after_its_time_out_and_joins_again_empty(site: MakeSite) -> None:
+CUTS = ("both ways", "hears nothing", "is not heard")
+"""How a host is cut off from the supervisor."""
+
+
+def cut_off(network: Network, how: str, name: str, heals: bool = False) -> None:
+    """Cut a host off, or end that."""
+    if how == "both ways":
+        (network.heal if heals else network.cut)(name)
+        return
+    ends = ("supervisor", name) if how == "hears nothing" else (name, "supervisor")
+    (network.heal_one_way if heals else network.cut_one_way)(*ends)
+
+
+@pytest.mark.parametrize("how", members(CUTS, "both ways"))
+def test_a_host_that_is_cut_off_is_replaced_after_its_time_out_and_joins_again_empty(site: MakeSite, how: str) -> None:
     here = site(["a", "b", "c"])
     began(here, SILENCE_MS)
     lost, _ = other_host(here)
-    here.network.cut(lost)
+    cut_off(here.network, how, lost)
     wait_for("the host is lost", lambda: here.host(lost).get("state") == "lost")
-    here.network.heal(lost)
+    cut_off(here.network, how, lost, heals=True)
     wait_for("it joins again", lambda: here.host(lost).get("incarnation") == 2)
     ended(here)
 
@@ -86,25 +102,12 @@ def test_rows_that_wait_for_their_checkpoint_outlive_the_only_host_of_their_data
     ended(here)
 
 
-@pytest.mark.campaign
-def test_a_host_that_cannot_reach_the_supervisor_but_is_reached_is_lost_and_returns(site: MakeSite) -> None:
-    here = site(["a", "b", "c"])
-    began(here, SILENCE_MS)
-    lost, _ = other_host(here)
-    here.network.cut_one_way(lost, "supervisor")
-    wait_for("the host is lost", lambda: here.host(lost).get("state") == "lost")
-    here.network.heal_one_way(lost, "supervisor")
-    wait_for("it joins again", lambda: here.host(lost).get("incarnation") == 2)
-    ended(here)
-
-
 def test_tasks_work_on_while_the_supervisor_is_cut_off(site: MakeSite) -> None:
     here = site(["a", "b"])
     began(here)
     before = incarnations(here)
-    rows = rows_out(here)
     here.network.cut("supervisor")
-    wait_for("rows come out meanwhile", lambda: rows_out(here) > rows + 250)
+    until_more_rows(here, 250)
     here.network.heal("supervisor")
     ended(here)
     assert incarnations(here) == before

@@ -23,7 +23,9 @@ from tests.hosts.counted import (
     ended,
     incarnations,
     other_host,
+    replace_another_host,
     rows_out,
+    until_more_rows,
 )
 from tests.members import campaign
 from tests.unit.deploy.manifests import resumption
@@ -62,16 +64,13 @@ def test_a_candidate_takes_over_from_a_supervisor_that_was_killed_and_replaces_a
     candidate(here, SECOND)
     before = incarnations(here)
     here.kill_host(SUPERVISOR)
-    rows = rows_out(here)
-    wait_for("rows come out without a supervisor", lambda: rows_out(here) > rows + 50)
+    until_more_rows(here, 50)
     wait_for("the candidate leads", lambda: leads(here, SECOND))
     wait_for("it has heard of every task", lambda: incarnations(here) == before)
     here.await_running()
-    lost, moved = other_host(here)
-    here.kill_host(lost)
-    wait_for("the host is replaced", lambda: all(incarnations(here)[task] == 2 for task in moved))
+    lost, after = replace_another_host(here, before)
     ended(here, OUTLASTING)
-    assert incarnations(here) == {task: incarnation + (task in moved) for task, incarnation in before.items()}
+    assert incarnations(here) == after
     assert "job counts has ended with status 0: finished" in here.log(SECOND)
     assert [here.status_of(name) for name in here.names if name != lost] == [0, 0]
 
@@ -201,8 +200,7 @@ def test_a_job_that_no_supervisor_leads_is_resumed_without_a_restart_of_what_wor
     began(here, count=OUTLASTING)
     before = incarnations(here)
     here.kill_host(SUPERVISOR)
-    rows = rows_out(here)
-    wait_for("rows come out without a supervisor", lambda: rows_out(here) > rows + 50)
+    until_more_rows(here, 50)
     assert resumption(here.state(SUPERVISOR)) == "--resume", "the pod of a supervisor resumes it"
     here.run(PIPELINE, *arguments_of(here, OUTLASTING, host_timeout_ms=15_000))
     assert here.end_of(SUPERVISOR) == 2, here.log(SUPERVISOR)
@@ -215,11 +213,9 @@ def test_a_job_that_no_supervisor_leads_is_resumed_without_a_restart_of_what_wor
     wait_for("it has heard of every task", lambda: incarnations(here) == before)
     here.await_running()
     assert rows_out(here) > rows, "rows have come out all the time"
-    lost, moved = other_host(here)
-    here.kill_host(lost)
-    wait_for("the host is replaced", lambda: all(incarnations(here)[task] == 2 for task in moved))
+    lost, after = replace_another_host(here, before)
     ended(here, OUTLASTING)
-    assert incarnations(here) == {task: incarnation + (task in moved) for task, incarnation in before.items()}
+    assert incarnations(here) == after
     assert [here.status_of(name) for name in here.names if name != lost] == [0, 0]
 
 
@@ -246,8 +242,7 @@ def test_tasks_work_on_without_causal_run_and_begin_again_where_it_resumes_them_
     here.kill_root(SUPERVISOR)
     gone = "the tasks work on, until the job is resumed"
     wait_for("its supervisor leaves", lambda: gone in here.log_of(SUPERVISOR, "supervisor"))
-    rows = rows_out(here)
-    wait_for("rows come out without a supervisor", lambda: rows_out(here) > rows + 50)
+    until_more_rows(here, 50)
     here.run_again("--checkpoint-interval", "1.5")
     again = "its settings have changed, so its tasks begin again"
     wait_for("it is resumed", lambda: again in here.log(SUPERVISOR))

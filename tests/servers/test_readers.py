@@ -5,10 +5,6 @@ Rows that a reader has seen stay the first rows for every reader, and in the end
 
 from __future__ import annotations
 
-import json
-import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +12,12 @@ import pytest
 
 from benchmarks.harness.runs import sets
 from benchmarks.servers.s3 import BUCKET
+from tests.faults import readers
 from tests.faults.conftest import Start
 from tests.faults.job import Job
+from tests.faults.readers import Reader, Rows, reading
 from tests.members import members
-from tests.servers import readers
 from tests.servers.chains import assert_consistent, assert_exactly_once
-from tests.servers.readers import Look, Rows
 
 pytest.importorskip("pyarrow", reason="pyarrow is not installed: there are no Parquet files")
 
@@ -30,68 +26,6 @@ COUNT, EACH, RATE = 240, 5, 2.0
 """Elements, rows of each, and elements a second: there is something to write for minutes."""
 MORE = 20
 KILLED = (("sqlite/0", "parquet/0", "postgres/1", "padded/0"), ("lines/1", "redis/0"))
-PAUSE_S = 0.3
-
-
-class Reader:
-    """Looks in a thread of its own until it is stopped, and a last time then."""
-
-    def __init__(self, name: str, look: Look) -> None:
-        self.name = name
-        self.seen: Rows = {}
-        self.looks = 0
-        self.wrong: list[str] = []
-        self._rows_now = look
-        self._ends = threading.Event()
-        self._thread = threading.Thread(target=self._until_the_end)
-
-    def begin(self) -> None:
-        self._thread.start()
-
-    @property
-    def count(self) -> int:
-        return sum(map(len, self.seen.values()))
-
-    def records(self) -> list[dict[str, Any]]:
-        return [json.loads(row) for rows in self.seen.values() for row in rows]
-
-    def said(self) -> tuple[str, ...]:
-        """Return its rows, whatever the order."""
-        return tuple(sorted(json.dumps(row, sort_keys=True) for row in self.records()))
-
-    def end(self) -> None:
-        self._ends.set()
-        self._thread.join()
-        self.look()
-
-    def _until_the_end(self) -> None:
-        while not self._ends.wait(PAUSE_S) and not self.wrong:
-            self.look()
-
-    def look(self) -> None:
-        try:
-            now = self._rows_now()
-            for task, before in self.seen.items():
-                assert now.get(task, [])[: len(before)] == before, f"{task}: what was seen has changed"
-            for task, rows in now.items():
-                for row in rows[len(self.seen.get(task, [])) :]:
-                    json.loads(row)
-            self.seen = now
-            self.looks += 1
-        except Exception as problem:  # whatever a reader meets is a finding, which the thread of the test has to see
-            self.wrong.append(f"{self.name}: {problem!r}")
-
-
-@contextmanager
-def reading(looks: Mapping[str, Look]) -> Iterator[list[Reader]]:
-    started = [Reader(name, look) for name, look in looks.items()]
-    for each in started:
-        each.begin()
-    try:
-        yield started
-    finally:
-        for each in started:
-            each.end()
 
 
 @pytest.mark.parametrize(

@@ -33,9 +33,14 @@ from tests.unit.sinks.deaths import armed, in_a_child
 TASK, RUN, BIG = "out/0", "run-1", 1 << 30
 CALLS_MAX = 300
 """More system calls than a process makes here."""
-DEATHS = [("directory", False, True), ("directory", True, False)]
-DEATHS += [("directory", False, False), ("directory", True, True), ("store", False, False), ("store", False, True)]
-"""The place, whether an earlier version has staged the rows, and whether a process dies in the middle of a write."""
+SOME, ALL = 4, 1
+DEATHS = [("directory", False, True, SOME), ("directory", True, False, SOME)]
+DEATHS += [
+    (*place, half, ALL)
+    for place in (("directory", False), ("directory", True), ("store", False))
+    for half in (False, True)
+]
+"""The place, whether an earlier version has staged the rows, whether a write is cut in half, and the step of calls."""
 T = TypeVar("T")
 
 
@@ -212,13 +217,13 @@ def lived(stage: Stage, incarnation: int, prepared: Callable[[], object] = lambd
     store.discard(2)
 
 
-@pytest.mark.parametrize(("place", "earlier", "half"), members(DEATHS, *DEATHS[:2]))
+@pytest.mark.parametrize(("place", "earlier", "half", "step"), members(DEATHS, *DEATHS[:2]))
 def test_a_death_at_any_system_call_loses_and_doubles_nothing(
-    tmp_path: Path, place: str, earlier: bool, half: bool, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, place: str, earlier: bool, half: bool, step: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two processes in a row die there; `properties/test_staged_objects.py` draws more lives."""
     monkeypatch.setattr(staged_store, "COMMIT_BYTES", 50)
-    for countdown in range(1, CALLS_MAX):
+    for countdown in range(1, CALLS_MAX, step):
         stage = Stage(tmp_path / str(countdown), place=place)
         stage.directory.mkdir()
         if earlier:

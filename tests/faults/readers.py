@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,78 @@ from benchmarks.servers.redis import Redis
 Rows = dict[str, list[str]]
 """Task → its rows as text."""
 Look = Callable[[], Rows]
+
+
+PAUSE_S = 0.3
+
+
+class Reader:
+    """Looks in a thread of its own until it is stopped, and a last time then."""
+
+    def __init__(self, name: str, look: Look) -> None:
+        self.name = name
+        self.seen: Rows = {}
+        self.looks = 0
+        self.changes = 0
+        """How often more rows were there than at the look before."""
+        self.wrong: list[str] = []
+        self._rows_now = look
+        self._looking = threading.Lock()
+        self._ends = threading.Event()
+        self._thread = threading.Thread(target=self._until_the_end)
+
+    def begin(self) -> None:
+        self._thread.start()
+
+    @property
+    def count(self) -> int:
+        return sum(map(len, self.seen.values()))
+
+    def records(self) -> list[dict[str, Any]]:
+        return [json.loads(row) for rows in self.seen.values() for row in rows]
+
+    def said(self) -> tuple[str, ...]:
+        """Return its rows, whatever the order."""
+        return tuple(sorted(json.dumps(row, sort_keys=True) for row in self.records()))
+
+    def end(self) -> None:
+        self._ends.set()
+        self._thread.join()
+        self.look()
+
+    def _until_the_end(self) -> None:
+        while not self._ends.wait(PAUSE_S) and not self.wrong:
+            self.look()
+
+    def look(self) -> None:
+        """Read the present rows; to be called where something must have been seen, however busy the machine is."""
+        with self._looking:
+            try:
+                self._compare(self._rows_now())
+            except Exception as problem:  # whatever a reader meets is a finding, which the thread of the test must see
+                self.wrong.append(f"{self.name}: {problem!r}")
+
+    def _compare(self, now: Rows) -> None:
+        for task, before in self.seen.items():
+            assert now.get(task, [])[: len(before)] == before, f"{task}: what was seen has changed"
+        for task, rows in now.items():
+            for row in rows[len(self.seen.get(task, [])) :]:
+                json.loads(row)
+        self.changes += sum(map(len, now.values())) > self.count
+        self.seen = now
+        self.looks += 1
+
+
+@contextmanager
+def reading(looks: Mapping[str, Look]) -> Iterator[list[Reader]]:
+    started = [Reader(name, look) for name, look in looks.items()]
+    for each in started:
+        each.begin()
+    try:
+        yield started
+    finally:
+        for each in started:
+            each.end()
 
 
 def in_order(listed: Iterable[tuple[str, int, str]]) -> Rows:
