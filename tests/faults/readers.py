@@ -33,7 +33,7 @@ class Reader:
         self.seen: Rows = {}
         self.looks = 0
         self.changes = 0
-        """How often more rows were there than at the look before."""
+        """The number of looks that have found more rows than the look before them."""
         self.wrong: list[str] = []
         self._rows_now = look
         self._looking = threading.Lock()

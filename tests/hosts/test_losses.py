@@ -36,7 +36,7 @@ def test_a_host_whose_processes_are_all_killed_is_replaced_at_once_and_nobody_el
 
 
 CUTS = ("both ways", "hears nothing", "is not heard")
-"""How a host is cut off from the supervisor."""
+"""The ways in which a host is cut off from the supervisor."""
 
 
 def cut_off(network: Network, how: str, name: str, heals: bool = False) -> None:
