@@ -51,14 +51,6 @@ CHARTS: Mapping[str, tuple[str, Panels]] = {
         " {keyed_count_single_full.wire} where each record is a batch",
         (Rows("bytes per record", r"((?:keyed_count|fraud_chain).*)\.(logged|wire)"),),
     ),
-    "durability": (
-        "Everything synced before it is acknowledged: × {load.os_over_process_rps} of the records/s, median latency"
-        " {paced.os.p50_ms} ms instead of {paced.process.p50_ms} ms",
-        (
-            Rows("records/s at load", r"load\.(process|os)\.throughput_rps"),
-            Rows("ms, paced", r"paced\.(process|os)\.(.*)_ms"),
-        ),
-    ),
     "state": (
         "{settings.keys} keys: first new output {first_output_ms} ms after kill -9; a checkpoint writes"
         " {snapshot_bytes_per_checkpoint} bytes, p99.99 of latency is {latency_p9999_ms} ms",
@@ -100,22 +92,10 @@ CHARTS: Mapping[str, tuple[str, Panels]] = {
         "{output} after {losses_per_job} losses of hosts per job (median)",
         (Rows("per job", "(losses|recoveries)_per_job"), Rows("seconds per job", "(seconds)_per_job")),
     ),
-    "sinks": (
-        "Rows/s that a sink stores exactly once: JSON lines {jsonlines_rows_s}, SQLite {sqlite_rows_s}, PostgreSQL"
-        " {postgres_rows_s}, Redis {redis_rows_s}",
-        (
-            Rows("bundles of one row per second", "(.*)_bundles_s"),
-            Rows("rows/s in bundles of 1,000", "(.*)_rows_s"),
-            Rows("CPU µs per row in the sink's task", "(.*)_cpu_us"),
-        ),
-    ),
     "bad_input": (
-        "Every output exactly once; of the memory that the budgets allow, a task takes at most × {hot_key.memory_share}"
-        " with one hot key, × {giant_record.memory_share} with giant records",
-        (
-            Rows("memory of a task ÷ what its budgets allow", r"(.*?)(_killed)?\.memory_share"),
-            Rows("records/s ÷ what the limiting part does alone", r"(.*?)(_killed)?\.of_alone"),
-        ),
+        "Every output exactly once; of the memory that the budgets allow, a task takes at most"
+        " × {hot_key_killed.memory_share} with one hot key, × {giant_record_killed.memory_share} with giant records",
+        (Rows("memory of a task ÷ what its budgets allow", r"(.*)_killed\.memory_share"),),
     ),
     "ordinary": (
         "Ordinary records, exactly once, ÷ the best of Bytewax without recovery: own operator × {profile.ratio},"
@@ -127,6 +107,15 @@ CHARTS: Mapping[str, tuple[str, Panels]] = {
             Rows("records/s, causal ÷ none", r"(.*)\.over_none"),
             Rows("CPU s per million records", r"(.*)\.(ours|ours_none|bytewax|bare)_cpu_us"),
             Rows("peak MiB", r"(.*)\.(ours|bytewax|bare)_peak_mib"),
+        ),
+    ),
+    "latency": (
+        "Inverted index: with 50 / 500 / 1,000 ms between checkpoints a document is visible after {causal.50.p50_ms} /"
+        " {causal.500.p50_ms} / {causal.1000.p50_ms} ms with causal, {epoch.50.p50_ms} / {epoch.500.p50_ms} /"
+        " {epoch.1000.p50_ms} ms with epoch (medians)",
+        tuple(
+            Rows(f"ms, document in → all rows seen, {each:,} ms between checkpoints", rf"(.*)\.{each}\.(p\d+)_ms")
+            for each in (50, 500, 1000)
         ),
     ),
     "latency_flink": (
@@ -174,21 +163,6 @@ CHARTS: Mapping[str, tuple[str, Panels]] = {
     ),
 }
 """The charts whose panels are the same for every result."""
-
-
-def _latency(result: Result) -> Panels:
-    intervals = sorted({int(name.split(".")[1]) for name in result["figures"] if name.endswith(".p50_ms")})
-    panels: list[Rows | Lines] = [
-        Rows(f"ms, document in → all rows seen, {each:,} ms between checkpoints", rf"(.*)\.{each}\.(p\d+)_ms")
-        for each in intervals
-    ]
-    for name, run in result.get("series", {}).items():
-        took = [(number, ms) for number, ms in enumerate(run["latency_ms"]) if ms is not None]
-        rate = result["settings"]["documents_per_s"]
-        line = ([number / rate for number, _ in took], [ms for _, ms in took])
-        axis = "s, when the document was due; index/0 is killed at the dotted lines"
-        panels.append(Lines(axis, "ms", {name: line}, joined=False, upright=run["kills_s"]))
-    return panels
 
 
 def _total_failure(result: Result) -> Panels:
@@ -271,13 +245,6 @@ def _data(result: Result) -> Panels:
 
 
 OF_RESULT: Mapping[str, tuple[str, Callable[[Result], Panels], int]] = {
-    "latency": (
-        "Inverted index: with 50 / 500 / 1,000 ms between checkpoints a document is visible after {causal.50.p50_ms} /"
-        " {causal.500.p50_ms} / {causal.1000.p50_ms} ms with causal, {epoch.50.p50_ms} / {epoch.500.p50_ms} /"
-        " {epoch.1000.p50_ms} ms with epoch (medians)",
-        _latency,
-        1,
-    ),
     "total_failure": (
         "All processes of a job killed at the same time, {settings.times} times: {output}; the first new row is seen"
         " {first_row_ms} ms after the resume",

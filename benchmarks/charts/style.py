@@ -26,9 +26,6 @@ LABELS = {
     "causal_f1": "causal, f = 1",
     "causal_full": "causal, full",
     "f1": "f = 1",
-    "process": "not synced",
-    "os": "synced",
-    "_killed": "killed twice",
     "calm_": "before the kill",
 }
 """Names in results whose meaning on a chart is another text."""
@@ -63,14 +60,12 @@ class Lines:
     Args:
         lines: label → (numbers, values).
         joined: whether the values of a line are connected.
-        upright: numbers at which something happened, as dotted lines.
     """
 
     x: str
     y: str
     lines: Mapping[str, tuple[Sequence[float], Sequence[float]]]
     joined: bool = True
-    upright: Sequence[float] = ()
 
 
 @dataclass(frozen=True)
@@ -164,8 +159,6 @@ def _draw_lines(place: Any, panel: Lines) -> None:
     for number, (name, (numbers, values)) in enumerate(panel.lines.items()):
         look = {"color": COLOURS[number % len(COLOURS)], "marker": MARKERS[number % len(MARKERS)], "label": name}
         place.plot(numbers, values, markersize=4, linestyle="-" if panel.joined else "", **look)
-    for moment in panel.upright:
-        place.axvline(moment, color=GOAL, linestyle=":", linewidth=1)
     scaled(place.xaxis, [number for numbers, _ in panel.lines.values() for number in numbers])
     if not scaled(place.yaxis, [value for _, values in panel.lines.values() for value in values]):
         place.set_ylim(bottom=0)

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +67,6 @@ def job(
     config: Mapping[str, Any] | None = None,
     check: Check | None = None,
     limit_s: float | None = None,
-    beside: Callable[[Path], AbstractContextManager[Any]] | None = None,
 ) -> dict[str, Any]:
     """Run a pipeline to its end and return its report, with `cpu_s`, the CPU time of all of the job's processes.
 
@@ -77,7 +75,6 @@ def job(
         options: further arguments of `causal run`.
         config: fields of `JobConfig` that have no option.
         check: gets the sink's database and the report; what it returns is the report's `checked`.
-        beside: makes of the job's directory what is entered while the job runs, and is the report's `beside` then.
 
     Raises:
         RunFailed: the exit status was not 0.
@@ -86,10 +83,9 @@ def job(
         place = Path(name)
         words = arguments(place, pipeline, settings, options, config)
         before_s = _cpu_s()
-        with beside(place / "job") if beside is not None else nullcontext() as watching:
-            output_of("deploy", words, limit_s)
+        output_of("deploy", words, limit_s)
         report: dict[str, Any] = json.loads((place / "report.json").read_text())
-        report |= {"cpu_s": _cpu_s() - before_s, "beside": watching}
+        report["cpu_s"] = _cpu_s() - before_s
         if check is not None:
             report["checked"] = check(place / "out.db", report)
         return report
@@ -102,14 +98,13 @@ def tallied_job(
     options: Sequence[str] = (),
     config: Mapping[str, Any] | None = None,
     limit_s: float | None = None,
-    beside: Callable[[Path], AbstractContextManager[Any]] | None = None,
 ) -> dict[str, Any]:
     """Run a pipeline whose sink counts its rows.
 
     Raises:
         RunFailed: the exit status was not 0, or the sink has another number of rows than `rows`.
     """
-    report = job(pipeline, settings, options, config, lambda out, _: tallied(out), limit_s, beside)
+    report = job(pipeline, settings, options, config, lambda out, _: tallied(out), limit_s)
     if report["checked"] != rows:
         raise RunFailed(f"the sink holds {report['checked']} rows of {rows}")
     return report

@@ -1,7 +1,7 @@
-"""The pipeline of `throughput` and `determinants`: a keyed running count over (key, value) rows with zipf keys.
+"""The pipeline of `throughput`, `overhead` and `determinants`: a keyed running count of (key, value) rows, zipf keys.
 
 The rows are a fixed table read over and over in slices, so that a source costs what a slice costs, and
-every process (and the bare job) sees the same ones.
+every process (and the bare job) sees the same ones.  With `depth` above 2, more tasks in a row count the rows again.
 """
 
 from __future__ import annotations
@@ -60,9 +60,10 @@ partitions = int(pipeline.settings.get("partitions", "2"))
 width = int(pipeline.settings.get("parallelism", "2"))
 rate = float(pipeline.settings["rate"]) if pipeline.settings.get("rate") else None
 
-(
-    pipeline.source("rows", TableSource(count // partitions, partitions, rate), partitions)
-    .key_by(key_of)
-    .count("count", parallelism=width)
-    .sink("out", TallySink(pipeline.settings.get("out", "tally.db")))
-)
+depth = int(pipeline.settings.get("depth", "2"))
+unmeasured = int(pipeline.settings.get("unmeasured", "0"))
+
+stream = pipeline.source("rows", TableSource(count // partitions, partitions, rate, unmeasured), partitions)
+for stage in range(depth - 1):
+    stream = stream.key_by(key_of).count(f"count{stage or ''}", parallelism=width)
+stream.sink("out", TallySink(pipeline.settings.get("out", "tally.db")))

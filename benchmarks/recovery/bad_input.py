@@ -1,14 +1,11 @@
-"""Input that no job likes: hot keys, giant records, tiny batches, a slow operator, a slow sink; left alone and killed.
+"""Input that no job likes, while tasks are killed: hot keys, giant records, tiny batches, a slow operator, a slow sink.
 
 Each case is one job on the same keyed fold (`jobs/strained_fold.py`) and must put out every row exactly once.
-`of_alone` is its records/s ÷ what the part that limits it does alone: one task for everything (hot key), the same bytes
-in ordinary records (giant), the same job without causal logging (tiny), the sleep itself (slow operator, slow sink).
 `memory_share` is the highest peak of any task's memory ÷ what its budgets allow (see `bad_input_memory`).
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,7 +23,6 @@ BUDGETS = {"channel_window_bytes": CREDIT_BYTES, "inflight_memory_bytes_max": IN
 RECORD_BYTES_MAX = 16 << 20
 GIANT_BYTES = RECORD_BYTES_MAX - 64
 END_WITHIN_S = 600.0
-SLEEP_TRIES = 300
 
 
 @dataclass(frozen=True)
@@ -36,17 +32,12 @@ class Case:
     Args:
         settings: of the pipeline.
         config: of the job, in addition to the budgets.
-        kills: `TASK@SECONDS`, in the run with kills.
-        alone: settings of the job whose records/s are those of the limiting part alone; or `sleep_s`, which it takes
-            over each record.
+        kills: `TASK@SECONDS`.
     """
 
     settings: Mapping[str, Any]
     kills: Sequence[str]
     config: Mapping[str, Any] = field(default_factory=dict)
-    alone: Mapping[str, Any] = field(default_factory=dict)
-    alone_options: Sequence[str] = ()
-    sleep_s: float = 0.0
     record_bytes: int = 4096
 
 
@@ -55,29 +46,24 @@ def cases(scale: float) -> dict[str, Case]:
     hot, slow = int(400_000 * scale), int(8_000 * scale)
     giants = int(20 * scale) + 1
     every = 1000
-    bytes_each = GIANT_BYTES // every + 20
     tiny = int(40_000 * scale)
     return {
         "hot_key": Case(
             {"hot": "yes", "count": hot, "rounds": 10}, ("fold/0@1", "fold/1@1.5"),
-            alone={"count": hot, "rounds": 10, "width": 1},
         ),
         "giant_record": Case(
             {"count": giants * every, "giant_bytes": GIANT_BYTES, "giant_every": every, "rounds": 1},
             ("fold/0@1", "numbers/0@2.5"),
-            alone={"count": giants * every, "load_bytes": bytes_each, "rounds": 1},
             record_bytes=RECORD_BYTES_MAX,
         ),
         "tiny_batches": Case(
             {"count": tiny}, ("fold/0@2", "numbers/0@4"), {"batch_elements_max": 1},
-            alone={"count": tiny}, alone_options=("--guarantee=none",),
         ),
         "slow_operator": Case(
-            {"count": slow, "sleep_s": 0.002, "width": 1, "load_bytes": 200}, ("fold/0@3", "numbers/0@6"), sleep_s=0.002
+            {"count": slow, "sleep_s": 0.002, "width": 1, "load_bytes": 200}, ("fold/0@3", "numbers/0@6")
         ),
         "slow_sink": Case(
             {"count": slow, "sink_row_s": 0.002, "emit": 1, "width": 1, "load_bytes": 200}, ("out/0@3", "fold/0@6"),
-            sleep_s=0.002,
         ),
     }  # fmt: skip
 
@@ -94,36 +80,31 @@ def _measure(run: Measurement) -> dict[str, Any]:
     over: dict[str, None] = {}
     for number in run.rounds():
         for name in options.cases:
-            alone_rps = _alone_rps(known[name])
-            for killed in (False, True):
-                label = f"{name}_killed" if killed else name
-                figures = run_case(known[name], killed)
-                figures["of_alone"] = figures["rps"] / alone_rps
-                run.add_all(f"{label}.", figures)
-                if figures["memory_share"] > 1:
-                    over[f"{label}.memory_share"] = None
-                shown = ", ".join(f"{key} {value:,.3f}" for key, value in figures.items())
-                run.report(f"round {number}, {label}: {shown}")
+            figures = run_case(known[name])
+            run.add_all(f"{name}_killed.", figures)
+            if figures["memory_share"] > 1:
+                over[name] = None
+            shown = ", ".join(f"{key} {value:,.3f}" for key, value in figures.items())
+            run.report(f"round {number}, {name}: {shown}")
     summary = f"over its budgets: {', '.join(over) or 'none'}; every output exactly once"
     run.more |= {"failed": bool(over), "summary": summary}
     return {"cases": {name: {**known[name].settings, "kills": known[name].kills} for name in options.cases}}
 
 
-def run_case(case: Case, killed: bool) -> dict[str, float]:
+def run_case(case: Case) -> dict[str, float]:
     """Return one run of a case, whose rows have been checked: records/s, memory and what it recovered from.
 
     Raises:
         RunFailed: it failed, or its rows are not there exactly once.
     """
-    kills = [f"--kill={each}" for each in case.kills] if killed else []
-    options = ("--checkpoint-interval=1", *kills)
+    options = ("--checkpoint-interval=1", *(f"--kill={each}" for each in case.kills))
     with watched(PIPELINE, case.settings, options, {**BUDGETS, **case.config}) as job, sampled(job.view) as peaks:
         report = job.report(END_WITHIN_S)
         hot, emit = case.settings.get("hot") == "yes", case.settings.get("emit", 100)
         wrong = strained_fold.wrong(job.out, case.settings["count"], hot, emit)
     if any(wrong.values()) or report["records_in"] != case.settings["count"]:
         raise runs.RunFailed(f"the output is not exactly once: {wrong}, {report['records_in']} records in")
-    if killed and not report["recoveries"]:
+    if not report["recoveries"]:
         raise runs.RunFailed("no kill hit the job while it ran; give a larger --scale")
     shares = peaks.shares(budget(case))
     return {
@@ -142,17 +123,6 @@ def budget(case: Case) -> Budget:
     width = int(case.settings.get("width", 2))
     inputs = {f"fold/{index}": 1 for index in range(width)} | {"out/0": width}
     return Budget(INFLIGHT_BYTES, CREDIT_BYTES, case.record_bytes, inputs, frozenset(("out/0",)))
-
-
-def _alone_rps(case: Case) -> float:
-    if case.sleep_s:
-        began_s = time.perf_counter()
-        for _ in range(SLEEP_TRIES):
-            time.sleep(case.sleep_s)
-        return SLEEP_TRIES / (time.perf_counter() - began_s)
-    options = ("--checkpoint-interval=1", *case.alone_options)
-    report = runs.job(PIPELINE, case.alone, options, {**BUDGETS, **case.config})
-    return float(report["throughput_rps"])
 
 
 BENCHMARK = Benchmark("bad_input", OPTIONS, _measure, settings={**BUDGETS, "standbys": "per-task"})

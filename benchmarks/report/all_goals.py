@@ -36,7 +36,7 @@ class Part:
 
 
 PARTS: Mapping[str, Part] = {
-    "throughput": Part("throughput --records 12000000 --profile", "throughput --records 1000000 --rounds 1"),
+    "throughput": Part("throughput --records 12000000", "throughput --records 1000000 --rounds 1"),
     "overhead": Part("overhead --records 2000000 --seconds 5", "overhead --records 300000 --seconds 2 --rounds 1"),
     "determinants": Part(
         "determinants --records 1000000 --single 5000 --payments 4000",
@@ -61,7 +61,7 @@ PARTS: Mapping[str, Part] = {
     "state_sizes": Part("state_sizes", "state_sizes --memory 1,10 --disk 10 --checkpoints 3 --kills 2"),
     "latency_back": Part("latency_back", "latency_back --kills 3"),
     "isolation": Part("isolation", "isolation --kills 3"),
-    "latency": Part("latency", "latency --quick"),
+    "latency": Part("latency", "latency --rounds 1 --seconds 4"),
     "latency_flink": Part(
         "latency_flink --rate 10 --seconds 20", "latency_flink --rate 5 --seconds 5 --warm 2 --intervals 500"
     ),

@@ -19,7 +19,6 @@ from typing import Any
 from benchmarks.harness import runs
 from benchmarks.harness.declared import Benchmark, Measurement, Option
 
-PIPELINE = runs.JOBS / "deep_count.py"
 NONE = runs.GUARANTEES["none"]
 UNMEASURED_S = 3.0
 CAUSAL = {name: arguments for name, arguments in runs.GUARANTEES.items() if name != "none"}
@@ -69,10 +68,10 @@ def _p99_ms(options: argparse.Namespace, guarantee: Sequence[str], rate: int) ->
 
 
 def _run(options: argparse.Namespace, guarantee: Sequence[str], count: int, rate: int | None = None) -> dict[str, Any]:
-    settings: dict[str, Any] = {"count": count, "depth": options.depth}
+    settings: dict[str, Any] = {"count": count, "partitions": 1, "parallelism": 1, "depth": options.depth}
     if rate is not None:
         settings |= {"rate": rate, "unmeasured": int(rate * UNMEASURED_S)}
-    return runs.tallied_job(PIPELINE, settings, count, (*guarantee, "--checkpoint-interval=1"))
+    return runs.tallied_job(runs.KEYED_COUNT, settings, count, (*guarantee, "--checkpoint-interval=1"))
 
 
 BENCHMARK = Benchmark("overhead", OPTIONS, _measure, digits_of={"_rps": 0}, settings={"standbys": "per-task"})

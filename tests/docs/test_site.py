@@ -26,7 +26,7 @@ FETCHED = re.compile(r"""<(?:script|link|img|iframe)[^>]*\s(?:src|href)=["']?htt
 RAW_TABLES = (
     ("benchmarks", "first_output_ms"),
     ("performance", "a beat, bytes"),
-    ("sinks", "jsonlines_rows_s"),
+    ("nexmark", "q3_first_output_ms"),
 )
 """A page of the site, and a cell of a raw table that is written into it from a stored result."""
 FOUND_FIRST = {

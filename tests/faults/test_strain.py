@@ -1,6 +1,6 @@
 """Bad input with a kill in the middle: nothing is lost or doubled, no process is mistaken for hung, memory is bounded.
 
-What throughput becomes of it is measured by `python -m benchmarks bad_input`; nothing here looks at a duration.
+`python -m benchmarks bad_input` measures its memory at full size; nothing here looks at a duration.
 """
 
 from __future__ import annotations

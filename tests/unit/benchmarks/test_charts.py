@@ -52,11 +52,11 @@ def test_every_panel_of_a_kept_result_has_something_to_show(name: str) -> None:
 
 
 def test_rows_are_the_figures_that_match_and_are_called_by_their_groups() -> None:
-    figures = {"causal_f1_cpu_us": ONE, "hot_key_killed.share": ONE, "replayed": ONE}
+    figures = {"causal_f1_cpu_us": ONE, "calm_gap_ms": ONE, "replayed": ONE}
     assert style.Rows("µs", "(.*)_cpu_us").present(figures) == {"causal_f1_cpu_us": ("causal_f1",)}
     assert style.Rows("", "replayed").present(figures) == {"replayed": ("replayed",)}
-    [groups] = style.Rows("", r"(.*?)(_killed)?\.share").present(figures).values()
-    assert style.label(groups) == "hot key, killed twice"
+    [groups] = style.Rows("", r"(calm_)?(gap)_ms").present(figures).values()
+    assert style.label(groups) == "before the kill, gap"
 
 
 def test_an_axis_has_its_values_in_their_order() -> None:

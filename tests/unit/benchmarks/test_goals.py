@@ -148,11 +148,11 @@ def test_taking_results_keeps_the_peers_that_were_not_measured() -> None:
 
     results = {"peers": peers_of("new", "bytewax"), "recovery": {"machine": "m"}}
     new = {"benchmark": "all", "settings": {"quick": False}, "results": results}
-    taken = page.taken(new, {"peers": peers_of("old", "bytewax", "ray")})
-    assert [(pair["peer"], pair["by"]) for pair in taken["peers"]["pairs"]] == [("bytewax", "new"), ("ray", "old")]
-    assert set(taken["peers"]["figures"]) == {"count.bytewax.rounds", "count.ray.rounds"} and "recovery" in taken
+    taken = page.taken(new, {"peers": peers_of("old", "bytewax", "pathway")})
+    assert [(pair["peer"], pair["by"]) for pair in taken["peers"]["pairs"]] == [("bytewax", "new"), ("pathway", "old")]
+    assert set(taken["peers"]["figures"]) == {"count.bytewax.rounds", "count.pathway.rounds"} and "recovery" in taken
     with pytest.raises(ValueError, match="another machine"):
-        page.taken(new, {"peers": {**peers_of("old", "ray"), "machine": "other"}})
+        page.taken(new, {"peers": {**peers_of("old", "pathway"), "machine": "other"}})
     with pytest.raises(ValueError, match="judges nothing"):
         page.taken({**new, "settings": {"quick": True}}, {})
     with pytest.raises(ValueError, match="--take wants what"):

@@ -229,7 +229,7 @@ def pair(**more: Any) -> dict[str, Any]:
 
 
 def test_a_table_has_every_row_and_says_where_it_is_behind() -> None:
-    refused = {"workload": "index", "peer": "ray", "version": "3", "rounds": 0, "problems": ["no wheel | here"]}
+    refused = {"workload": "index", "peer": "pathway", "version": "3", "rounds": 0, "problems": ["no wheel | here"]}
     text = peers_table.tables([pair(), refused])
     assert "| bytewax 1.2 | at least once | 10 (ours 20) | 50 (ours 100); ×2.0 |" in text
     assert "**no figures**: no wheel / here" in text
@@ -265,9 +265,9 @@ def options(*words: str) -> argparse.Namespace:
 
 
 def test_options_name_what_is_compared() -> None:
-    chosen = options("--peer", "ray,bytewax", "--workload", "index", "--records", "7")
-    assert (chosen.peer, chosen.workload) == (["ray", "bytewax"], ["index"])
-    assert comparison.asked_of(venvs.PEERS["ray"], "count", chosen)["records"] == 6
+    chosen = options("--peer", "pathway,bytewax", "--workload", "index", "--records", "7")
+    assert (chosen.peer, chosen.workload) == (["pathway", "bytewax"], ["index"])
+    assert comparison.asked_of(venvs.PEERS["pathway"], "count", chosen)["records"] == 6
     many = options("--records", "8000000")
     sizes = [comparison.asked_of(peer, "count", many)["records"] for peer in (None, *venvs.PEERS.values())]
     assert sizes == [8_000_000, *(peer.records for peer in venvs.PEERS.values())]
@@ -288,7 +288,7 @@ def test_a_peer_that_cannot_be_installed_keeps_its_row(tmp_path: Path, monkeypat
         raise venvs.NotInstalled("no wheel")
 
     monkeypatch.setattr(venvs, "interpreter", refuse)
-    assert main(["peers", "--peer", "ray", "--workload", "count", "--json", str(tmp_path / "outcome.json")]) == 0
+    assert main(["peers", "--peer", "pathway", "--workload", "count", "--json", str(tmp_path / "outcome.json")]) == 0
     result = json.loads((tmp_path / "outcome.json").read_text())
     assert result["pairs"][0]["problems"] == ["cannot be installed: no wheel"]
     assert "no wheel" in appendix.table(result)
@@ -306,8 +306,8 @@ def test_a_run_of_ours_that_fails_is_a_failure_and_one_of_theirs_is_a_row(
 
     monkeypatch.setattr(venvs, "interpreter", lambda *_: tmp_path)
     monkeypatch.setattr(comparison, "run", run)
-    words = ["peers", "--peer", "ray", "--workload", "count", "--json", str(tmp_path / "outcome.json")]
-    for programs, status in (([], 0), ([venvs.PEERS["ray"].program], 0), ([comparison.OURS], 1)):
+    words = ["peers", "--peer", "pathway", "--workload", "count", "--json", str(tmp_path / "outcome.json")]
+    for programs, status in (([], 0), ([venvs.PEERS["pathway"].program], 0), ([comparison.OURS], 1)):
         broken[:] = programs
         assert main(words) == status
         (row,) = json.loads((tmp_path / "outcome.json").read_text())["pairs"]
@@ -321,14 +321,14 @@ def test_what_was_measured_earlier_is_kept_beside_what_is_measured_now(
     monkeypatch.setattr(venvs, "interpreter", lambda *_: tmp_path)
     monkeypatch.setattr(comparison, "run", lambda *_: ({"rps": 10.0}, {"guarantee": "some", "per_record": True}))
     before, now = tmp_path / "before.json", tmp_path / "now.json"
-    assert main(["peers", "--peer", "ray", "--workload", "count,index", "--json", str(before)]) == 0
-    assert main(["peers", "--peer", "bytewax,ray", "--workload", "count", "--json", str(now)]) == 0
+    assert main(["peers", "--peer", "pathway", "--workload", "count,index", "--json", str(before)]) == 0
+    assert main(["peers", "--peer", "bytewax,pathway", "--workload", "count", "--json", str(now)]) == 0
     taken = page.taken(json.loads(now.read_text()), {"peers": json.loads(before.read_text())})["peers"]
     commands = {(pair["peer"], pair["workload"]): pair["command"] for pair in taken["pairs"]}
     assert commands == {
-        ("bytewax", "count"): "python -m benchmarks peers --peer bytewax,ray --workload count",
-        ("ray", "count"): "python -m benchmarks peers --peer bytewax,ray --workload count",
-        ("ray", "index"): "python -m benchmarks peers --peer ray --workload count,index",
+        ("bytewax", "count"): "python -m benchmarks peers --peer bytewax,pathway --workload count",
+        ("pathway", "count"): "python -m benchmarks peers --peer bytewax,pathway --workload count",
+        ("pathway", "index"): "python -m benchmarks peers --peer pathway --workload count,index",
     }
     assert all(f"`{command}`" in appendix.table(taken) for command in commands.values())
 
