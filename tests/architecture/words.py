@@ -12,6 +12,7 @@ import sys
 import tokenize
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from tests.architecture.source import ROOT
@@ -149,23 +150,16 @@ def fragments(path: Path, tree: ast.Module) -> Iterator[Place]:
 
 def prose(path: Path, tree: ast.Module) -> Iterator[Place]:
     """Yield strings and comments in words of conversation."""
+    for _, number, text in matches(NO_WORDS, path):
+        phrase = text.partition(":")[0]
+        if (phrase.islower() or phrase.istitle()) and (path.name, phrase) not in STORED:
+            yield path, number, text
+
+
+def matches(pattern: re.Pattern[str], path: Path) -> Iterator[Place]:
+    """Yield each match in a file with its line."""
     for number, line in enumerate(path.read_text().splitlines(), 1):
-        for match in NO_WORDS.finditer(line):
-            if (match[0].islower() or match[0].istitle()) and (path.name, match[0]) not in STORED:
-                yield path, number, f"{match[0]}: {line.strip()[:80]}"
-
-
-def not_native(path: Path, tree: ast.Module) -> Iterator[Place]:
-    """Yield phrases that a native engineer would not write, in code and its texts."""
-    for number, line in enumerate(path.read_text().splitlines(), 1):
-        for match in NOT_NATIVE.finditer(line):
-            yield path, number, f"{match[0]}: {line.strip()[:80]}"
-
-
-def stilted(path: Path, tree: ast.Module) -> Iterator[Place]:
-    """Yield uses of a word that means everything, in code and its texts."""
-    for number, line in enumerate(path.read_text().splitlines(), 1):
-        for match in STILTED.finditer(line):
+        for match in pattern.finditer(line):
             yield path, number, f"{match[0]}: {line.strip()[:80]}"
 
 
@@ -211,45 +205,42 @@ def wide(path: Path) -> Iterator[Place]:
             yield path, number, f"{len(line)} columns"
 
 
-def markdown_prose(path: Path) -> Iterator[Place]:
-    """Yield the same words of conversation in Markdown."""
-    fenced = False
-    for number, line in enumerate(path.read_text().splitlines(), 1):
-        fenced ^= bool(_FENCE.match(line))
-        if not fenced:
-            yield from ((path, number, match[0]) for match in NO_WORDS.finditer(line))
-
-
 OF_PYTHON: dict[str, Callable[[Path, ast.Module], Iterator[Place]]] = {
     "names": names,
     "fragments": fragments,
     "prose": prose,
-    "not native": not_native,
-    "stilted": stilted,
+    "not native": lambda path, tree: matches(NOT_NATIVE, path),
+    "stilted": lambda path, tree: matches(STILTED, path),
     "openings": openings,
     "after": after,
 }
 
 
-def markdown_not_native(path: Path) -> Iterator[Place]:
-    """Yield the same phrases in Markdown."""
-    for number, line in enumerate(path.read_text().splitlines(), 1):
-        yield from ((path, number, match[0]) for match in NOT_NATIVE.finditer(line))
-
-
-def markdown_after(path: Path) -> Iterator[Place]:
-    """Yield *behind* and *beside* in Markdown where they do not mean a place or a lag."""
+def _unfenced(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield the lines of Markdown that are not in a block of code."""
     fenced = False
     for number, line in enumerate(path.read_text().splitlines(), 1):
         fenced ^= bool(_FENCE.match(line))
         if not fenced:
-            yield from _after(path, number, line)
+            yield number, line
+
+
+def markdown_prose(path: Path) -> Iterator[Place]:
+    """Yield the same words of conversation in Markdown."""
+    for number, line in _unfenced(path):
+        yield from ((path, number, match[0]) for match in NO_WORDS.finditer(line))
+
+
+def markdown_after(path: Path) -> Iterator[Place]:
+    """Yield *behind* and *beside* in Markdown where they do not mean a place or a lag."""
+    for number, line in _unfenced(path):
+        yield from _after(path, number, line)
 
 
 OF_MARKDOWN: dict[str, Callable[[Path], Iterator[Place]]] = {
     "wide": wide,
     "markdown": markdown_prose,
-    "markdown not native": markdown_not_native,
+    "markdown not native": partial(matches, NOT_NATIVE),
     "markdown after": markdown_after,
 }
 
