@@ -76,16 +76,15 @@ def test_a_host_is_heard_under_the_name_of_its_key(scene: Scene) -> None:
     assert scene.gate.dropped == 0
 
 
-@pytest.mark.parametrize("identity", ["b", "join-b/1", "supervisor", "join-supervisor/1", ""])
-def test_a_host_under_another_name_is_dropped(scene: Scene, identity: str) -> None:
-    client = scene.client(KEYS["a"], identity)
-    client.send_multipart([b"", pack("describe", protocol=0)])
-    assert scene.heard(lambda heard: bool(heard) or scene.gate.dropped == 1) == []
-    assert not client.poll(100)
-
-
-def test_the_key_of_a_supervisor_is_that_of_no_host(scene: Scene) -> None:
-    client = scene.client(KEYS["supervisor"], "supervisor")
+@pytest.mark.parametrize(
+    ("key", "identity"),
+    [
+        *(("a", identity) for identity in ("b", "join-b/1", "supervisor", "join-supervisor/1", "")),
+        pytest.param("supervisor", "supervisor", id="the key of a supervisor is that of no host"),
+    ],
+)
+def test_a_host_under_another_name_is_dropped(scene: Scene, key: str, identity: str) -> None:
+    client = scene.client(KEYS[key], identity)
     client.send_multipart([b"", pack("describe", protocol=0)])
     assert scene.heard(lambda heard: bool(heard) or scene.gate.dropped == 1) == []
     assert not client.poll(100)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from causal.errors import CorruptData, Fenced, InvariantViolation, Unavailable
-from standby.leadership import campaign as campaigns
 from standby.leadership import ledger as ledgers
 from standby.leadership.campaign import Pause, campaign
 from standby.leadership.candidacy import LOOK_NS, SILENCE_NS, STANDING_TABLE, Candidacy, Standing
@@ -22,9 +21,7 @@ from standby.leadership.ledger import WHOLE_EVERY, Ledger
 from standby.leadership.term_journal import (
     UNBEGUN_MAX,
     Create,
-    Inherited,
     Names,
-    Procedure,
     Read,
     Remove,
     Request,
@@ -32,7 +29,6 @@ from standby.leadership.term_journal import (
     elected,
     inherited,
     looked,
-    read_back,
 )
 from standby.leadership.terms import (
     DEAF,
@@ -43,7 +39,6 @@ from standby.leadership.terms import (
     Term,
     entry_name,
     journal_folder,
-    number_of,
     term_name,
 )
 from tests.members import examples
@@ -104,7 +99,6 @@ class Record:
 
 
 Life = Generator[Request | Pause, Any, None]
-Lead = Callable[[Ledger, Record, random.Random, str], Life]
 
 
 def lead(ledger: Ledger, record: Record, dice: random.Random, holder: str) -> Life:
@@ -127,32 +121,6 @@ def lead(ledger: Ledger, record: Record, dice: random.Random, holder: str) -> Li
         now_ns = yield Pause(dice.randrange(SECOND))
 
 
-def hasty(ledger: Ledger, record: Record, dice: random.Random, holder: str) -> Life:
-    """Yield a leader that acts before its journal has the decision."""
-    now_ns = yield Pause(0)
-    while not ledger.place:
-        with suppress(Unavailable):
-            yield from ledger.append([], now_ns)
-    record.begun[ledger.term] = (holder, list(ledger.inherited.records))
-    for number in range(10_000):
-        decision = {"kind": "decided", "by": holder, "term": ledger.term, "number": number}
-        record.acted.append((ledger.term, decision))
-        try:
-            yield from ledger.append([decision], now_ns)
-        except Unavailable:
-            yield Pause(LOOK_NS)
-        now_ns = yield Pause(dice.randrange(SECOND))
-
-
-def unsealed(number: int) -> Procedure[Inherited]:
-    """Read the journal before a term without sealing it."""
-    for earlier in range(number - 1, 0, -1):
-        entries = yield Names(journal_folder(earlier))
-        if entries:
-            return (yield from read_back(earlier, number_of(entries[-1])))
-    return Inherited()
-
-
 @dataclass(slots=True)
 class Supervisor:
     """One supervisor, its clock and what it waits for."""
@@ -167,13 +135,12 @@ class Supervisor:
 class World:
     """Supervisors and a store between which requests and answers are lost or late, in an order that the dice choose."""
 
-    def __init__(self, seed: int, count: int, leading: Lead = lead) -> None:
+    def __init__(self, seed: int, count: int) -> None:
         self.dice = random.Random(seed)
         self.store = Store()
         self.late: list[Request] = []
         self.record = Record()
         self.now_ns = 0
-        self.leading = leading
         self.supervisors = [Supervisor(f"s{n}", self.dice.randrange(10**15)) for n in range(count)]
         for each in self.supervisors:
             self.begin(each)
@@ -190,7 +157,7 @@ class World:
         candidacy = Candidacy(each.holder, founds=each.holder == "s0")
         ledger = yield from campaign(candidacy, lambda number, seen: term(number, each.holder), lambda problem: None)
         if ledger is not None:
-            yield from self.leading(ledger, self.record, self.dice, each.holder)
+            yield from lead(ledger, self.record, self.dice, each.holder)
 
     def step(self, each: Supervisor, faults: bool) -> None:
         """Answer what a supervisor waits for, somehow."""
@@ -270,27 +237,6 @@ def test_no_term_lacks_what_an_earlier_one_acted_upon_and_the_last_supervisor_le
     world.run(800, faults=False)
     world.check()
     assert len(world.record.acted) > acted, "the only supervisor that lives leads"
-
-
-def fails(leading: Lead = lead, seeds: int = 60) -> bool:
-    """Return whether one of these worlds shows a decision that was lost."""
-    for seed in range(seeds):
-        world = World(seed, 3, leading)
-        world.run(2000)
-        try:
-            world.check()
-        except AssertionError:
-            return True
-    return False
-
-
-def test_a_leader_that_acts_before_it_has_written_is_found() -> None:
-    assert fails(hasty)
-
-
-def test_a_successor_that_seals_nothing_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(campaigns, "inherited", unsealed)
-    assert fails()
 
 
 def leader_of(store: Store, holder: str, number: int) -> Ledger:

@@ -14,7 +14,7 @@ import pytest
 from causal.config import JobConfig
 from deploy import cli
 from deploy.launching import parts as parts_module
-from deploy.launching.parts import Parts
+from deploy.launching.parts import RENEWED, Parts
 from deploy.ui import breaking
 from standby.storage.manifests import newest_manifest, write_manifest
 from tests.unit.standby.stage import TASKS, WAIT_S, Stage, wait_for
@@ -52,57 +52,6 @@ def test_a_job_runs_to_its_end_and_leaves_nothing_running(start: Start) -> None:
     assert stage.task("read/0")["figures"] == {"records_in": 10}
     assert stage.task("out/0")["figures"] == {"records_out": 10}
     assert not Path((stage.job / "runtime").read_text()).exists()
-
-
-def test_a_killed_worker_is_replaced_by_its_standby(start: Start) -> None:
-    stage = start()
-    before = {t["task"]: t["standbys"] for t in stage.up()["tasks"]}
-    old = pids(stage)
-    stage.kill(old["count/0"])
-    recovered = stage.recovered("count/0", 2)
-    assert [recovered["slot"]] == before["count/0"]
-    assert {task: pid for task, pid in pids(stage).items() if task != "count/0"} == {
-        task: pid for task, pid in old.items() if task != "count/0"
-    }
-    view = stage.up()
-    [recovery] = view["recoveries"]
-    assert recovery["mode"] == "standby" and recovery["task"] == "count/0" and recovery["replayed_elements"] == 7
-    assert stage.finish()[0] == 0
-
-
-def test_a_killed_agent_comes_back_and_adopts_what_lives_or_has_died_meanwhile(start: Start) -> None:
-    stage = start()
-    stage.up()
-    old, agent = pids(stage), stage.agent_pid()
-    assert agent is not None
-    stage.kill(agent)
-    wait_for("a new agent", lambda: stage.agent_pid() not in (None, agent))
-    stage.kill(old["out/0"])
-    stage.recovered("out/0", 2)
-    assert pids(stage)["read/0"] == old["read/0"] and pids(stage)["count/0"] == old["count/0"]
-    stage.up()
-    agent = stage.agent_pid()
-    assert agent is not None
-    stage.kill(agent)
-    stage.kill(old["count/0"])  # while no agent lives
-    stage.recovered("count/0", 2)
-    stage.up()
-    assert stage.finish()[0] == 0
-
-
-def test_a_killed_supervisor_comes_back_and_disturbs_nobody(start: Start) -> None:
-    stage = start()
-    stage.up()
-    old, supervisor = pids(stage), stage.supervisor_pid()
-    assert supervisor is not None
-    stage.kill(supervisor)
-    stage.kill(old["read/0"])
-    stage.recovered("read/0", 2)
-    view = stage.up()
-    assert view["supervisor_pid"] != supervisor
-    assert {t["task"]: t["incarnation"] for t in view["tasks"]} == {"read/0": 2, "count/0": 1, "out/0": 1}
-    assert pids(stage)["count/0"] == old["count/0"] and pids(stage)["out/0"] == old["out/0"]
-    assert stage.finish()[0] == 0
 
 
 @pytest.mark.parametrize("hung", ["agent", "supervisor"])
@@ -180,16 +129,6 @@ def test_a_job_whose_directory_is_gone_ends_and_says_so(start: Start, tmp_path: 
     assert stage.nothing_left() and not runtime.exists()
 
 
-def test_a_job_whose_directory_is_emptied_ends_and_says_so(start: Start) -> None:
-    stage = start()
-    stage.up()
-    for path in stage.job.iterdir():
-        shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
-    status, said = stage.end()
-    assert status == 1
-    assert f"{stage.job / 'job.json'} was removed while it ran; start the job again without --resume" in said
-
-
 def test_a_job_continues_without_its_logs_and_the_copy_of_its_code(start: Start) -> None:
     stage = start()
     stage.up()
@@ -207,34 +146,40 @@ def test_a_job_continues_without_its_logs_and_the_copy_of_its_code(start: Start)
     assert code.read_bytes() == b"archive" and stage.finish()[0] == 0
 
 
-@pytest.mark.parametrize(
-    ("part", "advice"),
-    [
-        ("checkpoints", "put it back and resume it with: causal run "),
-        ("journal.sqlite", "put it back and resume it with: causal run "),
-        ("lock", "resume it with: causal run "),
-        ("topology.json", "resume it with: causal run "),
-        ("processes.json", "resume it with: causal run "),
-    ],
-)
-def test_a_part_of_the_directory_that_is_gone_is_named_and_ends_the_job(start: Start, part: str, advice: str) -> None:
+def test_a_part_of_the_directory_that_is_gone_is_named_and_ends_the_job(start: Start) -> None:
     stage = start()
     stage.up()
     stage.seen()
-    gone = stage.job / part
+    gone = stage.job / "checkpoints"
     gone.rename(stage.job.with_name("elsewhere"))
     status, said = stage.end()
     assert (status, said.splitlines()) == (1, [said]) and stage.nothing_left()
-    assert said.startswith(f"{gone} was removed ") and f"while it ran; {advice}" in said
+    assert said.startswith(f"{gone} was removed ") and "while it ran; put it back and resume it with: " in said
 
 
-def test_what_a_resumption_has_brought_may_go_where_a_shared_store_has_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize(
+    ("part", "advice"),
+    [
+        ("job.json", "start the job again without --resume"),
+        *((name, "resume it with: causal run ") for name in RENEWED),
+        ("journal.sqlite", "put it back and resume it with: causal run "),
+    ],
+)
+def test_every_part_that_recovery_needs_is_missed_unless_a_shared_store_has_it(
+    tmp_path: Path, part: str, advice: str, shared: bool
+) -> None:
+    store = "file:///shared" if shared else ""
+    JobConfig(run="r", name="job", pipeline="/p.py", store=store).save(tmp_path)
+    (tmp_path / part).touch()
     parts = Parts(tmp_path, lambda line: None)
-    JobConfig(run="r", name="job", pipeline="/p.py", store="file:///shared").save(tmp_path)
-    (tmp_path / "journal.sqlite").touch()
     assert parts.lost(None) == ""
-    (tmp_path / "journal.sqlite").unlink()
-    assert parts.lost(None) == ""
+    (tmp_path / part).unlink()
+    lost = parts.lost(None)
+    if shared and part == "journal.sqlite":
+        assert lost == "", "a resumption has brought it, and the store has it"
+    else:
+        assert lost.startswith(f"{tmp_path / part} was removed ") and f"while it ran; {advice}" in lost
 
 
 def test_files_of_the_last_checkpoint_that_are_gone_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -270,17 +215,6 @@ def test_a_supervisor_that_works_and_cannot_show_its_view_does_not_hang(start: S
     assert stage.finish()[0] == 0
 
 
-def test_a_stopped_worker_is_suspected_killed_and_replaced(start: Start) -> None:
-    stage = start(heartbeat_timeout_ms=4000)
-    stage.up()
-    before = stage.task("count/0")
-    stage.kill(before["pid"], signal.SIGSTOP)
-    # Or later: on a machine that stalls for four seconds, running workers are suspected as well.
-    after = stage.recovered("count/0", before["incarnation"] + 1, or_later=True)
-    assert after["pid"] != before["pid"]
-    wait_for("the stopped one is gone", lambda: not Path(f"/proc/{before['pid']}").exists())
-
-
 def test_a_killed_causal_run_takes_everything_with_it_and_can_be_resumed(start: Start) -> None:
     stage = start()
     stage.up()
@@ -295,18 +229,6 @@ def test_a_killed_causal_run_takes_everything_with_it_and_can_be_resumed(start: 
     view = again.up()
     assert view["checkpoint"]["complete"] >= newest[0] and view["recoveries"] == []
     assert again.finish()[0] == 0
-
-
-def test_a_second_job_is_refused_and_an_interrupted_one_leaves_nothing_and_says_how_to_go_on(start: Start) -> None:
-    stage = start()
-    stage.up()
-    second = start()
-    status, output = second.end()
-    assert status == 1 and "a job runs in" in output.splitlines()[-1]
-    stage.process.send_signal(signal.SIGINT)
-    status, output = stage.end()
-    assert status == 130 and "--resume" in output
-    assert stage.nothing_left()
 
 
 def test_a_companion_is_restarted_when_it_crashes_and_a_wrong_one_ends_the_job(start: Start, tmp_path: Path) -> None:

@@ -90,15 +90,6 @@ def test_a_pool_serves_whichever_task_fails() -> None:
     assert len(scene.living) == 4
 
 
-def test_two_failures_at_once_are_two_promotions() -> None:
-    scene = running()
-    first, second = scene.slot_of("read/0"), scene.slot_of("out/0")
-    heard = scene.die(first) + scene.die(second)
-    assert [m["task"] for _, m in sent(heard, "promote")] == ["read/0", "out/0"]
-    scene.idle(1500)
-    assert len(scene.living) == 6
-
-
 def test_neighbours_that_fail_together_are_told_of_each_others_new_place() -> None:
     scene = running()
     heard = scene.die(scene.slot_of("read/0")) + scene.die(scene.slot_of("count/0"))
@@ -442,15 +433,6 @@ class TestRestart:
         heard = scene.agent_beat()
         assert [e.slot for e in of(heard, fx.StartProcess)] == ["w1", "w2", "w3"]
         assert len(scene.supervision.assignments.slots) == 3
-
-    def test_slot_names_are_never_used_twice(self) -> None:
-        scene = running()
-        for slot in list(scene.living):
-            scene.die(slot)
-        scene.restart()
-        scene.idle(1500)
-        named = [record["slot"] for record in scene.journal if record["kind"] == "process"]
-        assert len(named) == len(set(named))
 
     def test_figures_of_the_dead_and_the_timeline_survive(self) -> None:
         scene = running()
