@@ -170,19 +170,6 @@ def test_nothing_follows_the_end(log: IngestLog) -> None:
     log.end(token)
 
 
-@pytest.mark.parametrize("damage", ["torn", "flipped", "empty"])
-def test_a_damaged_manifest_is_never_used(log: IngestLog, objects: Objects, damage: str) -> None:
-    token = log.take_over()
-    log.publish(QUERY, 0, token, written(log, 0, token, (1,)))
-    data = objects.read(f"{FOLDER}/manifests/0000000000")
-    damaged = {"torn": data[:-20], "flipped": data.replace(b'"rows":1', b'"rows":2'), "empty": b""}[damage]
-    changed(objects, "manifests/0000000000", damaged)
-    with pytest.raises(CorruptData, match="0000000000 does not match its digest"):
-        log.manifest(0)
-    with pytest.raises(CorruptData):
-        log.publish(QUERY, 1, token, [])
-
-
 def test_a_damaged_or_missing_segment_is_never_used(log: IngestLog, objects: Objects) -> None:
     token = log.take_over()
     (segment,) = written(log, 0, token, (1,))
@@ -194,18 +181,6 @@ def test_a_damaged_or_missing_segment_is_never_used(log: IngestLog, objects: Obj
     objects.remove([f"{FOLDER}/segments/{segment.file}"])
     with pytest.raises(CorruptData, match="is missing although its batch is published"):
         log.supply([segment])
-
-
-def test_files_go_when_no_channel_needs_them(log: IngestLog, objects: Objects) -> None:
-    token = log.take_over()
-    for batch in range(4):
-        log.publish(QUERY, batch, token, written(log, batch, token, (1, 1)))
-    log.release(0, 3)
-    assert log.batches() == [0, 1, 2, 3]
-    log.release(1, 2)
-    assert log.batches() == [2, 3]
-    assert [name[:10] for name in files(objects)] == ["0000000002"] * 2 + ["0000000003"] * 2
-    assert log.publish(QUERY, 4, token, [])
 
 
 def test_a_low_water_mark_that_is_lost_releases_nothing(log: IngestLog, objects: Objects) -> None:
