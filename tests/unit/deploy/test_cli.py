@@ -18,18 +18,10 @@ from deploy.jobs.versions import job_of
 from deploy.monitoring.querying import _show
 from deploy.settings import read_file
 from operators.sinks import JsonLinesSink
+from tests.unit.deploy import tiny
 
-PIPELINE = """
-from operators import Pipeline
-from operators.sinks import JsonLinesSink
-from operators.sources import GeneratedSource
-
-pipeline = Pipeline("tiny")
-count = int(pipeline.settings.get("count", "100"))
-(pipeline.source("numbers", GeneratedSource(lambda p, i: {"v": i}, count=count))
-    .map("double", lambda r: {"v": r["v"] * 2})
-    .sink("out", JsonLinesSink("rows")))
-"""
+DOUBLE = '.map("double", lambda r: {"v": r["v"] * 2})'
+PIPELINE = tiny.text(DOUBLE, count='pipeline.settings.get("count", "100")')
 
 
 @pytest.fixture(autouse=True)
@@ -139,11 +131,14 @@ def test_a_file_of_settings_may_begin_with_a_byte_order_mark_and_is_utf_8(tmp_pa
 
 
 def test_a_plan_warns_of_state_that_no_key_divides(capsys: pytest.CaptureFixture[str]) -> None:
-    counting = "class Count(Operator):\n    def process(self, record, ctx):\n        ctx.state['n'] = 1\n"
-    text = PIPELINE.replace("pipeline = Pipe", f"{counting}\npipeline = Pipe").replace(
-        "import Pipe", "import Operator, Pipe"
-    )
-    Path("p.py").write_text(text.replace('.map("double", lambda r: {"v": r["v"] * 2})', '.process("c", Count(), 2)'))
+    counting = """
+from operators import Operator
+
+class Count(Operator):
+    def process(self, record, ctx):
+        ctx.state["n"] = 1
+"""
+    Path("p.py").write_text(counting + tiny.text('.process("c", Count(), 2)'))
     assert main(["plan", "p.py"]) == 0
     [line] = capsys.readouterr().err.splitlines()
     assert line.startswith("causal: warning: ") and "operator 'c' keeps state but follows no key_by" in line

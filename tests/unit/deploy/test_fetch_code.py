@@ -16,18 +16,11 @@ from deploy.jobs import versions
 from deploy.jobs.jobdirectory import JobDirectory
 from deploy.launching.host_agent import check_versions, fetch_code
 from operators.code_archive.archive import Archive, Module, path_of
+from tests.unit.deploy import tiny
 from tests.unit.operators.scene import config as settings
 
 pytest.importorskip("obstore", reason="obstore is not installed (extra hosts)")
 
-PIPELINE = """
-from operators import Pipeline
-from operators.sinks import JsonLinesSink
-from operators.sources import GeneratedSource
-
-pipeline = Pipeline("tiny")
-pipeline.source("numbers", GeneratedSource(lambda p, i: {"v": i}, count=100)).sink("out", JsonLinesSink("rows"))
-"""
 ARCHIVE = Archive((Module("", "/somewhere/p.py", False, b"x = 1\n"),))
 BODY = ARCHIVE.packed()
 
@@ -134,7 +127,7 @@ def test_a_stopped_job_that_resumes_with_another_python_has_code_of_that_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stopped: bool, taken: str
 ) -> None:
     path = tmp_path / "p.py"
-    path.write_text(PIPELINE)
+    path.write_text(tiny.text())
     kept = replace(versions.first(path, {}).archive, python="3.1.4")
     directory = JobDirectory(tmp_path / "job")
     try:

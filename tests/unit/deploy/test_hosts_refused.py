@@ -15,19 +15,9 @@ from causal.network.roster import save_key
 from causal.storage import shared as depot
 from deploy import cli
 from deploy.cli import main
+from tests.unit.deploy import tiny
 
-PIPELINE = """
-from operators import Pipeline
-from operators.sinks import JsonLinesSink
-from operators.sources import GeneratedSource
-
-pipeline = Pipeline("tiny")
-place = pipeline.settings.get("place", "a")
-(pipeline.source("numbers", GeneratedSource(lambda p, i: {"v": i}, count=100))
-    .key_by(lambda r: r["v"])
-    .count("count")
-    .sink("out", JsonLinesSink("rows"), **({"host": place} if place else {})))
-"""
+PIPELINE = tiny.text(tiny.KEYED, f'{tiny.ROWS}, host=pipeline.settings.get("place", "a") or None')
 
 LISTEN = ["--listen", "tcp://127.0.0.1:7799"]
 STORE = ["--store", "file:///tmp/causal-refused-store"]

@@ -2,83 +2,26 @@
 
 from __future__ import annotations
 
-import os
-import socket
 from pathlib import Path
 
 import pytest
 
 from causal.config import JobConfig
 from causal.storage.shared import Depot
-from deploy import cli
-from deploy.hosts import succession
 from standby.candidate.election import FILE as IDENTITY
-from standby.candidate.election import Election, Led, begun
 from standby.leadership.term_journal import brought
 from standby.leadership.terms import ENDED, RESIGNED, STOPPED, TERMS
 from standby.storage.journal import FILE as JOURNAL
 from standby.storage.store_journal import perform
 from tests.unit.deploy.manifests import resumption
+from tests.unit.deploy.several_hosts import Job
 
 pytest.importorskip("obstore", reason="obstore is not installed (extra hosts)")
-
-PIPELINE = """
-from operators import Pipeline
-from operators.sinks import JsonLinesSink
-from operators.sources import GeneratedSource
-
-pipeline = Pipeline("tiny")
-numbers = pipeline.source("numbers", GeneratedSource(lambda p, i: {"v": i}, count=100))
-numbers.key_by(lambda r: r["v"]).count("count").sink("out", JsonLinesSink(pipeline.settings["out"]))
-"""
-
-
-class Job:
-    """A job whose supervisor does as much of its life as the test says."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.state = directory / "state"
-        (directory / "tiny.py").write_text(PIPELINE)
-
-    def run(self, *arguments: str) -> int:
-        store = f"file://{self.directory}/store"
-        return cli.main([
-            "run", str(self.directory / "tiny.py"), "--listen", "tcp://127.0.0.1:0", "--store", store,
-            "--state-dir", str(self.state), "--set", f"out={store}/out", *arguments,
-        ])  # fmt: skip
-
-    def won(self) -> Led:
-        """Make its supervisor win a term, and no more."""
-        wake, self._waker = socket.socketpair()
-        election = Election(self.state, JobConfig.load(self.state), wake)
-        try:
-            led = election.run()
-        finally:
-            os.close(election._lock)
-        assert led is not None
-        return led
-
-    def led(self, closing: str = "") -> None:
-        """Make its supervisor win a term and write the first entry, and the last one for that reason."""
-        led = self.won()
-        perform(led.ledger.append((), 1), led.depot)
-        begun(self.state)
-        if closing:
-            perform(led.ledger.append((), 2, closing), led.depot)
-
-    @property
-    def depot(self) -> Depot:
-        config = JobConfig.load(self.state)
-        return Depot(config.store, config.place_in_store)
 
 
 @pytest.fixture
 def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
-    monkeypatch.setattr(cli, "_deploy", lambda *arguments: 0)
-    monkeypatch.setattr(succession, "SILENCE_S", 0)
-    monkeypatch.setattr(succession, "LOOK_S", 0)
-    described = Job(tmp_path)
+    described = Job(tmp_path, monkeypatch)
     assert resumption(described.state) == ""
     assert described.run() == 0
     return described

@@ -13,15 +13,9 @@ from deploy import cli
 from deploy.jobs.lookup import ROOT
 from deploy.jobs.namesakes import of_other_file
 from standby.storage.journal import Journal
+from tests.unit.deploy import tiny
 
-PIPELINE = """
-from operators import Pipeline
-from operators.sinks import JsonLinesSink
-from operators.sources import GeneratedSource
-
-pipeline = Pipeline("tiny")
-pipeline.source("numbers", GeneratedSource(lambda p, i: {"v": i}, count=100)).sink("out", JsonLinesSink("rows"))
-"""
+PIPELINE = tiny.text()
 COPY = PIPELINE.replace("rows", "other rows")
 JOB = ROOT / "tiny"
 

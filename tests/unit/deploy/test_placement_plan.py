@@ -18,17 +18,10 @@ from operators.builder.loading import load
 from operators.engine.plan import plan
 from standby.blueprint import Blueprint
 from standby.supervision.job_view import JobView
+from tests.unit.deploy import tiny
 from tests.unit.deploy.test_report import host, view
 
-PIPELINE = """
-from operators import Pipeline
-from operators.sinks import JsonLinesSink
-from operators.sources import GeneratedSource
-
-pipeline = Pipeline("tiny")
-numbers = pipeline.source("numbers", GeneratedSource(lambda p, i: {"v": i}, count=100)).key_by(lambda r: r["v"])
-numbers.count("count").key_by(lambda c: c["key"]).count("again").sink("out", JsonLinesSink("rows"), host="a")
-"""
+PIPELINE = tiny.text(f'{tiny.KEYED}.key_by(lambda c: c["key"]).count("again")', f'{tiny.ROWS}, host="a"')
 
 
 @pytest.fixture(autouse=True)

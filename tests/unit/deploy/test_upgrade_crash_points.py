@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +20,6 @@ from causal.sealed import unseal
 from causal.storage.files import parts_of, write_parts
 from causal.storage.shared import Depot
 from deploy import cli
-from deploy.hosts import succession
 from deploy.hosts.succession import fetch_decisions
 from deploy.savepoints import savepoint_store
 from operators.builder.loading import load_archived
@@ -29,7 +27,6 @@ from operators.code_archive.archive import Archive
 from operators.engine.plan import plan
 from operators.runtime.rescaling import whole
 from standby.blueprint import Blueprint
-from standby.candidate.election import Election, begun
 from standby.leadership import candidacy
 from standby.leadership.campaign import campaign
 from standby.leadership.ledger import Ledger
@@ -40,22 +37,16 @@ from standby.storage.store_journal import perform
 from standby.supervision.checkpoints import as_files
 from standby.supervision.effects import Record
 from tests.members import sample
+from tests.unit.deploy import tiny
+from tests.unit.deploy.several_hosts import Job
 
 pytest.importorskip("obstore", reason="obstore is not installed (extra hosts)")
 
-PIPELINE = """
-from operators import Pipeline
-from operators.sinks import JsonLinesSink
-from operators.sources import GeneratedSource
-
-pipeline = Pipeline("tiny")
-numbers = pipeline.source("numbers", GeneratedSource(lambda p, i: {"v": i}, count=100))
-numbers.key_by(lambda r: r["v"]).count("count", parallelism=1).sink("out", JsonLinesSink(pipeline.settings["out"]))
-"""
-TEXTS = {1: PIPELINE, 2: PIPELINE.replace("parallelism=1", "parallelism=2")}
-ON_A_HOST = TEXTS[2].replace(
-    'JsonLinesSink(pipeline.settings["out"])', 'JsonLinesSink(pipeline.settings["out"][6:]), host="a"'
-)
+TEXTS = {
+    width: tiny.text(f'.key_by(lambda r: r["v"]).count("count", parallelism={width})', tiny.ANYWHERE)
+    for width in (1, 2)
+}
+ON_A_HOST = TEXTS[2].replace(tiny.ANYWHERE, 'JsonLinesSink(pipeline.settings["out"][6:]), host="a"')
 EPOCH = 3
 STOPPED = {"status": 0, "reason": f"stopped at savepoint {EPOCH}"}
 STEPS = 120
@@ -86,43 +77,12 @@ class Life:
         return step
 
 
-@dataclass(slots=True)
-class Job:
-    """The job in a directory and a store, whose processes are not started: its supervisor only begins its term."""
+class Upgraded(Job):
+    """The job, which stops at a savepoint and goes on with other code."""
 
-    directory: Path
-    state_name: str = "state"
-
-    @property
-    def state(self) -> Path:
-        return self.directory / self.state_name
-
-    @property
-    def depot(self) -> Depot:
-        config = JobConfig.load(self.state)
-        return Depot(config.store, config.place_in_store)
-
-    def run(self, text: str, *arguments: str) -> int:
-        """Perform `causal run` up to the first decision of its supervisor; returns its exit status."""
-        path = self.directory / "tiny.py"
-        path.write_text(text)
-        store = f"file://{self.directory}/store"
-        return cli.main([
-            "run", str(path), "--listen", "tcp://127.0.0.1:0", "--store", store, "--state-dir", str(self.state),
-            "--set", f"out={store}/out", *arguments,
-        ])  # fmt: skip
-
-    def lead(self, job: Path, *others: object) -> int:
+    def lead(self, *deployed: object) -> int:
         """Take the place of the supervisor and of everything below it."""
-        wake, _ = socket.socketpair()
-        election = Election(job, JobConfig.load(job), wake)
-        try:
-            led = election.run()
-            assert led is not None
-            perform(led.ledger.append((), 1), led.depot)
-            begun(job)
-        finally:
-            os.close(election._lock)
+        self.led()
         return 0
 
     def stop_at_a_savepoint(self) -> None:
@@ -187,18 +147,16 @@ class Job:
 
 
 @pytest.fixture
-def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
-    described = Job(tmp_path)
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Upgraded:
+    described = Upgraded(tmp_path, monkeypatch)
     monkeypatch.setattr(cli, "_deploy", described.lead)
-    monkeypatch.setattr(succession, "SILENCE_S", 0)
-    monkeypatch.setattr(succession, "LOOK_S", 0)
-    assert described.run(TEXTS[1]) == 0
+    assert described.run(text=TEXTS[1]) == 0
     described.stop_at_a_savepoint()
     assert described.version() == 1
-    yield described
+    return described
 
 
-def lived(job: Job, life: Life, *arguments: str) -> bool:
+def lived(job: Upgraded, life: Life, *arguments: str) -> bool:
     """Run the second version, each of whose steps is one of this life; returns whether it lived on."""
     with pytest.MonkeyPatch.context() as patch:
         for place, name in (
@@ -207,7 +165,7 @@ def lived(job: Job, life: Life, *arguments: str) -> bool:
         ):  # fmt: skip
             patch.setattr(place, name, life.before(getattr(place, name)))
         try:
-            return job.run(TEXTS[2], *arguments) == 0
+            return job.run(*arguments, text=TEXTS[2]) == 0
         except Dead:
             release(job.state)
             return False
@@ -224,50 +182,50 @@ def release(state: Path) -> None:
 @pytest.mark.parametrize("step", sample(range(STEPS), 7))
 @pytest.mark.parametrize("then", [1, 2])
 def test_the_job_can_be_resumed_with_the_old_code_or_the_new(
-    job: Job, step: int, then: int, capsys: pytest.CaptureFixture[str]
+    job: Upgraded, step: int, then: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     whole_life = lived(job, Life(step), "--resume")
     version = job.version()
     assert version == 2 or not whole_life
     if version == 1 or then == 2:
-        assert job.run(TEXTS[then], "--resume") == 0, capsys.readouterr().err
+        assert job.run("--resume", text=TEXTS[then]) == 0, capsys.readouterr().err
         assert job.version() == then
     else:  # the upgrade has happened, and is taken back
-        assert job.run(TEXTS[2], "--resume", "--rollback") == 0, capsys.readouterr().err
+        assert job.run("--resume", "--rollback", text=TEXTS[2]) == 0, capsys.readouterr().err
         seen = perform(decided(), job.depot)
         assert len(re.findall("count/[0-9]+", seen.graph)) == 1
 
 
-def test_the_steps_are_as_many_as_are_tried(job: Job) -> None:
+def test_the_steps_are_as_many_as_are_tried(job: Upgraded) -> None:
     life = Life()
     assert lived(job, life, "--resume")
     assert STEPS // 2 < life.taken < STEPS
 
 
-def copy_of_the_savepoint(job: Job) -> list[str]:
+def copy_of_the_savepoint(job: Upgraded) -> list[str]:
     """Keep the savepoint; returns the arguments with which another job begins with it."""
     fetch_decisions(job.state)
     saved = savepoint_store.keep(job.state)
     assert saved is not None
-    job.state_name = "other"
+    job.state = job.directory / "other"
     return ["--from", str(saved.where), "--set", f"out=file://{job.directory}/store/out-2"]
 
 
 @pytest.mark.parametrize("step", sample(range(STEPS), 5))
-def test_a_job_begins_with_a_savepoint_or_does_not_begin(job: Job, step: int) -> None:
+def test_a_job_begins_with_a_savepoint_or_does_not_begin(job: Upgraded, step: int) -> None:
     arguments = copy_of_the_savepoint(job)
     whole_life = lived(job, Life(step), *arguments)
-    if whole_life or job.run(TEXTS[2], "--resume", *arguments[2:]) == 0:
-        assert job.state_name == "other" and job.version(hosts=[]) == 2
+    if whole_life or job.run("--resume", *arguments[2:], text=TEXTS[2]) == 0:
+        assert job.state.name == "other" and job.version(hosts=[]) == 2
     else:  # it had not begun
-        assert job.run(TEXTS[2], *arguments) == 0
+        assert job.run(*arguments, text=TEXTS[2]) == 0
         assert job.version(hosts=[]) == 2
 
 
-def test_a_successor_does_not_begin_a_job_without_the_savepoint(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_successor_does_not_begin_a_job_without_the_savepoint(job: Upgraded, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cli, "_deploy", lambda *arguments: 0)
     arguments = copy_of_the_savepoint(job)
-    assert job.run(TEXTS[2], *arguments) == 0
+    assert job.run(*arguments, text=TEXTS[2]) == 0
     depot, config = job.depot, JobConfig.load(job.state)
     graph = (job.state / "topology.json").read_text()
     depot.create_own(term_name(1), Term(1, "founder", "", "tcp://x:1", config.for_hosts(), graph).data())
@@ -289,15 +247,17 @@ def test_a_successor_does_not_begin_a_job_without_the_savepoint(job: Job, monkey
         perform(campaign(successor, describe, lambda problem: None), depot, pause)
     assert depot.names(TERMS) == [term_name(1), term_name(2)], "it stands once, and then waits"
     monkeypatch.setattr(cli, "_deploy", job.lead)
-    assert job.run(TEXTS[2], "--resume", *arguments[2:]) == 0
+    assert job.run("--resume", *arguments[2:], text=TEXTS[2]) == 0
     assert job.version(hosts=[]) == 2
 
 
-def test_what_this_machine_cannot_open_is_refused_in_one_line(job: Job, capsys: pytest.CaptureFixture[str]) -> None:
-    assert job.run(ON_A_HOST, "--resume") == 2
+def test_what_this_machine_cannot_open_is_refused_in_one_line(
+    job: Upgraded, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert job.run("--resume", text=ON_A_HOST) == 2
     line = capsys.readouterr().err.splitlines()[-1]
     assert "out/0: JsonLinesSink keeps its rows on the machine of its task, and a job of several hosts" in line
     assert job.version() == 1
     saved = copy_of_the_savepoint(job)
-    job.run(TEXTS[1], *saved, "--keep-sinks")
+    job.run(*saved, "--keep-sinks", text=TEXTS[1])
     assert "in whose sinks --keep-sinks continues, is in file://" in capsys.readouterr().err.splitlines()[-1]
