@@ -77,19 +77,7 @@ def test_a_turn_is_timed_for_each_task() -> None:
 
 @pytest.mark.campaign
 def test_determinants_are_told_by_kind(tmp_path: Path) -> None:
-    arguments = (
-        "determinants",
-        "--records",
-        "20000",
-        "--single",
-        "500",
-        "--payments",
-        "200",
-        "--windows",
-        "2000",
-        "--rounds",
-        "1",
-    )
+    arguments = "determinants --records 20000 --single 500 --payments 200 --windows 2000 --rounds 1".split()
     figures = measured(tmp_path / "outcome.json", *arguments)["figures"]
     single, load = figures["keyed_count_single_full.order"], figures["keyed_count_load_full.order"]
     assert single["median"] > load["median"] > 0
