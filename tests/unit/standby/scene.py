@@ -108,6 +108,16 @@ class Scene:
                 heard += self.beat(slot, **changes)
         return heard
 
+    def beats_of_others(self, silent: str, rounds: int, after_ms: float = 10) -> list[fx.Effect]:
+        """Make every living worker but one beat, that long after the one before it."""
+        return [
+            effect
+            for _ in range(rounds)
+            for slot in list(self.living)
+            if slot != silent
+            for effect in self.beat(slot, after_ms)
+        ]
+
     def agent_beat(self) -> list[fx.Effect]:
         slots = {slot: int(slot[1:]) + 100 for slot in self.living}
         return self.step(events.AgentBeat(slots, self.dead))
@@ -116,6 +126,21 @@ class Scene:
         self.living.pop(slot)
         self.dead[slot] = -9
         return self.step(events.Exited(slot, int(slot[1:]) + 100, self.now, status=-9, **changes))
+
+    @property
+    def view(self) -> dict[str, Any]:
+        """The job as `status.json` shows it."""
+        content: dict[str, Any] = self.supervision.view().content()
+        return content
+
+    def seen(self, task: str) -> dict[str, Any]:
+        """Return a task in the view."""
+        return next(each for each in self.view["tasks"] if each["task"] == task)
+
+    def standby_of(self, task: str) -> str:
+        """Return the process that is the standby of a task."""
+        slots = self.supervision.assignments.slots.values()
+        return next(slot.name for slot in slots if slot.purpose == task and not slot.task)
 
     def slot_of(self, task: str) -> str:
         return self.supervision.assignments.tasks[task].slot

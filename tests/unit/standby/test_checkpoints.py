@@ -154,8 +154,7 @@ def test_without_a_guarantee_there_are_no_checkpoints() -> None:
 @pytest.mark.parametrize("check", [False, True])
 def test_a_standby_is_given_fast_checkpoints_several_at_once_unless_it_checks_each(check: bool) -> None:
     scene = running(checkpoint_interval_s=0.04, verify_replay=check)
-    slots = scene.supervision.assignments.slots.values()
-    (standby,) = (slot.name for slot in slots if slot.purpose == "count/0" and not slot.task)
+    standby = scene.standby_of("count/0")
     epochs, since = [0], scene.now
     for _ in range(20):
         scene.checkpoint()
@@ -172,13 +171,13 @@ def test_a_standby_is_given_fast_checkpoints_several_at_once_unless_it_checks_ea
 
 def test_the_view_says_which_tasks_a_checkpoint_waits_for_and_since_when() -> None:
     scene = running()
-    assert scene.supervision.view().content()["checkpoint"]["waits_for"] == []
+    assert scene.view["checkpoint"]["waits_for"] == []
     scene.idle(scene.config.checkpoint_interval_s * 1000)
-    began_ns = scene.supervision.view().content()["checkpoint"]["since_ns"]
+    began_ns = scene.view["checkpoint"]["since_ns"]
     assert began_ns is not None and scene.now - began_ns < SECOND
     scene.acknowledge("read/0", 1)
     scene.idle(100)
-    shown = scene.supervision.view().content()["checkpoint"]
+    shown = scene.view["checkpoint"]
     assert (shown["waits_for"], shown["since_ns"]) == (["count/0", "out/0"], began_ns)
 
 

@@ -20,11 +20,6 @@ def checking() -> Scene:
     return scene
 
 
-def standby_of(scene: Scene, task: str) -> str:
-    slots = scene.supervision.assignments.slots
-    return next(name for name in scene.living if slots[name].purpose == task and not slots[name].task)
-
-
 def finish(scene: Scene) -> None:
     for task in TASKS:
         scene.beat(scene.slot_of(task), state="finished")
@@ -39,18 +34,18 @@ def test_the_end_waits_until_every_task_was_performed_again() -> None:
     finish(scene)
     assert stopped(scene) is None
     for task in TASKS[:2]:
-        scene.beat(standby_of(scene, task), checked=(1, ""))
+        scene.beat(scene.standby_of(task), checked=(1, ""))
     assert stopped(scene) is None
-    scene.beat(standby_of(scene, TASKS[2]), checked=(3, ""))
+    scene.beat(scene.standby_of(TASKS[2]), checked=(3, ""))
     assert stopped(scene) == (0, "")
-    view = scene.supervision.view().content()
+    view = scene.view
     assert {task["task"]: task["checked_epochs"] for task in view["tasks"]} == {"read/0": 1, "count/0": 1, "out/0": 3}
 
 
 def test_what_was_never_performed_again_fails_the_check_after_a_while() -> None:
     scene = checking()
     for task in ("read/0", "out/0"):
-        scene.beat(standby_of(scene, task), checked=(1, ""))
+        scene.beat(scene.standby_of(task), checked=(1, ""))
     finish(scene)
     for _ in range(70):
         for slot in list(scene.living):
@@ -62,7 +57,7 @@ def test_what_was_never_performed_again_fails_the_check_after_a_while() -> None:
 
 def test_a_difference_stops_the_job_at_once() -> None:
     scene = checking()
-    scene.beat(standby_of(scene, "count/0"), checked=(4, "count/0, epoch 4: another output"))
+    scene.beat(scene.standby_of("count/0"), checked=(4, "count/0, epoch 4: another output"))
     assert stopped(scene) == (1, "count/0, epoch 4: another output")
 
 
@@ -76,19 +71,19 @@ def test_without_the_check_nobody_waits() -> None:
 
 def test_epochs_of_a_standby_that_was_promoted_still_count() -> None:
     scene = checking()
-    scene.beat(standby_of(scene, "count/0"), checked=(2, ""))
+    scene.beat(scene.standby_of("count/0"), checked=(2, ""))
     scene.die(scene.slot_of("count/0"))
     scene.beats(2)
     scene.idle(1500)
     scene.beats(2)
-    scene.beat(standby_of(scene, "count/0"), checked=(1, ""))
+    scene.beat(scene.standby_of("count/0"), checked=(1, ""))
     assert scene.supervision.checks.epochs("count/0") == 3
 
 
 def test_what_is_kept_of_standbys_that_ended_does_not_grow_with_their_number() -> None:
     scene = checking()
     for _ in range(20):
-        standby = standby_of(scene, "count/0")
+        standby = scene.standby_of("count/0")
         scene.beat(standby, checked=(1, ""))
         scene.die(standby)
         scene.beats(2)
@@ -112,7 +107,7 @@ def test_a_malformed_count_is_dropped(checked: Any) -> None:
 def test_the_first_epoch_ends_once_every_task_has_a_standby_to_perform_it_again() -> None:
     """A later standby would miss it; in a job of few records it is the only epoch with any."""
     scene = running(verify_replay=True)
-    standby = standby_of(scene, "count/0")
+    standby = scene.standby_of("count/0")
     roster = scene.supervision.assignments
     scene.die(standby)
 
@@ -132,15 +127,15 @@ def test_the_first_epoch_ends_once_every_task_has_a_standby_to_perform_it_again(
 
 def test_without_a_check_no_checkpoint_waits_for_a_standby() -> None:
     scene = running()
-    scene.die(standby_of(scene, "count/0"))
+    scene.die(scene.standby_of("count/0"))
     assert sent([effect for _ in range(30) for effect in scene.step(Tick(), 50)], "checkpoint")
 
 
 def test_what_was_checked_still_counts_after_a_restart_and_a_resume() -> None:
     scene = checking()
     for task in TASKS:
-        scene.beat(standby_of(scene, task), checked=(2, ""))
-        scene.beat(standby_of(scene, task), checked=(3, ""))
+        scene.beat(scene.standby_of(task), checked=(2, ""))
+        scene.beat(scene.standby_of(task), checked=(3, ""))
     assert [record["task"] for record in scene.journal if record["kind"] == "checked"] == list(TASKS), "once for each"
     scene.restart()
     assert scene.supervision.checks.lacking() == [] and scene.supervision.checks.epochs("count/0") == 1
@@ -153,10 +148,10 @@ def test_an_epoch_waits_for_a_standby_of_each_task_until_all_are_checked() -> No
     """Checkpoints after the first one wait, too: after a resume the rest of a job may be one epoch."""
     scene = running(verify_replay=True)
     scene.checkpoint()
-    scene.die(standby_of(scene, "count/0"))
+    scene.die(scene.standby_of("count/0"))
     assert not sent([effect for _ in range(20) for effect in scene.step(Tick(), 50)], "checkpoint")
     for task in TASKS:
         scene.beats(2)
-        scene.beat(standby_of(scene, task), checked=(1, ""))
-    scene.die(standby_of(scene, "count/0"))
+        scene.beat(scene.standby_of(task), checked=(1, ""))
+    scene.die(scene.standby_of("count/0"))
     assert sent([effect for _ in range(30) for effect in scene.step(Tick(), 50)], "checkpoint")

@@ -30,13 +30,13 @@ def test_without_a_host_no_process_starts_and_the_first_host_gets_every_task_but
     scene.pass_time(2600)
     assert [scene.host_of_task(task) for task in TASKS] == ["a", "a", "a"]
     assert [scene.hosts_of_standbys(task) for task in TASKS] == [[], [], []]
-    assert scene.supervision.view().content()["without_standby"] == list(TASKS)
+    assert scene.view["without_standby"] == list(TASKS)
 
 
 def test_a_job_without_standbys_of_its_tasks_lacks_none() -> None:
     scene = HostScene(join=("a",), standbys="0")
     scene.beats(6)
-    view = scene.supervision.view().content()
+    view = scene.view
     assert (view["state"], view["without_standby"]) == ("running", [])
 
 
@@ -79,7 +79,7 @@ def test_a_silent_host_is_lost_and_its_tasks_are_promoted_without_anybody_who_co
     assert scene.host_of_task("count/0") == standby
     assert scene.incarnation_of("count/0") == 2
     assert [message["incarnation"] for _, message in sent(heard, "promote") if message["task"] == "count/0"][:1] == [2]
-    loss = scene.supervision.view().content()["host_losses"][0]
+    loss = scene.view["host_losses"][0]
     assert (loss["host"], loss["tasks"]) == (lost, ["count/0"])
     assert 3000 <= loss["lost_ms"] < 3300
     assert scene.supervision.assignments.tasks["count/0"].failures == 0
@@ -338,7 +338,7 @@ def test_a_host_that_leaves_is_drained_and_its_end_is_no_loss() -> None:
     assert not host.slots and scene.host_of_task("count/0") not in ("", name)
     assert scene.incarnation_of("count/0") == 2
     scene.step(events.HostClosed(name, host.session))
-    view = scene.supervision.view().content()
+    view = scene.view
     assert view["host_losses"] == []
     assert next(each["state"] for each in view["hosts"] if each["host"] == name) == "lost"
     scene.join(name)
@@ -352,7 +352,7 @@ def test_a_host_that_ends_before_its_tasks_have_moved_is_lost() -> None:
     host.reachable = False  # the kills do not arrive
     scene.step(events.AgentBeat(dict(host.slots), {}, host=name, incarnation=host.incarnation, leaving=True))
     scene.step(events.HostClosed(name, host.session))
-    assert [loss["host"] for loss in scene.supervision.view().content()["host_losses"]] == [name]
+    assert [loss["host"] for loss in scene.view["host_losses"]] == [name]
 
 
 def test_the_view_has_versions_clocks_and_uploads() -> None:
@@ -362,17 +362,12 @@ def test_the_view_has_versions_clocks_and_uploads() -> None:
     scene.step(events.AgentBeat({}, {}, host="d", incarnation=host.incarnation, clock_error_ns=250_000))
     slot = scene.slot_of("count/0")
     scene.beat(slot, uploading=(scene.now, "no answer"))
-    view = scene.supervision.view().content()
-    facts = next(each for each in view["hosts"] if each["host"] == "d")
+    facts = next(each for each in scene.view["hosts"] if each["host"] == "d")
     assert (facts["version"], facts["clock_error_ms"]) == ("0.3.0", 0.25)
-    count = next(task for task in view["tasks"] if task["task"] == "count/0")
-    assert count["uploading"]["reason"] == "no answer"
-    assert count["host"] == scene.host_of_task("count/0")
+    assert scene.seen("count/0")["uploading"]["reason"] == "no answer"
+    assert scene.seen("count/0")["host"] == scene.host_of_task("count/0")
     scene.beat(slot)
-    assert (
-        next(task for task in scene.supervision.view().content()["tasks"] if task["task"] == "count/0")["uploading"]
-        is None
-    )
+    assert scene.seen("count/0")["uploading"] is None
 
 
 def test_the_first_of_two_agents_with_one_key_is_refused_and_the_second_stays() -> None:

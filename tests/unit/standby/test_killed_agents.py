@@ -47,10 +47,7 @@ def test_an_agent_that_cannot_or_may_not_be_killed_is_left_alone(breakable: bool
     scene.beats(8)
     answer, ordered = asked(scene, "b")
     assert not answer["ok"] and why in answer["error"] and not ordered
-    assert (
-        next(host for host in scene.supervision.view().content()["hosts"] if host["host"] == "b")["breakable"]
-        is breakable
-    )
+    assert next(host for host in scene.view["hosts"] if host["host"] == "b")["breakable"] is breakable
 
 
 def test_what_a_host_permits_is_known_to_the_next_supervisor() -> None:

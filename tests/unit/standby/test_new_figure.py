@@ -32,7 +32,7 @@ def view_with(figure: Figure) -> JobView:
     scene = Scene()
     scene.beats(5)
     scene.beat(scene.slot_of("count/0"), counters={figure.name: 1200})
-    return JobView.of(scene.supervision.view().content())
+    return JobView.of(scene.view)
 
 
 def test_every_display_shows_a_figure_that_was_added(parked: Figure) -> None:

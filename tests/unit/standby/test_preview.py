@@ -51,18 +51,18 @@ def test_a_chain_needs_a_host_for_the_owner_and_for_each_holder() -> None:
 
 def test_the_depth_of_a_running_job_is_that_of_where_its_tasks_are() -> None:
     scene = settled(*CHAIN, sharing_depth=1)
-    spread = scene.supervision.view().content()
+    spread = scene.view
     homes = {task["task"]: task["host"] for task in spread["tasks"]}
     met = not any(copies_at_home(scene.topology, homes, 1).values())
     assert met == (spread["sharing_now"] is None)
     alone = HostScene(*CHAIN, join=("a",), sharing_depth=1)
-    assert alone.supervision.view().content()["sharing_now"] is None, "no task is anywhere yet"
+    assert alone.view["sharing_now"] is None, "no task is anywhere yet"
     alone.beats(6)
-    assert alone.supervision.view().content()["sharing_now"] == {"reached": 0, "at_home": list(CHAIN[:-1])}
+    assert alone.view["sharing_now"] == {"reached": 0, "at_home": list(CHAIN[:-1])}
     for changes in ({"sharing_depth": 100}, {"sharing_depth": 1, "guarantee": "none"}):
         other = HostScene(*CHAIN, join=("a",), **changes)
         other.beats(6)
-        assert other.supervision.view().content()["sharing_now"] is None
+        assert other.view["sharing_now"] is None
 
 
 def reachable(topology: Topology, hosts: int, depth: int) -> bool:

@@ -77,7 +77,7 @@ def test_without_a_ready_standby_upstream_is_told_at_once_and_a_new_process_is_p
     [(slot, promote)] = sent(heard, "promote")
     assert (slot, promote["task"], promote["incarnation"]) == (started.slot, "count/0", 2)
     assert len(sent(heard, "peer")) == 2
-    assert scene.supervision.view().content()["recoveries"][0]["mode"] == "cold"
+    assert scene.view["recoveries"][0]["mode"] == "cold"
 
 
 def test_a_pool_serves_whichever_task_fails() -> None:
@@ -85,7 +85,7 @@ def test_a_pool_serves_whichever_task_fails() -> None:
     assert len(scene.living) == 4
     heard = scene.die(scene.slot_of("out/0"))
     assert [m["task"] for _, m in sent(heard, "promote")] == ["out/0"]
-    assert scene.supervision.view().content()["recoveries"][0]["mode"] == "standby"
+    assert scene.view["recoveries"][0]["mode"] == "standby"
     scene.idle(1500)
     assert len(scene.living) == 4
 
@@ -110,43 +110,31 @@ def test_the_same_task_may_fail_again_while_it_recovers() -> None:
     assert promote["incarnation"] == 3
     for phase in ("promoted", "collected", "first_output", "running"):
         scene.phase("count/0", phase)
-    first, second = scene.supervision.view().content()["recoveries"]
+    first, second = scene.view["recoveries"]
     assert first["promoted_ms"] is not None and first["live_ms"] is None
     assert second["live_ms"] is not None
 
 
 def test_the_view_shows_which_checkpoint_a_standby_has_loaded() -> None:
     scene = running()
-    for standby in (
-        p for p in scene.supervision.view().content()["processes"] if p["standby_of"] == "out/0" and not p["task"]
-    ):
-        scene.beat(standby["slot"], followed=7)
-    loaded = {p["follows"] for p in scene.supervision.view().content()["processes"] if p["standby_of"] == "out/0"}
+    scene.beat(scene.standby_of("out/0"), followed=7)
+    loaded = {p["follows"] for p in scene.view["processes"] if p["standby_of"] == "out/0"}
     assert 7 in loaded
 
 
 def test_a_standby_that_dies_is_replaced_after_a_pause_and_nothing_else_happens() -> None:
     scene = running()
-    [standby] = [
-        p["slot"]
-        for p in scene.supervision.view().content()["processes"]
-        if p["standby_of"] == "out/0" and not p["task"]
-    ]
-    heard = scene.die(standby)
+    heard = scene.die(scene.standby_of("out/0"))
     assert not sent(heard, "promote") and not sent(heard, "peer") and not of(heard, fx.StartProcess)
     heard = scene.idle(200)
     assert len(of(heard, fx.StartProcess)) == 1
-    assert scene.supervision.view().content()["recoveries"] == []
+    assert scene.view["recoveries"] == []
 
 
 def test_a_silent_process_is_killed_first_and_promoted_when_its_exit_is_confirmed() -> None:
     scene = running(heartbeat_timeout_ms=500)
     hung = scene.slot_of("count/0")
-    others = [slot for slot in scene.living if slot != hung]
-    heard: list[fx.Effect] = []
-    for _ in range(14):
-        for slot in others:
-            heard += scene.beat(slot, 10)
+    heard = scene.beats_of_others(hung, 14)
     assert of(heard, fx.KillProcess) == [fx.KillProcess(hung)]
     assert not sent(heard, "promote")
     assert {"kind": "killing", "slot": hung, "why": "silent"} in scene.journal
@@ -163,46 +151,38 @@ def test_the_view_has_the_hottest_keys_that_a_task_reported_last() -> None:
     slot = scene.slot_of("count/0")
     for reported in ((("7", 0.75), ("1", 0.1)), (("1", 0.5),), ()):
         scene.beat(slot, hot_keys=reported)
-        hot_keys = {task["task"]: task["hot_keys"] for task in scene.supervision.view().content()["tasks"]}
+        hot_keys = {task["task"]: task["hot_keys"] for task in scene.view["tasks"]}
         assert hot_keys == {**dict.fromkeys(hot_keys, []), "count/0": [list(each) for each in reported]}
 
 
 def test_a_process_that_is_too_busy_to_beat_is_not_silent() -> None:
     scene = running(heartbeat_timeout_ms=500)
     busy = scene.slot_of("count/0")
-    others = [slot for slot in scene.living if slot != busy]
     heard: list[fx.Effect] = []
     since_ns = scene.now
     scene.beat(busy, state="replaying")
     for _ in range(40):
-        for slot in others:
-            heard += scene.beat(slot, 10)
+        heard += scene.beats_of_others(busy, 1)
         heard += pulse(scene, busy, 10, state="running", doing=Activity("event", since_ns, "slow", "5"))
     assert not of(heard, fx.KillProcess)
-    [doing] = [task["doing"] for task in scene.supervision.view().content()["tasks"] if task["task"] == "count/0"]
-    assert doing == {"kind": "event", "since_ns": since_ns, "operator": "slow", "key": "5"}
-    assert [task["state"] for task in scene.supervision.view().content()["tasks"]] == ["running"] * 3
+    assert scene.seen("count/0")["doing"] == {"kind": "event", "since_ns": since_ns, "operator": "slow", "key": "5"}
+    assert [task["state"] for task in scene.view["tasks"]] == ["running"] * 3
     scene.beat(busy)
-    assert not any(task["doing"] for task in scene.supervision.view().content()["tasks"])
-    for _ in range(14):
-        for slot in others:
-            heard += scene.beat(slot, 10)
+    assert not any(task["doing"] for task in scene.view["tasks"])
+    heard += scene.beats_of_others(busy, 14)
     assert of(heard, fx.KillProcess) == [fx.KillProcess(busy)], "silence counts from the last sign of life"
 
 
 def test_a_process_that_loads_its_pipeline_for_minutes_is_waited_for_as_long_as_it_speaks() -> None:
     scene = Scene(heartbeat_timeout_ms=500)
-    [slow, *others] = list(scene.living)
+    slow = next(iter(scene.living))
     heard: list[fx.Effect] = []
     for _ in range(700):
         heard += pulse(scene, slow, 100, doing=Activity("start", SECOND))
-        for slot in others:
-            heard += scene.beat(slot, 1)
+        heard += scene.beats_of_others(slow, 1, 1)
     assert not of(heard, fx.KillProcess)
-    assert scene.supervision.view().content()["state"] == "starting"
-    for _ in range(10):
-        for slot in others:
-            heard += scene.beat(slot, 100)
+    assert scene.view["state"] == "starting"
+    heard += scene.beats_of_others(slow, 3, 100)
     assert of(heard, fx.KillProcess) == [fx.KillProcess(slow)]
 
 
@@ -360,8 +340,8 @@ def test_the_job_ends_when_every_sink_has_finished_and_every_process_has_told_it
         if of(heard, fx.EndJob):
             break
     assert of(heard, fx.EndJob) == [fx.EndJob(0, "")]
-    assert scene.supervision.view().content()["recoveries"] == []
-    assert scene.supervision.view().content()["tasks"][2]["figures"] == {"records_out": 7}
+    assert scene.view["recoveries"] == []
+    assert scene.view["tasks"][2]["figures"] == {"records_out": 7}
 
 
 def test_processes_that_do_not_end_when_told_to_do_not_hold_up_the_end() -> None:
@@ -386,7 +366,7 @@ class TestRestart:
         scene.restart()
         heard = scene.said + scene.agent_beat() + scene.beats(3)
         assert not of(heard, fx.StartProcess) and not of(heard, fx.KillProcess) and not sent(heard, "promote")
-        assert scene.supervision.view().content()["state"] == "running"
+        assert scene.view["state"] == "running"
         assert scene.supervision.coordinator.complete == 1
 
     def test_tasks_hear_again_where_their_neighbours_are(self) -> None:
@@ -439,11 +419,11 @@ class TestRestart:
         scene.beat(scene.slot_of("count/0"), counters={"sent_bytes": 5, "inflight_bytes": 9})
         scene.die(scene.slot_of("count/0"))
         scene.phase("count/0", "running")
-        before = scene.supervision.view().content()["recoveries"]
+        before = scene.view["recoveries"]
         scene.restart()
         scene.beat(scene.slot_of("count/0"), counters={"sent_bytes": 2})
-        assert scene.supervision.view().content()["recoveries"] == before
-        assert scene.supervision.view().content()["tasks"][1]["figures"] == {"sent_bytes": 7}
+        assert scene.view["recoveries"] == before
+        assert scene.view["tasks"][1]["figures"] == {"sent_bytes": 7}
 
     def test_the_end_is_remembered(self) -> None:
         scene = running()
@@ -458,7 +438,7 @@ class TestRestart:
         scene.finish("out/0", counters={"records_out": 7}, last_output_ns=5)
         assert scene.supervision.job.stopping == (0, "")
         scene.restart()
-        view = scene.supervision.view().content()
+        view = scene.view
         assert view["tasks"][-1]["figures"]["records_out"] == 7 and view["last_output_ns"] == 5
 
     def test_a_stop_under_way_goes_on(self) -> None:
@@ -480,7 +460,7 @@ def test_a_job_that_is_resumed_goes_on_from_the_last_complete_checkpoint_with_hi
     heard = scene.beats(2)
     promotes = [m for _, m in sent(heard, "promote")]
     assert {(m["task"], m["incarnation"], m["epoch"]) for m in promotes} == {(task, 2, 1) for task in TASKS}
-    assert scene.supervision.view().content()["recoveries"] == []
+    assert scene.view["recoveries"] == []
 
 
 def test_a_recovery_that_the_end_of_the_machine_cut_off_delays_nothing() -> None:
@@ -496,7 +476,7 @@ def test_a_recovery_that_the_end_of_the_machine_cut_off_delays_nothing() -> None
     scene.restart()
     scene.beats(5)
     assert len(scene.living) == 6, "standbys start"
-    [ended] = scene.supervision.view().content()["recovery_totals"]["numbers"]
+    [ended] = scene.view["recovery_totals"]["numbers"]
     assert (ended["task"], ended["number"]) == ("count/0", 1)
 
 
@@ -504,7 +484,7 @@ def test_a_job_that_is_resumed_adds_to_the_sums_of_its_last_view_and_takes_posit
     scene = running()
     counted = {"sent_bytes": 70, "records_out": 9, "log_bytes": 5, "latency_ms_buckets": {0.5: 4, float("inf"): 1}}
     scene.beat(scene.slot_of("out/0"), counters=counted)
-    view = json.loads(json.dumps(scene.supervision.view().content()))
+    view = json.loads(json.dumps(scene.view))
     scene.living.clear()
     scene.dead.clear()
     scene.journal.append({"kind": "resumed", "at_ns": scene.now, "figures": lasting(view["tasks"])})
@@ -573,20 +553,20 @@ class TestInjection:
         scene.die(slot, killed_ns=killed_ns)
         scene.phase("count/0", "promoted")
         scene.phase("count/0", "replayed", 42)
-        [recovery] = scene.supervision.view().content()["recoveries"]
+        [recovery] = scene.view["recoveries"]
         assert recovery["detected_ms"] == 1.0 and recovery["replayed_elements"] == 42
         assert recovery["mode"] == "standby"
 
     def test_a_standby_can_be_killed_and_is_no_failure(self) -> None:
         scene = running(crash_loop_max=1)
-        task, standby = scene.slot_of("count/0"), scene.supervision.view().content()["tasks"][1]["standbys"][0]
+        task, standby = scene.slot_of("count/0"), scene.standby_of("count/0")
         heard = scene.step(events.Admin("admin-1", "kill", {"standby": standby}))
         assert of(heard, fx.KillProcess) == [fx.KillProcess(standby)] and of(heard, fx.Answer)[0].body["ok"]
         [refused] = of(scene.step(events.Admin("admin-1", "kill", {"standby": task})), fx.Answer)
         assert not refused.body["ok"] and "is no standby" in refused.body["error"]
         scene.die(standby)
         scene.idle(2000)
-        view = scene.supervision.view().content()
+        view = scene.view
         assert view["ended"] is None and view["recoveries"] == []
         assert view["tasks"][1]["standbys"] not in ([], [standby])
 
@@ -601,7 +581,7 @@ class TestInjection:
             scene.idle(2000)
             scene.restart()
             scene.idle(1000)
-            assert scene.supervision.view().content()["recoveries"][-1]["cause"] == cause
+            assert scene.view["recoveries"][-1]["cause"] == cause
 
     @pytest.mark.parametrize("verb, arguments", [("kill", {"task": "absent/0"}), ("dance", {})])
     def test_a_request_that_cannot_be_met_is_answered(self, verb: str, arguments: dict[str, str]) -> None:
