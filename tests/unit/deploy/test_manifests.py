@@ -7,6 +7,7 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from deploy.cli import parser
+from deploy import cli
 from deploy.launching.local import AGENT_STOP_S
 from standby.candidate.election import FILE as IDENTITY
 from standby.candidate.election import RESUMPTION, Identity, begun
@@ -28,6 +29,10 @@ VERSIONS = ("1.29", "1.37")
 Document = dict[str, Any]
 
 
+parser = cache(cli.parser)
+
+
+@cache
 def documents() -> list[Document]:
     """Return every object, as `kubectl apply` gets it: the file of agents once for each host."""
     texts = [(DEPLOY / "kubernetes" / f"{name}.yaml").read_text() for name in ("supervisor", "network", "job")]

@@ -14,6 +14,7 @@ from standby.supervision import effects as fx
 from standby.supervision import events
 from standby.supervision.hosts import Hosts
 from standby.supervision.supervision import Supervision
+from tests.members import sample
 from tests.unit.standby.host_scene import HostScene, settled
 from tests.unit.standby.scene import MS, of, sent
 
@@ -157,7 +158,7 @@ def test_a_supervisor_that_begins_again_knows_the_hosts_and_loses_those_that_do_
     assert all(host.incarnation == 1 for name, host in scene.hosts.items() if name != gone)
 
 
-@pytest.mark.parametrize("host", ["a", "b", "c"])
+@pytest.mark.parametrize("host", sample(["a", "b", "c"], 1))
 def test_a_drained_host_is_empty_after_one_promotion_per_task_and_gets_nothing(host: str) -> None:
     scene = settled("read/0", "count/0", "more/0", "out/0")
     scene.checkpoint()
@@ -165,7 +166,7 @@ def test_a_drained_host_is_empty_after_one_promotion_per_task_and_gets_nothing(h
     answer = of(scene.step(events.Admin("admin-1", "drain", {"host": host})), fx.Answer)[0].body
     assert answer["ok"] and answer["tasks"] == moved
     recovering = []
-    for _ in range(400):
+    for _ in range(200):
         scene.step(events.Tick(), 20)
         scene.beats(1)
         for task in scene.supervision.assignments.tasks:

@@ -225,7 +225,7 @@ class World:
                 assert earlier >= number or decision in began_with, f"term {number} does not know {decision}"
 
 
-@examples(3)
+@examples(divided_by=8)
 @given(st.integers(0, 1 << 32), st.integers(1, 3))
 def test_no_term_lacks_what_an_earlier_one_acted_upon_and_the_last_supervisor_leads(seed: int, count: int) -> None:
     world = World(seed, count)
