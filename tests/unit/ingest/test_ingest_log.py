@@ -170,6 +170,17 @@ def test_nothing_follows_the_end(log: IngestLog) -> None:
     log.end(token)
 
 
+def test_a_damaged_manifest_is_never_used(log: IngestLog, objects: Objects) -> None:
+    token = log.take_over()
+    log.publish(QUERY, 0, token, written(log, 0, token, (1,)))
+    data = objects.read(f"{FOLDER}/manifests/0000000000")
+    changed(objects, "manifests/0000000000", data.replace(b'"rows":1', b'"rows":2'))
+    with pytest.raises(CorruptData, match="0000000000 does not match its digest"):
+        log.manifest(0)
+    with pytest.raises(CorruptData):
+        log.publish(QUERY, 1, token, [])
+
+
 def test_a_damaged_or_missing_segment_is_never_used(log: IngestLog, objects: Objects) -> None:
     token = log.take_over()
     (segment,) = written(log, 0, token, (1,))
