@@ -62,7 +62,7 @@ def _turned(guarantees: Sequence[str], number: int) -> list[str]:
 
 
 def run_of(guarantee: str, interval_ms: int, seconds: float, warm_s: float, rate: float = RATE) -> list[float]:
-    """Run the index once; returns the latencies of the documents behind the first `warm_s`.
+    """Run the index once; returns the latencies of the documents after the first `warm_s`.
 
     Args:
         rate: documents per second.
@@ -88,7 +88,7 @@ def run_of(guarantee: str, interval_ms: int, seconds: float, warm_s: float, rate
 
 
 def counted(latency_ms: Sequence[float | None], warm_s: float, rate: float) -> list[float]:
-    """Return the latencies behind the first `warm_s` of the documents."""
+    """Return the latencies after the first `warm_s` of the documents."""
     return [each for each in latency_ms[int(warm_s * rate) :] if each is not None]
 
 

@@ -78,7 +78,7 @@ class Life:
 
 
 class Upgraded(Job):
-    """The job, which stops at a savepoint and goes on with other code."""
+    """The job, which stops at a savepoint and is resumed with other code."""
 
     def lead(self, *deployed: object) -> int:
         """Take the place of the supervisor and of everything below it."""
