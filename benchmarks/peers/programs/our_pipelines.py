@@ -6,13 +6,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.jobs.keyed_count import TableSource
 from benchmarks.peers.programs import inputs
 from benchmarks.peers.programs.checked_sink import CheckedTallySink
 from benchmarks.peers.programs.ordinary import pipelines
 from operators import Operator, Pipeline
 from operators.sinks import SqliteSink
 from operators.sources import GeneratedSource, SequenceSource
+
+
+class RowSource(SequenceSource):
+    """The rows of *count*; the table is made when a partition is opened, before its first record enters."""
+
+    def open(self, partition: int, context: Any) -> Any:
+        inputs.table()
+        return super().open(partition, context)
 
 
 class DocumentSource(SequenceSource):
@@ -57,7 +64,7 @@ def _number(partition: int, i: int) -> int:
 
 
 def _add_count(pipeline: Pipeline, place: Path, asked: dict[str, Any]) -> None:
-    rows = TableSource(asked["records"] // inputs.PARTITIONS, inputs.PARTITIONS)
+    rows = RowSource(inputs.rows, asked["records"] // inputs.PARTITIONS, inputs.PARTITIONS)
     stream = pipeline.source("rows", rows, inputs.PARTITIONS).key_by(lambda row: row[0])
     stream.count("count", parallelism=inputs.PARTITIONS).sink(
         "out", CheckedTallySink(place, lambda: inputs.Tally(place))
