@@ -41,6 +41,7 @@ LONG_FIRST = (
     "tests/faults/test_forks.py",
     "tests/faults/test_guarantees.py",
     "tests/faults/test_kills.py",
+    "tests/faults/test_operators.py",
     "tests/hosts",
     "tests/guarantees",
     "tests/docs",

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from itertools import count
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +18,8 @@ from tests.members import members
 from tests.oracles.all import ORACLES
 from tests.oracles.frame import LETTERS, Draw, Scenario
 
-RECORDS_MIN, RATE = 18, 12
-"""Records that an example has at least, and how many of each source come per second."""
+SEEDS, RATE = 20, 12
+"""The examples of which one is chosen, and the records of each source per second."""
 ALWAYS = ("windows", "join", "window-table", "order", "vectors")
 NAMES = (
     *ALWAYS, "sessions", "count-windows", "triggers", "clock-windows-crashed", "window-join", "join-table", "broadcast",
@@ -32,13 +31,10 @@ WHOLE = ("triggers",)
 
 
 def example(name: str, first: int) -> tuple[int, Scenario]:
-    """Return the first seed from there that draws enough records, and its example."""
-
-    def drawn() -> Iterator[tuple[int, Scenario]]:
-        for seed in count(first):
-            yield seed, ORACLES[name](Draw(f"{name}/{seed}"))
-
-    return next((seed, each) for seed, each in drawn() if sum(map(size, each.inputs.values())) >= RECORDS_MIN)
+    """Return the example with most records of some seeds from there, and its seed."""
+    drawn = {seed: ORACLES[name](Draw(f"{name}/{seed}")) for seed in range(first, first + SEEDS)}
+    seed = max(drawn, key=lambda seed: sum(map(size, drawn[seed].inputs.values())))
+    return seed, drawn[seed]
 
 
 def size(records: Any) -> int:

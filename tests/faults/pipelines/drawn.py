@@ -15,6 +15,7 @@ from operators import Pipeline
 from operators.sinks import JsonLinesSink
 from operators.source import PartitionReader, Source, SourceContext
 from operators.sources import ArrowSource, GeneratedSource, SequenceSource
+from operators.testing import At
 from tests.faults.pipelines.held_source import hold_end
 from tests.oracles.all import ORACLES
 from tests.oracles.frame import Draw
@@ -57,6 +58,6 @@ for node in pipeline.nodes:
     if node.kind == "sink":
         node.subject = Encoded(Path(settings["out"]) / node.name)
     elif node.kind == "source":
-        records = list(scenario.inputs[node.name])
+        records = [each.record if isinstance(each, At) else each for each in scenario.inputs[node.name]]
         lists = records if records and all(type(each) is list for each in records) else [records]
         node.subject = Drawn([*lists, *([] for _ in range(node.subject.partitions - len(lists)))], node.subject.vectors)
