@@ -10,6 +10,7 @@ A list is a batch as it is: the functions of this module, `encode_records`, `key
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 from causal.errors import invariant
@@ -43,8 +44,8 @@ class Batch:
         """Return item `item` of each record, or its key, if that needs no look at each record."""
         return None
 
-    def passing(self, passes: Passes, output: Iterable[Any]) -> Any:
-        """Return the records for which `passes` is true; see `passing`."""
+    def passing(self, passes: Passes) -> Any:
+        """Return the records for which `passes` is true, of a batch that is not a list; see `passing`."""
         return self
 
 
@@ -75,13 +76,10 @@ class Rows(Batch):
             return PLAIN + encode_loosely(self.listed())
 
     def joined(self, pieces: Sequence[Rows]) -> Any:
-        columns: list[list[Any]] = [list(column) for column in self.columns]
-        if any(len(piece.columns) != len(columns) for piece in pieces):
+        if len({len(piece.columns) for piece in pieces}) > 1:
             return [row for piece in pieces for row in piece.listed()]
-        for piece in pieces[1:]:
-            for column, more in zip(columns, piece.columns, strict=True):
-                column += more
-        return Rows(columns)
+        columns = zip(*[piece.columns for piece in pieces], strict=True)
+        return Rows([list(chain.from_iterable(parts)) for parts in columns])
 
     def listed(self) -> list[tuple[Any, ...]]:
         """Return the rows as tuples, the same ones at every call."""
@@ -91,9 +89,6 @@ class Rows(Batch):
 
     def keys_at(self, item: int | None) -> list[Any] | None:
         return self.columns[item].copy() if item is not None and 0 <= item < len(self.columns) else None
-
-    def passing(self, passes: Passes, output: Iterable[Any]) -> Any:
-        return passing(self.listed(), passes, output)
 
 
 class Counted(Batch):
@@ -131,7 +126,7 @@ class Counted(Batch):
     def keys_at(self, item: int | None) -> list[Any]:
         return self.keys
 
-    def passing(self, passes: Passes, output: Iterable[Any]) -> Counted:
+    def passing(self, passes: Passes) -> Counted:
         """Return the keys that pass; each of the others fails once, for all of its records."""
         kept = [place for place, key in enumerate(self.keys) if passes(key, iter(()))]
         return Counted([self.keys[place] for place in kept], [self.counts[place] for place in kept])
@@ -169,7 +164,8 @@ def passing(records: Any, passes: Passes, output: Iterable[Any]) -> Any:
     Args:
         output: the output of a stage that the records are part of, in the same order but interleaved with others.
     """
+    records = listed(records)
     if isinstance(records, Batch):
-        return records.passing(passes, output)
+        return records.passing(passes)
     places = iter(enumerate(output))
     return [record for record in records if passes(record, places)]

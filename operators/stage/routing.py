@@ -25,8 +25,8 @@ KEYS_CACHED_MAX = 1 << 17
 Failed = Callable[[int, Any, Exception], None]
 """A function of (index, key or NO_KEY, exception) that writes a dead letter, or raises to stop."""
 
-Buckets = list[tuple[int, list[Any]]]
-"""Pairs (ordinal of an output channel, records for it), without empty ones."""
+Buckets = list[tuple[int, Any]]
+"""Pairs (ordinal of an output channel, batch for it), without empty ones."""
 
 
 class Route(Protocol):
@@ -38,7 +38,7 @@ class Route(Protocol):
         """Assign records to channels."""
         ...
 
-    def drain(self) -> list[tuple[int, Any]]:
+    def drain(self) -> Buckets:
         """Remove and return the records that were added since the last call."""
         ...
 
@@ -154,7 +154,7 @@ class KeyedRoute:
                 next(rows)  # the key has been consumed, but its record has not
                 failed(places[index], keys[index], _remedied(problem))
 
-    def drain(self) -> list[tuple[int, Any]]:
+    def drain(self) -> Buckets:
         buckets = []
         for ordinal, bucket in zip(self._ordinals, self._buckets, strict=True):
             if bucket:
@@ -195,7 +195,7 @@ class CountedRoute(KeyedRoute):
             else:
                 yield key
 
-    def drain(self) -> list[tuple[int, Any]]:
+    def drain(self) -> Buckets:
         counts, self._counts = self._counts, Counter()
         for key, append in zip(counts, map(self._appends.__getitem__, counts), strict=True):
             append(key)
@@ -234,5 +234,5 @@ class StraightRoute(KeyedRoute):
             self._direct.add(self._buckets[0].copy(), failed)
             self._buckets[0].clear()
 
-    def drain(self) -> list[tuple[int, Any]]:
+    def drain(self) -> Buckets:
         return self._direct.drain()

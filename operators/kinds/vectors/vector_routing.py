@@ -16,9 +16,7 @@ from causal.errors import OperatorFailed
 from causal.records.vectors import Vectors
 from operators.kinds.vectors.key_index import KeyIndex, Slots, column_of
 from operators.records.keys import Unroutable, canonical, key_group, task_of_group
-from operators.stage.routing import KEYS_CACHED_MAX, Failed, TurnRoute, together
-
-VectorBuckets = list[tuple[int, Vectors]]
+from operators.stage.routing import KEYS_CACHED_MAX, Buckets, Failed, TurnRoute, together
 
 
 def _narrowed(records: Vectors, wanted: Sequence[str]) -> Vectors:
@@ -41,7 +39,7 @@ class VectorTurnRoute(TurnRoute):
         self._buckets[self.turn].append(records)
         self.turn = (self.turn + 1) % len(self._ordinals)
 
-    def drain(self) -> VectorBuckets:  # type: ignore[override]
+    def drain(self) -> Buckets:
         return [(ordinal, together(bucket, self.target)) for ordinal, bucket in super().drain()]
 
 
@@ -110,7 +108,7 @@ class VectorKeyedRoute:
             elif places.size:
                 bucket.append(_taken(records, places))
 
-    def drain(self) -> VectorBuckets:
+    def drain(self) -> Buckets:
         """Remove and return what was added, by channel."""
         batches = []
         for ordinal, bucket in zip(self._ordinals, self._buckets, strict=True):
