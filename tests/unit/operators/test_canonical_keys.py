@@ -342,13 +342,6 @@ def test_how_a_key_is_written_shows_nowhere(name: str, data: st.DataObject) -> N
         assert name == "table join" or {encode(key) for row in again for key, _ in row[1]} <= known
 
 
-def test_what_a_user_sees_is_the_one_spelling() -> None:
-    built = pipeline("process")
-    inputs = [{"k": key, "n": 0, "at": 0.0} for key in (5.0, True, Decimal("2.50"), (False, -0.0), NOON.astimezone())]
-    result = run(built, {"a": inputs})["out"]
-    assert [repr(row[0]) for row in result[:5]] == ["5", "1", "2.5", "(0, 0)", repr(NOON)]
-
-
 class Entries(Operator):
     """Puts and removes entries of a map and of a dict."""
 

@@ -15,14 +15,13 @@ from causal.records.batch import LISTED, RECORDS, Chunk, decode_rows, encode_rec
 from causal.records.rows import Counted
 from causal.records.values import encode
 from operators import Count, Global, Pipeline, Sum, Tumbling, at_end, every
-from operators.engine.plan import plan
 from operators.records.cutting import CHUNK_BYTES_TARGET, pieces
 from operators.records.delivery import unite
-from operators.records.keys import Unroutable, canonical_key
+from operators.records.keys import canonical_key
 from operators.stage.routing import CountedRoute, KeyedRoute
 from operators.testing import run
 from tests.unit.operators.join_scene import time_of
-from tests.unit.operators.scene import NoSink, config, source
+from tests.unit.operators.scene import NoSink, planned, ran, source
 
 keys = st.one_of(st.integers(-2, 4), st.sampled_from(["a", "b", 1.0, 2.5, True, None, (1, "x"), b"b"]))
 lost_keys = st.sampled_from([float("nan"), [], {}])
@@ -125,14 +124,14 @@ def test_a_batch_leaves_as_one_record_per_word() -> None:
 
 
 def test_a_key_that_cannot_be_carried_is_a_dead_letter() -> None:
-    pipeline = Pipeline("words")
-    lines = pipeline.source("lines", source())
     deep: Any = 1
     for _ in range(40):
         deep = (deep,)
-    counts = lines.key_by(lambda line: deep if line == "deep" else line).window("counts", Global(), Count())
-    counts.sink("out", NoSink())
-    result = run(pipeline, {"lines": ["a", "deep", "a", "deep"]}, batch=10, on_error="dead-letter")
+
+    def build(lines: Any) -> Any:
+        return lines.key_by(lambda line: deep if line == "deep" else line).window("counts", Global(), Count())
+
+    result = ran(build, ["a", "deep", "a", "deep"], batch=10, on_error="dead-letter")
     assert result["out"] == [("a", 2, 0, 2)]
     letters = result["dead-letters"]  # one for each event that gave the key
     assert letters and all("cannot be encoded" in letter["error"] for letter in letters)
@@ -149,16 +148,8 @@ def test_a_key_that_cannot_be_carried_is_a_dead_letter() -> None:
     ],
 )
 def test_only_where_rows_cannot_differ(arguments: Any, options: Any, counted: bool) -> None:
-    pipeline = Pipeline("p")
-    stream = pipeline.source("in", source()).watermarks("time", time_of).key_by(first)
-    stream.window("w", *arguments, **options).sink("out", NoSink())
-    chain: Any = plan(pipeline, config()).chain(0)
+    chain: Any = planned(
+        lambda s: s.watermarks("time", time_of).key_by(first).window("w", *arguments, **options)
+    ).chain(0)
     [kind] = {type(route) for branch in chain._branches for route in branch.routes}
     assert (kind is CountedRoute) == counted
-
-
-def test_the_message_of_a_key_without_a_route_says_what_to_give() -> None:
-    said: list[str] = []
-    CountedRoute("w", [0], first, 16).add([([],)], lambda index, key, problem: said.append(str(problem)))
-    assert said == ["unhashable type: 'list'; give key_by a str, a number or a tuple of these"]
-    assert issubclass(Unroutable, ValueError)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -95,9 +96,10 @@ def upgraded(before: Plan, after: Plan, ended: str | None = "R") -> dict[str, An
     return chains
 
 
-def input_of(job_plan: Plan, task: str, sender: str) -> int:
+def input_of(job_plan: Plan, sender: str) -> int:
+    """Return the input of the new task from that sender."""
     topology = job_plan.topology
-    [reader] = [each for each in topology.tasks if each.name == task]
+    [reader] = [each for each in topology.tasks if each.name == "new/0"]
     senders = [topology.tasks[channel.source].operators for channel in topology.inputs(reader.index)]
     return next(place for place, operators in enumerate(senders) if sender in operators)
 
@@ -111,25 +113,21 @@ def test_a_record_does_not_wait_for_a_side_that_had_ended(build: Callable[[bool]
     except Exception as problem:  # another kind of the same name
         assert "'new' was a" in str(problem) and before is not nothing
         return
-    out = chain.deliver(input_of(plans[1], "new/0", "L"), [records_chunk([(1, 5)])], 0, Services())
+    out = chain.deliver(input_of(plans[1], "L"), [records_chunk([(1, 5)])], 0, Services())
     assert len(records_in(out)) == 1
 
 
 @pytest.mark.parametrize("build", [joined, ruled])
 def test_a_record_waits_for_a_side_that_has_not_ended(build: Callable[[bool], Build]) -> None:
     plans = planned(nothing), planned(build(True))
-    chain = upgraded(*plans, ended=None)["new/0"]
-    services = Services()
-    assert not chain.deliver(input_of(plans[1], "new/0", "L"), [records_chunk([(1, 5)])], 0, services)
-    right = "rows" if build is joined else "R"
-    assert len(records_in(chain.ended(input_of(plans[1], "new/0", right), services))) == 1
+    chain, services = upgraded(*plans, ended=None)["new/0"], Services()
+    assert not chain.deliver(input_of(plans[1], "L"), [records_chunk([(1, 5)])], 0, services)
+    assert len(records_in(chain.ended(input_of(plans[1], "rows" if build is joined else "R"), services))) == 1
 
 
 def test_watermarks_that_are_new_wait_for_no_input_that_had_ended() -> None:
     plans = planned(united), planned(marked)
-    chains = upgraded(*plans)
-    name = "new/0"
-    out = chains[name].deliver(input_of(plans[1], name, "L"), [records_chunk([(1, 5)])], 0, Services())
+    out = upgraded(*plans)["new/0"].deliver(input_of(plans[1], "L"), [records_chunk([(1, 5)])], 0, Services())
     assert [stamp_of(chunk) for _, chunk in out if chunk.kind == WATERMARK] == [5 * S]
 
 
@@ -142,7 +140,7 @@ def test_a_task_that_is_new_waits_for_no_input_that_had_ended() -> None:
 
     plans = planned(none, timed=True), planned(windows, timed=True)
     chain = upgraded(*plans)["new/0"]
-    place = input_of(plans[1], "new/0", "L")
+    place = input_of(plans[1], "L")
     chain.deliver(place, [records_chunk([(1, 5)])], 0, Services())
     out = chain.deliver(place, [watermark(20 * S)], 1, Services())
     assert records_in(out) == [(1, 1, 0.0, 10.0)]
@@ -160,20 +158,16 @@ def test_an_input_that_is_idle_says_so_again_to_an_operator_that_is_new() -> Non
         return build
 
     before, after = planned(idle()), planned(idle("new"))
-    [task] = [task for task in before.topology.tasks if "rw" in task.operators]
-    reader = before.chain(task.index)
-    services, at_ns = Services(), 0
-    for _ in range(40):
-        at_ns += S // 4
-        reader.fire(at_ns, services)
-    tasks = saved(before, {task.name: [parts_of(reader, True)]})
-    parts = rescaled(before, tasks, after).chains()
-    [task] = [task for task in after.topology.tasks if "rw" in task.operators]
-    again = after.chain(task.index)
-    again.restore(parts[task.name])
-    stamps = []
-    for _ in range(40):
-        at_ns += S // 4
-        outputs = again.fire(at_ns, services)
-        stamps += [ordinal for ordinal, chunk in outputs if chunk.kind == WATERMARK]
-    assert len(set(stamps)) == 2, "both readers hear that it is idle"
+    reading, later = (next(each for each in of.topology.tasks if "rw" in each.operators) for of in (before, after))
+    reader, again = before.chain(reading.index), after.chain(later.index)
+    services, times_ns = Services(), iter(range(S // 4, 100 * S, S // 4))
+
+    def ten_seconds(chain: Any) -> set[int]:
+        """Return the outputs on which there are watermarks."""
+        outputs = [output for at_ns in islice(times_ns, 40) for output in chain.fire(at_ns, services)]
+        return {ordinal for ordinal, chunk in outputs if chunk.kind == WATERMARK}
+
+    ten_seconds(reader)
+    parts = rescaled(before, saved(before, {reading.name: [parts_of(reader, True)]}), after).chains()
+    again.restore(parts[later.name])
+    assert len(ten_seconds(again)) == 2, "both readers hear that it is idle"

@@ -31,17 +31,13 @@ IN_A_BATCH = 1
 """Lists around a record that travels: that of its batch."""
 
 
-def nested(levels: int, inner: Any = 1) -> Any:
+def nested(levels: int, inner: Any = 1, kind: Any = list) -> Any:
     for _ in range(levels):
-        inner = [inner]
+        inner = kind([inner])
     return inner
 
 
-def tuples(levels: int) -> Any:
-    inner: Any = 1
-    for _ in range(levels):
-        inner = (inner,)
-    return inner
+tuples = partial(nested, kind=tuple)
 
 
 def of_bytes(size: int) -> Any:
@@ -60,31 +56,30 @@ BOUNDS: dict[str, tuple[Callable[[int], Any], int, str]] = {
 }
 
 
-def _as(record: Any, _: Any) -> Any:
-    return record
-
-
-def delivered(give: Callable[[Any], Any], on_error: str = "stop") -> dict[int, list[Any]]:
-    """Records that an operator sends, by output; from the record of 0 it makes something else."""
-    plan = planned(
-        lambda s: s.map("x", lambda r: r if r[0] else give(r)), record_bytes_max=BYTES_MAX, on_error=on_error
-    )
-    chunks = chain_of(plan, "x/0").deliver(0, listed(RECORDS_IN), 100, Services())
+def delivered(build: Callable[[Any], Any], records: list[Any], **settings: Any) -> dict[int, list[Any]]:
+    """Return the records that operator x sends, by output."""
+    chunks = chain_of(planned(build, **settings), "x/0").deliver(0, listed(records), 100, Services())
     return {ordinal: decode_records(chunk.body) for ordinal, chunk in chunks if chunk.kind == RECORDS}
 
 
 @pytest.mark.parametrize("name", BOUNDS)
 def test_a_record_at_its_bound_travels_and_one_above_is_named(name: str) -> None:
     make, bound, words = BOUNDS[name]
-    for record in (make(bound - 1), make(bound)):
-        [records] = delivered(partial(_as, record)).values()
-        assert [encode(each) for each in records] == [encode((1, "a")), encode(record), encode((2, "c"))]
+
+    def sent(size: int, on_error: str = "stop") -> dict[int, list[Any]]:
+        record = make(size)
+        build = lambda s: s.map("x", lambda r: r if r[0] else record)  # noqa: E731
+        return delivered(build, RECORDS_IN, record_bytes_max=BYTES_MAX, on_error=on_error)
+
+    for size in (bound - 1, bound):
+        [records] = sent(size).values()
+        assert [encode(each) for each in records] == [encode((1, "a")), encode(make(size)), encode((2, "c"))]
     with pytest.raises(OperatorFailed) as caught:
-        delivered(partial(_as, make(bound + 1)))
+        sent(bound + 1)
     message = str(caught.value)
     assert message.startswith("operator 'x', position 101 of partition 0 of source 'in'") and words in message
     assert "\n" not in message and len(message) < 2000
-    outputs = delivered(partial(_as, make(bound + 1)), "dead-letter")
+    outputs = sent(bound + 1, "dead-letter")
     assert outputs[0] == [(1, "a"), (2, "c")]
     [letter] = outputs[1]
     assert (letter["operator"], letter["position"]) == ("x", 101) and words in letter["error"]
@@ -139,16 +134,15 @@ def test_a_record_that_holds_itself_is_refused_alone_and_among_many(records: lis
 
     class Lends(Operator):
         def process(self, record: Any, ctx: Any) -> Any:
-            return [records[record]] if record < len(records) else [record]
+            return [lent(record)]
 
-    plan = planned(
-        lambda s: (
-            s.map("x", lambda n: records[n] if n < len(records) else n) if kind == "map" else s.process("x", Lends())
-        ),
+    def lent(number: int) -> Any:
+        return records[number] if number < len(records) else number
+
+    outputs = delivered(
+        lambda s: s.map("x", lent) if kind == "map" else s.process("x", Lends()), [*range(len(records)), 1000],
         on_error="dead-letter",
-    )
-    chunks = chain_of(plan, "x/0").deliver(0, listed([*range(len(records)), 1000]), 100, Services())
-    outputs = {ordinal: decode_records(chunk.body) for ordinal, chunk in chunks if chunk.kind == RECORDS}
+    )  # fmt: skip
     assert outputs[0] == [1000]
     assert [letter["position"] for letter in outputs[1]] == list(range(100, 100 + len(records)))
 
@@ -174,9 +168,8 @@ class Gives(Operator):
     ids=["map", "process"],
 )
 def test_records_at_the_bound_are_looked_into_and_copied(build: Callable[[Stream[Any]], Stream[Any]]) -> None:
-    chain = chain_of(planned(build), "x/0")
-    [(_, chunk)] = chain.deliver(0, listed(RECORDS_IN), 0, Services())
-    assert [encode(each) for each in decode_records(chunk.body)] == [encode(nested(NESTING_MAX - IN_A_BATCH))] * 3
+    [records] = delivered(build, RECORDS_IN).values()
+    assert [encode(each) for each in records] == [encode(nested(NESTING_MAX - IN_A_BATCH))] * 3
 
 
 @pytest.mark.parametrize("inner", [1, float("nan"), b"\x01"], ids=str)
@@ -189,22 +182,16 @@ def test_whatever_travels_can_be_written_as_json(inner: Any) -> None:
     assert sys.getrecursionlimit() == before
 
 
-def test_state_at_its_bound_is_kept_and_above_it_the_key_is_named() -> None:
+@pytest.mark.parametrize("over", [-1, 0, 1, 2])
+def test_state_at_its_bound_is_kept_and_above_it_the_key_is_named(over: int) -> None:
     around = 2  # the lists of an increment and of its values
-    for levels in (NESTING_MAX - around - 1, NESTING_MAX - around):
-        job = table_of(nested(levels)).snapshot(full=True)
+    job = KeyedTable("t", "op", 1, {"bad": nested(NESTING_MAX - around + over)}).snapshot(full=True)
+    if over <= 0:
         job.step(1)
         assert job.fragments
-    for levels in (NESTING_MAX - around + 1, NESTING_MAX - around + 2):
-        job = table_of(nested(levels)).snapshot(full=True)
-        with pytest.raises(
-            OperatorFailed, match="operator 'op', key 'bad': its state cannot be checkpointed: .*nested"
-        ):
-            job.step(1) and job.fragments
-
-
-def table_of(value: Any) -> KeyedTable:
-    return KeyedTable("t", "op", 1, {"bad": value})
+        return
+    with pytest.raises(OperatorFailed, match="operator 'op', key 'bad': its state cannot be checkpointed: .*nested"):
+        job.step(1) and job.fragments
 
 
 def test_a_record_that_is_allowed_fits_into_what_a_channel_carries() -> None:
@@ -214,7 +201,7 @@ def test_a_record_that_is_allowed_fits_into_what_a_channel_carries() -> None:
     record = bytes(configured(RECORD_BYTES_MAX).record_bytes_max - 5)
     assert len(encode(record)) == RECORD_BYTES_MAX
     assert len(encode_records([record])) <= output_queue.CHUNK_BYTES_MAX
-    with pytest.raises(PipelineError, match=f"record_bytes_max is {RECORD_BYTES_MAX + 1}; give at most"):
+    with pytest.raises(PipelineError, match=f"record_bytes_max is {RECORD_BYTES_MAX + 1}; it must be at most"):
         configured(RECORD_BYTES_MAX + 1)
 
 

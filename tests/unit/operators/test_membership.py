@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
+import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -32,66 +36,53 @@ def test_on_one_machine_no_neighbour_has_a_place() -> None:
     assert _placed("", "ipc://w1", "ipc://w3") == []
 
 
+def counting(value: float, name: str = "records_in") -> Vitals:
+    return Vitals("running", counters={name: value})
+
+
+RESTING = [0, 500, 1000, 1500]
+BEATS: dict[str, tuple[Any, bool, list[int]]] = {
+    "beats that say the same are rarer": (lambda ms: Vitals(), False, RESTING),
+    "time that passes is nothing new": (lambda ms: counting(ms / 1000, "idle_s"), False, RESTING),
+    "messages that change nothing bring no beat": (lambda ms: Vitals(), True, RESTING),
+    "a task that gets on beats at every heartbeat": (lambda ms: counting(ms // 10), True, list(range(0, 2000, 100))),
+    "what is new comes with the next heartbeat": (
+        lambda ms: counting(7) if ms >= 650 else Vitals(), False, [0, 500, 650, 1150, 1650],
+    ),
+}  # fmt: skip
+
+
 class Beating:
-    """A standby or task whose vitals are at hand; `beats_ms` says when it beat, looking at every millisecond."""
+    """A standby or task with the vitals of each millisecond, which beats every 100 ms, or 500 where nothing is new."""
 
-    def __init__(self, heartbeat_ms: int = 100, rests_ms: int = 500) -> None:
-        self.vitals = Vitals()
+    def __init__(self, vitals_at: Callable[[int], Vitals], works: bool = False) -> None:
+        self._now_ms = 0
+        self._works = works
         self.beats_ms: list[int] = []
-        self.member = Membership("w2", 1, "ipc://w2", PAIR, heartbeat_ms, lambda: self.vitals, rest_ms=rests_ms)
+        self.member = Membership("w2", 1, "ipc://w2", PAIR, 100, lambda: vitals_at(self._now_ms), rest_ms=500)
 
-    def until(self, start_ms: int, end_ms: int, works: bool = False) -> None:
-        """Advance the time; `works`: the loop does something at each millisecond."""
-        for now_ms in range(start_ms, end_ms):
-            if works:
-                self.member.stir(now_ms * MS)
-            if self.member.handle(Tick(), now_ms * MS):
-                self.beats_ms.append(now_ms)
-
-
-def test_beats_that_say_the_same_are_rarer() -> None:
-    process = Beating()
-    process.until(0, 2000)
-    assert process.beats_ms == [0, 500, 1000, 1500]
+    def until(self, end_ms: int) -> list[int]:
+        """Return when it beats."""
+        while self._now_ms < end_ms:
+            if self._works or self._now_ms == 650:
+                self.member.stir(self._now_ms * MS)
+            if self.member.handle(Tick(), self._now_ms * MS):
+                self.beats_ms.append(self._now_ms)
+            self._now_ms += 1
+        return self.beats_ms
 
 
-def test_time_that_passes_is_nothing_new() -> None:
-    process = Beating()
-    for start_ms in range(0, 2000, 50):
-        process.vitals = Vitals("running", counters={"idle_s": start_ms / 1000, "records_in": 7})
-        process.until(start_ms, start_ms + 50)
-    assert process.beats_ms == [0, 500, 1000, 1500]
-
-
-def test_what_is_new_comes_with_the_next_heartbeat() -> None:
-    process = Beating()
-    process.until(0, 650)
-    process.vitals = Vitals("running", counters={"records_in": 7})
-    process.until(650, 651, works=True)
-    process.until(651, 2000)
-    assert process.beats_ms == [0, 500, 650, 1150, 1650]
-
-
-def test_a_task_that_gets_on_beats_at_every_heartbeat() -> None:
-    process = Beating()
-    for start_ms in range(0, 1000, 10):
-        process.vitals = Vitals("running", counters={"records_in": start_ms})
-        process.until(start_ms, start_ms + 10, works=True)
-    assert process.beats_ms == list(range(0, 1000, 100))
-
-
-def test_messages_that_change_nothing_bring_no_beat() -> None:
-    process = Beating()
-    process.until(0, 2000, works=True)
-    assert process.beats_ms == [0, 500, 1000, 1500]
+@pytest.mark.parametrize("name", BEATS)
+def test_a_process_beats_often_where_something_is_new(name: str) -> None:
+    vitals_at, works, beats_ms = BEATS[name]
+    assert Beating(vitals_at, works).until(2000) == beats_ms
 
 
 def test_a_beat_that_is_asked_for_comes_although_it_says_nothing_new() -> None:
-    process = Beating()
-    process.until(0, 50)
+    process = Beating(lambda ms: Vitals())
+    process.until(50)
     process.member.beat_due_ns = 0
-    process.until(50, 600)
-    assert process.beats_ms == [0, 50, 550]
+    assert process.until(600) == [0, 50, 550]
 
 
 @given(st.integers(1, 1000), st.integers(3, 10**6))

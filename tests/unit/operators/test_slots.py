@@ -88,17 +88,6 @@ def test_what_is_due_is_the_same_whatever_the_order_in_which_it_came() -> None:
     assert by_order[0][0] == (("c", 0), 0)
 
 
-def test_what_is_put_right_behind_a_restore_is_there_once() -> None:
-    live = slots()
-    live.add({("a", 1): 1})
-    again = restored(live, [], True)
-    again.add({("a", 5): 5})
-    assert again.of("a") == [1, 5]
-    assert again.take_first() == [(("a", 1), 1)]
-    assert again.of("a") == [5]
-    assert again.take(100) == [(("a", 5), 5)]
-
-
 def test_a_pair_lies_in_the_group_of_its_key() -> None:
     live = slots()
     live.add({("a", 1): 1, ("a", 2): 2, ("b", 1): 3})
