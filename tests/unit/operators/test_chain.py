@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -34,10 +34,23 @@ from tests.unit.operators.scene import (
 PAIRS = [("a", 1), ("b", 2), ("a", 3)]
 
 
-class Sum(Operator):
+class Calls(Operator):
+    """Gives what a function of (record, ctx) returns."""
+
+    def __init__(self, fn: Callable[[Any, Any], Any]) -> None:
+        self._fn = fn
+
     def process(self, record: Any, ctx: Any) -> Any:
-        ctx.state["sum"] = ctx.state.get("sum", 0) + record[1]
-        yield {"key": ctx.key, "sum": ctx.state["sum"]}
+        return self._fn(record, ctx)
+
+
+def sums(record: Any, ctx: Any) -> Any:
+    ctx.state["sum"] = ctx.state.get("sum", 0) + record[1]
+    return [{"key": ctx.key, "sum": ctx.state["sum"]}]
+
+
+def summing(stream: Any) -> Any:
+    return stream.process("sum", Calls(sums))
 
 
 class SumOfBatch(Operator):
@@ -47,19 +60,13 @@ class SumOfBatch(Operator):
         return [{"key": key, "sum": state["sum"]} for key, state in zip(keys, ctx.states(keys), strict=True)]
 
 
-class Quiet(Operator):
-    def process(self, record: Any, ctx: Any) -> None:
-        ctx.state["seen"] = True
-
-
 def test_process_batch_gets_all_at_once() -> None:
     chain = keyed(lambda s: s.process("sum", SumOfBatch()), "sum/0")
     assert give(chain, PAIRS) == [{"key": "a", "sum": 4}, {"key": "b", "sum": 2}, {"key": "a", "sum": 4}]
 
 
 def test_without_key_by_there_is_one_state_per_task() -> None:
-    chain = chain_of(planned(lambda s: s.process("sum", Sum())), "sum/0")
-    assert give(chain, PAIRS)[-1] == {"key": None, "sum": 6}
+    assert give(chain_of(planned(summing), "sum/0"), PAIRS)[-1] == {"key": None, "sum": 6}
 
 
 def test_tasks_do_not_share_their_operator() -> None:
@@ -78,18 +85,16 @@ def test_tasks_do_not_share_their_operator() -> None:
 
 
 def test_what_was_yielded_does_not_change_with_the_state() -> None:
-    class Growing(Operator):
-        def process(self, record: Any, ctx: Any) -> Any:
-            ctx.state.setdefault("all", []).append(record[1])
-            ctx.state["n"] = len(ctx.state["all"])
-            yield ctx.state
-            yield ctx.state["all"]
-            yield (ctx.state["all"], 1)
-            yield {"all": ctx.state["all"]}
+    def grows(record: Any, ctx: Any) -> Any:
+        ctx.state.setdefault("all", []).append(record[1])
+        ctx.state["n"] = len(ctx.state["all"])
+        yield ctx.state
+        yield ctx.state["all"]
+        yield (ctx.state["all"], 1)
+        yield {"all": ctx.state["all"]}
 
     one, two = [("k", 1)], [("k", 2)]
-    apart = keyed(lambda s: s.process("g", Growing()), "g/0")
-    together = keyed(lambda s: s.process("g", Growing()), "g/0")
+    apart, together = (keyed(lambda s: s.process("g", Calls(grows)), "g/0") for _ in "12")
     assert give(together, one + two) == give(apart, one) + give(apart, two)
 
 
@@ -134,7 +139,7 @@ def test_a_route_forgets_keys_beyond_its_bound() -> None:
 
 
 def test_each_task_in_turn_when_there_is_no_key() -> None:
-    job_plan = planned(lambda s: s.map("m", abs).process("p", Quiet(), parallelism=3))
+    job_plan = planned(lambda s: s.map("m", abs).process("p", Calls(sums), parallelism=3))
     chain = chain_of(job_plan, "m/0")
     outputs = chain.deliver(0, listed([0, 1, 2, 3]), 0, Services())
     assert [decode_records(chunk.body) for _, chunk in outputs] == [[0, 3], [1], [2]]
@@ -155,19 +160,14 @@ def test_one_chunk_per_channel_and_event_with_the_oldest_origin() -> None:
 
 def test_how_records_were_cut_into_chunks_does_not_show() -> None:
     def outputs(*cuts: list[Any]) -> list[Any]:
-        chain = keyed(lambda s: s.process("sum", Sum()), "sum/0")
-        return chain.deliver(0, [records_chunk(cut) for cut in cuts], 0, Services())
+        return keyed(summing, "sum/0").deliver(0, [records_chunk(cut) for cut in cuts], 0, Services())
 
     assert outputs(PAIRS) == outputs(PAIRS[:1], PAIRS[1:])
 
 
 def test_an_empty_output_makes_no_chunk() -> None:
-    assert (
-        chain_of(planned(lambda s: s.filter("none", lambda r: False)), "none/0").deliver(
-            0, listed([1, 2]), 0, Services()
-        )
-        == []
-    )
+    chain = chain_of(planned(lambda s: s.filter("none", lambda r: False)), "none/0")
+    assert chain.deliver(0, listed([1, 2]), 0, Services()) == []
 
 
 def test_watermarks_follow_the_slowest_input() -> None:
@@ -206,62 +206,36 @@ def test_a_sink_makes_rows() -> None:
     assert records_in(restored.finish(Services())) == []
 
 
+def widened(size: int, records: int, wide: Callable[[int], bool] = lambda number: True) -> list[Any]:
+    """Return what a task sends that widens records, all of them or some, by this many bytes."""
+    widen = Calls(lambda record, ctx: [(record[1], bytes(size if wide(record[1]) else 1))])
+    chain = keyed(lambda stream: stream.process("wide", widen), "wide/0")
+    return list(chain.deliver(0, [records_chunk([(n % 3, n) for n in range(records)])], 0, Services()))
+
+
 def test_what_is_too_much_for_a_chunk_is_cut_by_content_alone() -> None:
-    chain = keyed(lambda stream: stream.process("wide", Widened()), "wide/0")
-    outputs = give_outputs(chain, [(index % 3, index) for index in range(40)])
-    again = give_outputs(
-        keyed(lambda stream: stream.process("wide", Widened()), "wide/0"), [(i % 3, i) for i in range(40)]
-    )
+    outputs, again = widened(500_000, 40), widened(500_000, 40)
     assert len(outputs) > 3 and [chunk.body for _, chunk in outputs] == [chunk.body for _, chunk in again]
     assert all(chunk.size <= CHUNK_BYTES_TARGET for _, chunk in outputs)
     assert [number for number, _ in records_in(outputs)] == list(range(40))
 
 
 def test_one_record_that_is_large_travels_alone() -> None:
-    chain = keyed(lambda stream: stream.process("wide", Widened(6 << 20)), "wide/0")
-    outputs = give_outputs(chain, [(0, index) for index in range(3)])
-    assert [chunk.count for _, chunk in outputs] == [1, 1, 1]
+    assert [chunk.count for _, chunk in widened(6 << 20, 3)] == [1, 1, 1]
 
 
 def test_a_giant_among_many_is_there_a_few_times_only() -> None:
     """However often the batch around it has to be cut."""
     giant = 8 << 20
-    chain = keyed(lambda stream: stream.process("one", OneGiant(giant)), "one/0")
-    chunks = [records_chunk([(0, index) for index in range(1000)])]
     traced = tracemalloc.is_tracing()
     tracemalloc.start()
     tracemalloc.reset_peak()  # another tool may be tracing already
     before, _ = tracemalloc.get_traced_memory()
     try:
-        outputs = chain.deliver(0, chunks, 0, Services())
+        outputs = widened(giant, 1000, lambda number: number == 500)
         peak = tracemalloc.get_traced_memory()[1] - before
     finally:
         if not traced:
             tracemalloc.stop()
     assert [chunk.count for _, chunk in outputs] == [500, 1, 499]
     assert peak < 5 * giant  # the record, its buffer, its body and that body after its tag
-
-
-class OneGiant(Operator):
-    """Every record as it is, but one that is giant."""
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-
-    def process(self, record: Any, ctx: Any) -> Iterator[Any]:
-        yield (record[1], bytes(self._size if record[1] == 500 else 1))
-
-
-class Widened(Operator):
-    """Each record with this many bytes of padding."""
-
-    def __init__(self, size: int = 500_000) -> None:
-        self._size = size
-
-    def process(self, record: Any, ctx: Any) -> Iterator[Any]:
-        yield (record[1], bytes(self._size))
-
-
-def give_outputs(chain: Any, records: list[Any]) -> list[Any]:
-    outputs: list[Any] = chain.deliver(0, [records_chunk(records)], 0, Services())
-    return outputs

@@ -38,6 +38,14 @@ def timed(stream: Any, name: str) -> Any:
     return stream.watermarks(f"time-{name}", time_of).key_by(key_of)
 
 
+def low(stream: Any, name: str = "low") -> Any:
+    return stream.filter(name, lambda r: r["v"] < 5)
+
+
+def high(stream: Any, name: str = "high") -> Any:
+    return stream.filter(name, lambda r: r["v"] >= 5)
+
+
 JOINS: dict[str, Callable[[Any, Any], Any]] = {
     "join": lambda a, b: timed(a, "a").join("j", timed(b, "b"), within=(1, 1), fn=pair),
     "window_join": lambda a, b: timed(a, "a").window_join("j", timed(b, "b"), Tumbling(5), fn=pair),
@@ -57,53 +65,35 @@ def joined(kind: str, swapped: bool = False, before: bool = False) -> Build:
 
 
 @pytest.mark.parametrize("kind", JOINS)
-def test_inputs_that_change_places_are_refused(kind: str) -> None:
+def test_inputs_that_change_places_are_refused_and_others_before_them_are_not(kind: str) -> None:
     version = Version(joined(kind), ("a", "b")).give({"k": 1, "v": 2}, source="a")
-    for swapped in (joined(kind, swapped=True), joined(kind, swapped=True, before=True)):
+    for before in (False, True):
         with pytest.raises(PipelineError, match="'j' keeps state of each of its inputs, and these have changed places"):
-            version.becomes(Version(swapped, ("a", "b")), allow_dropped=True)
-
-
-@pytest.mark.parametrize("kind", JOINS)
-def test_inputs_with_other_operators_before_them_continue(kind: str) -> None:
-    version = Version(joined(kind), ("a", "b")).give({"k": 1, "v": 2}, source="a")
+            version.becomes(Version(joined(kind, swapped=True, before=before), ("a", "b")), allow_dropped=True)
     version = version.becomes(Version(joined(kind, before=True), ("a", "b")))
     version.becomes(Version(joined(kind), ("a", "b"))).give({"k": 1, "v": 3}, source="b")
 
 
-OF_BRANCHES: dict[str, Callable[[Any, Any], Any]] = {
-    "nothing is named by side": JOINS["join_table"],
-    "an operator keeps its place": lambda a, b: timed(a, "left").join("j", timed(b, "right"), within=(1, 1), fn=pair),
-}
-
-
-@pytest.mark.parametrize("how", OF_BRANCHES)
-def test_branches_of_one_source_have_places_as_well(how: str) -> None:
-    def build(low: str, high: str) -> Build:
+@pytest.mark.parametrize(
+    "named",
+    [JOINS["join_table"], lambda a, b: timed(a, "left").join("j", timed(b, "right"), within=(1, 1), fn=pair)],
+    ids=["nothing is named by side", "an operator keeps its place"],
+)
+def test_branches_of_one_source_have_places_as_well(named: Callable[[Any, Any], Any]) -> None:
+    def build(swapped: bool) -> Build:
         def join(stream: Any) -> dict[str, Any]:
-            branches = {
-                "low": stream.filter("low", lambda r: r["v"] < 5), "high": stream.filter("high", lambda r: r["v"] >= 5),
-            }  # fmt: skip
-            return {"out": OF_BRANCHES[how](branches[low], branches[high])}
+            return {"out": named(*((high(stream), low(stream)) if swapped else (low(stream), high(stream))))}
 
         return join
 
-    version = Version(build("low", "high")).give({"k": 1, "v": 7})
+    version = Version(build(False)).give({"k": 1, "v": 7})
     with pytest.raises(PipelineError, match="changed places"):
-        version.becomes(Version(build("high", "low")))
-    version.becomes(Version(build("low", "high")))
+        version.becomes(Version(build(True)))
+    version.becomes(Version(build(False)))
 
 
 Branches = Callable[[Any, Any, Any], tuple[Any, Any]]
 """Returns the two inputs of a join, of streams a, b and c."""
-
-
-def low(stream: Any, name: str = "low") -> Any:
-    return stream.filter(name, lambda r: r["v"] < 5)
-
-
-def high(stream: Any, name: str = "high") -> Any:
-    return stream.filter(name, lambda r: r["v"] >= 5)
 
 
 CHANGED_WITH_SOURCES: dict[str, tuple[Branches, Branches]] = {
@@ -168,27 +158,21 @@ def test_inputs_that_keep_their_places_continue(change: str, kind: str) -> None:
     read(kind, after).becomes(read(kind, before))
 
 
-UNITED: dict[str, Callable[[Any, Any], Any]] = {
-    "watermarks of the union": lambda one, other: one.union(other).watermarks("w", time_of),
-    "watermarks of each": lambda one, other: one.union(other),
-}
-OF_EACH: dict[str, Callable[[Any, str], Any]] = {
-    "watermarks of the union": lambda stream, name: stream,
-    "watermarks of each": lambda stream, name: stream.watermarks(f"w-{name}", time_of),
-}
-
-
-@pytest.mark.parametrize("how", UNITED)
+@pytest.mark.parametrize("each", [False, True], ids=["watermarks of the union", "watermarks of each"])
 @pytest.mark.parametrize("new", [("high", "low"), ("high", "other"), ("other", "low"), ("one", "two")])
-def test_branches_of_a_union_keep_their_event_time_wherever_they_stand(how: str, new: Sequence[str]) -> None:
+def test_branches_of_a_union_keep_their_event_time_wherever_they_stand(each: bool, new: Sequence[str]) -> None:
     kept = {"low": low, "high": high, "other": low if "high" in new else high, "one": high, "two": low}
 
     def build(*names: str) -> Build:
-        def united(stream: Any) -> dict[str, Any]:
-            one, other = (OF_EACH[how](kept[name](stream, name), name) for name in names)
-            return {"out": UNITED[how](one, other).key_by(key_of).window("win", Tumbling(2), Count())}
+        def windowed(stream: Any) -> dict[str, Any]:
+            branches = [kept[name](stream, name) for name in names]
+            if each:
+                branches = [of.watermarks(f"w-{name}", time_of) for name, of in zip(names, branches, strict=True)]
+            united = branches[0].union(branches[1])
+            timed = united if each else united.watermarks("w", time_of)
+            return {"out": timed.key_by(key_of).window("win", Tumbling(2), Count())}
 
-        return united
+        return windowed
 
     version = Version(build("low", "high")).give({"k": 1, "v": 0}, {"k": 1, "v": 100})
     version = version.becomes(Version(build(*new)), allow_dropped=True)

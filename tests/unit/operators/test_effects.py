@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from operators import Operator, Pipeline
-from operators.sinks import JsonLinesSink
-from operators.sources import GeneratedSource
 from operators.testing import run
+from tests.unit.operators.scene import NoSink, source
 
 COUNT = 12
 NAMES = ("left", "right")
@@ -39,20 +38,14 @@ class Effects(Operator):
             yield {**record, "n": n}
 
 
-def _nothing(partition: int, position: int) -> dict[str, Any]:
-    return {}
-
-
-def built(notes: list[Any], delivery: str, every: int = 1) -> Pipeline:
+def united(notes: list[Any] | None, delivery: str, every: int = 1) -> Pipeline:
+    """Return a pipeline whose operator notes its effects, or has none."""
     pipeline = Pipeline("effects")
-    sources = [
-        pipeline.source(name, GeneratedSource(_nothing, count=0)).watermarks(f"{name}-time", lambda r: r["i"])
-        for name in NAMES
-    ]
-    united = sources[0].union(sources[1])
-    united.process("effects", Effects(notes, every), parallelism=1, delivery=delivery).map("after", dict).sink(
-        "out", JsonLinesSink("rows")
-    )
+    left, right = (pipeline.source(name, source()).watermarks(f"{name}-time", lambda r: r["i"]) for name in NAMES)
+    silent: Any = type("Silent", (Operator,), {"process": lambda self, record, ctx: [record]})
+    operator = silent() if notes is None else Effects(notes, every)
+    processed = left.union(right).process("effects", operator, parallelism=1, delivery=delivery)
+    processed.map("after", dict).sink("out", NoSink())
     return pipeline
 
 
@@ -70,26 +63,21 @@ CRASHES: list[dict[str, Any]] = [
 ]
 
 
-def crashes(pipeline: Pipeline, crash: dict[str, Any]) -> dict[str, Any]:
-    """Return the crashes of the tasks that the pipeline has: operators may be in one task."""
-    elements = run(pipeline, INPUTS).elements
-    return {task: at for task, at in crash.items() if task in elements}
-
-
 @pytest.mark.parametrize("delivery", ["arrival", "ordered"])
 @pytest.mark.parametrize("crash", CRASHES, ids=str)
 def test_each_record_has_its_effects_once(
     delivery: str, crash: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     """But for the one of an event that no other process had heard of when its task died."""
-    tasks = crashes(built([], delivery), crash)
+    elements = run(united([], delivery), INPUTS).elements  # operators may be in one task
+    tasks = {task: at for task, at in crash.items() if task in elements}
     at = tasks.get("effects/0", [])
     deaths = len(at) if isinstance(at, list) else 1
     for seed, every in ((0, 0), (1, 7), (2, 0)):
         notes: list[Any] = []
         caplog.clear()
         with caplog.at_level(logging.INFO, "operators.effects"):
-            result = run(built(notes, delivery), INPUTS, crash=tasks, seed=seed, checkpoint_every=every)
+            result = run(united(notes, delivery), INPUTS, crash=tasks, seed=seed, checkpoint_every=every)
         assert len(result["out"]) == len(EVERYTHING)
         counts = Counter(notes)
         assert set(counts) == EVERYTHING
@@ -101,30 +89,20 @@ def test_each_record_has_its_effects_once(
 @pytest.mark.parametrize("delivery", ["arrival", "ordered"])
 def test_what_emits_seldom_has_its_effects_once_without_a_failure(delivery: str) -> None:
     notes: list[Any] = []
-    run(built(notes, delivery, every=10), INPUTS)
+    run(united(notes, delivery, every=10), INPUTS)
     assert Counter(notes) == Counter(EVERYTHING)
 
 
 def test_the_effects_of_an_ordered_task_are_known_after_the_death_of_all() -> None:
     """Its neighbours, which are dead as well, do not know how much of its output they had."""
-    pipeline = built([], "ordered")
+    pipeline = united([], "ordered")
     tasks = list(run(pipeline, INPUTS).elements)
     for seed in range(4):
         notes: list[Any] = []
-        run(built(notes, "ordered"), INPUTS, crash=dict.fromkeys(tasks, 9), seed=seed, checkpoint_every=0)
+        run(united(notes, "ordered"), INPUTS, crash=dict.fromkeys(tasks, 9), seed=seed, checkpoint_every=0)
         assert set(notes) == EVERYTHING and len(notes) - len(EVERYTHING) <= 1
 
 
 def test_an_ordered_task_that_does_not_ask_logs_nothing() -> None:
-    pipeline = Pipeline("silent")
-    sources = [
-        pipeline.source(name, GeneratedSource(_nothing, count=0)).watermarks(f"{name}-time", lambda r: r["i"])
-        for name in NAMES
-    ]
-    silent = type("Silent", (Operator,), {"process": lambda self, record, ctx: [record]})
-    sources[0].union(sources[1]).process("effects", silent(), parallelism=1, delivery="ordered").sink(
-        "out", JsonLinesSink("rows")
-    )
-    assert not run(pipeline, INPUTS).determinant_bytes.get("run")
-    notes: list[Any] = []
-    assert run(built(notes, "ordered"), INPUTS).determinant_bytes["run"] <= 2 * len(EVERYTHING)
+    assert not run(united(None, "ordered"), INPUTS).determinant_bytes.get("run")
+    assert run(united([], "ordered"), INPUTS).determinant_bytes["run"] <= 2 * len(EVERYTHING)

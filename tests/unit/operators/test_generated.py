@@ -25,19 +25,18 @@ def test_elements_are_a_function_of_partition_and_position() -> None:
     reader.close()
 
 
-def test_the_last_read_says_that_the_partition_ends() -> None:
-    reader = opened(GeneratedSource(lambda p, i: i, count=5))
-    assert not reader.read(0, 4).ended
-    last = reader.read(4, 4)
-    assert (last.records, last.ended) == ([4], True)
-    beyond = reader.read(5, 4)
-    assert (beyond.records, beyond.ended) == ([], True)
-    assert opened(GeneratedSource(lambda p, i: i, count=0)).read(0, 4).ended
-
-
-def test_an_endless_source_does_not_end() -> None:
-    read = opened(GeneratedSource(lambda p, i: i, count=None)).read(10**12, 2)
-    assert (read.records, read.ended) == ([10**12, 10**12 + 1], False)
+@pytest.mark.parametrize(
+    ("count", "position", "records", "ended"),
+    [
+        (5, 0, [0, 1, 2, 3], False), (5, 4, [4], True), (5, 5, [], True), (0, 0, [], True),
+        (None, 10**12, [10**12, 10**12 + 1, 10**12 + 2, 10**12 + 3], False),
+    ],
+)  # fmt: skip
+def test_the_last_read_says_that_the_partition_ends(
+    count: int | None, position: int, records: list[int], ended: bool
+) -> None:
+    read = opened(GeneratedSource(lambda p, i: i, count=count)).read(position, 4)
+    assert (read.records, read.ended) == (records, ended)
 
 
 def test_without_a_rate_elements_enter_now() -> None:

@@ -37,12 +37,33 @@ class Service:
         return key
 
 
-class Numbered(Operator):
-    """Rows that depend on the order in which records came."""
+class Counts(Operator):
+    """Gives what a function makes of the number of a record of its key, the record and ctx."""
+
+    def __init__(self, fn: Callable[[int, Any, Any], Any]) -> None:
+        self._fn = fn
 
     def process(self, record: Any, ctx: Any) -> Any:
         n = ctx.state["n"] = ctx.state.get("n", 0) + 1
-        return [(n, record["id"])]
+        return self._fn(n, record, ctx)
+
+
+def numbered() -> Operator:
+    """Rows that depend on the order in which records came."""
+    return Counts(lambda n, record, ctx: [(n, record["id"])])
+
+
+def split(n: int, record: Any, ctx: Any) -> Any:
+    """Put every second record aside."""
+    return [n] if n % 2 == 0 else ctx.aside("odd", n)
+
+
+def plain(n: int, record: Any, ctx: Any) -> Any:
+    return [(record, n % 3)]
+
+
+def equal(n: int, record: Any, ctx: Any) -> Any:
+    return ["same"]
 
 
 class Alerts(Operator):
@@ -54,23 +75,11 @@ class Alerts(Operator):
     def process(self, record: Any, ctx: Any) -> Any:
         n = ctx.state["n"] = ctx.state.get("n", 0) + 1
         at_s = record["t"] + 5 if self._clock == "event" else ctx.now() + 1
-        ctx.set_timer(at_s, f"a{n}", clock=self._clock)
-        ctx.set_timer(at_s, f"b{n}", clock=self._clock)
-        return []
+        for name in (f"a{n}", f"b{n}"):
+            ctx.set_timer(at_s, name, clock=self._clock)
 
     def on_timer(self, name: str, ctx: Any) -> Any:
         return ["alert"]
-
-
-class Split(Operator):
-    """Every second record goes aside."""
-
-    def process(self, record: Any, ctx: Any) -> Any:
-        n = ctx.state["n"] = ctx.state.get("n", 0) + 1
-        if n % 2:
-            ctx.aside("odd", n)
-            return []
-        return [n]
 
 
 Build = Callable[[Stream[Any], Stream[Any]], Stream[Any]]
@@ -90,9 +99,9 @@ def _table(a: Stream[Any], b: Stream[Any]) -> Stream[Any]:
 
 
 PLACES: dict[str, Build] = {
-    "process": lambda a, b: a.process("op", Numbered()).union(b.process("two", Numbered())),
-    "union": lambda a, b: a.union(b).process("op", Numbered()),
-    "keyed union": lambda a, b: a.union(b).key_by(user).process("op", Numbered(), parallelism=2),
+    "process": lambda a, b: a.process("op", numbered()).union(b.process("two", numbered())),
+    "union": lambda a, b: a.union(b).process("op", numbered()),
+    "keyed union": lambda a, b: a.union(b).key_by(user).process("op", numbered(), parallelism=2),
     "timers": lambda a, b: a.union(b).key_by(user).process("op", Alerts("processing")),
     "event timers": lambda a, b: _timed(a.union(b)).key_by(user).process("op", Alerts("event")),
     "windows": lambda a, b: (
@@ -101,18 +110,12 @@ PLACES: dict[str, Build] = {
     "join": lambda a, b: _timed(a, "ta").key_by(user).join("op", _timed(b, "tb").key_by(user), within=(-2, 2)),
     "table join": lambda a, b: a.key_by(user).join_table("op", b.key_by(user).table("t"), how="left"),
     "table": _table,
-    "side": lambda a, b: a.union(b).process("op", Split()).side("odd"),
-    "fan-out": lambda a, b: a.union(b).flat_map("op", lambda r: [1, 1]).process("last", _Plain()),
+    "side": lambda a, b: a.union(b).process("op", Counts(split)).side("odd"),
+    "fan-out": lambda a, b: a.union(b).flat_map("op", lambda r: [1, 1]).process("last", Counts(plain)),
     "ordered": lambda a, b: (
         _timed(a.union(b)).key_by(user).process("op", Alerts("event"), delivery="ordered")
     ),
 }  # fmt: skip
-
-
-class _Plain(Operator):
-    def process(self, record: Any, ctx: Any) -> Any:
-        n = ctx.state["n"] = ctx.state.get("n", 0) + 1
-        return [(record, n % 3)]
 
 
 RECORDS = 8
@@ -150,16 +153,9 @@ def test_each_request_has_one_key_whoever_dies(place: str, first: int) -> None:
 # A change of the graph at a savepoint: channels begin at position 0 again, the run stays the same.
 
 
-class _Equal(Operator):
-    """Gives equal records."""
-
-    def process(self, record: Any, ctx: Any) -> Any:
-        return ["same"]
-
-
 def _asking_plan(parallelism: int, asks: bool = True) -> Plan:
     pipeline = Pipeline("test")
-    stream = pipeline.source("in", source(2)).process("begin", _Equal(), parallelism=1)
+    stream = pipeline.source("in", source(2)).process("begin", Counts(equal), parallelism=1)
     if asks:
         stream = stream.call("rate", lambda record, key: key, parallelism=parallelism)
     stream.sink("out", NoSink())
@@ -213,7 +209,7 @@ def test_no_key_recurs_behind_any_change_of_the_graph() -> None:
 def test_equal_requests_of_another_run_operator_or_task_have_other_keys() -> None:
     def first_key(run: str = "run", operator: str = "rate", task: int = 0) -> Any:
         pipeline = Pipeline("test")
-        asking = pipeline.source("in", source(2)).process("begin", _Equal(), parallelism=1)
+        asking = pipeline.source("in", source(2)).process("begin", Counts(equal), parallelism=1)
         asking.call(operator, lambda record, key: key, parallelism=2).map("end", str).sink("out", NoSink())
         chain = chain_of(plan(pipeline, replace(config(), run=run)), f"end/{task}")
         chain.deliver(0, listed(["same"]), 0, Services())

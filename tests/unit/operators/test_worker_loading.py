@@ -163,20 +163,17 @@ def test_a_standby_that_is_promoted_while_it_loads_goes_on_from_what_it_has(work
     assert worker.did == ["report beat Loaded", "begin 2 with 4 parts", "start", "report beat Tick"]
 
 
-def test_a_state_whose_files_are_gone_is_dropped_for_a_later_one(worker: Loading) -> None:
-    gone, later = [snapshot(worker, epoch) for epoch in (1, 2)], snapshot(worker, 5)
+@pytest.mark.parametrize("later", [True, False])
+def test_a_state_whose_files_are_gone_is_dropped_for_a_later_one_or_before_that_is_known(
+    later: bool, worker: Loading
+) -> None:
+    gone, file = [snapshot(worker, epoch) for epoch in (1, 2)], snapshot(worker, 5)
     worker.does(Load(0, tuple(gone)))
     (worker.directory / gone[1][0]).unlink()  # a later checkpoint needs it no more
-    worker.does(begin(5, later), Start())
+    if later:
+        worker.does(begin(5, file), Start())
     worker.until_loaded()
-    assert worker.did == ["begin 5 with 2 parts", "start", "report beat Tick"]
-
-
-def test_a_state_whose_files_are_gone_is_dropped_before_the_later_one_is_known(worker: Loading) -> None:
-    gone = [snapshot(worker, epoch) for epoch in (1, 2)]
-    worker.does(Load(0, tuple(gone)))
-    (worker.directory / gone[1][0]).unlink()
-    worker.until_loaded()
+    assert worker.did == (["begin 5 with 2 parts", "start", "report beat Tick"] if later else [])
     assert worker.loading is None and worker.following is None
 
 
