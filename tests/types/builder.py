@@ -11,14 +11,11 @@ from operators.sources import ArrowSource, GeneratedSource, SequenceSource, Spar
 
 
 class Bid(TypedDict):
-    """A record."""
-
     auction: int
     price: float
 
 
 def make(partition: int, i: int) -> Bid:
-    """An element of a source."""
     return {"auction": i % 7, "price": i / 2}
 
 
@@ -26,7 +23,6 @@ class Best(Operator):
     """Turns bids into prices."""
 
     def process(self, record: Bid, ctx: Context) -> Iterator[float]:
-        """The price, if it is the best so far."""
         if record["price"] > ctx.state.get("best", 0.0):
             ctx.state["best"] = record["price"]
             yield record["price"]
@@ -36,12 +32,10 @@ class Untyped(Operator):
     """An operator without annotations: nothing is known, and nothing is wrong."""
 
     def process(self, record, ctx):  # type: ignore[no-untyped-def]
-        """Anything."""
         return [record]
 
 
 def sources(pipeline: Pipeline) -> None:
-    """A stream has the type of what its source gives."""
     assert_type(pipeline.source("a", GeneratedSource(make, 10)), Stream[Bid])
     assert_type(pipeline.source("b", SequenceSource(lambda p, i, j: ["x"], 10)), Stream[str])
     assert_type(pipeline.source("c", SparkSource(lambda spark: spark)), Stream[dict[str, Any]])
@@ -51,7 +45,6 @@ def sources(pipeline: Pipeline) -> None:
 
 
 def per_record(bids: Stream[Bid], words: Stream[str]) -> None:
-    """`map` and its kin."""
     assert_type(bids.map("m", lambda bid: bid["price"]), Stream[float])
     assert_type(bids.filter("f", lambda bid: bid["price"] > 1), Stream[Bid])
     assert_type(bids.flat_map("g", lambda bid: [str(bid["auction"])]), Stream[str])
@@ -64,17 +57,14 @@ def per_record(bids: Stream[Bid], words: Stream[str]) -> None:
 
 
 def with_price(prices: list[float], bid: Bid) -> list[float]:
-    """An accumulation."""
     return [*prices, bid["price"]]
 
 
 def with_auction(bid: Bid) -> int:
-    """Return the key of a bid."""
     return bid["auction"]
 
 
 def keyed(bids: Stream[Bid]) -> None:
-    """The key's type is in what the operators after it give."""
     by_auction = bids.key_by(lambda bid: bid["auction"])
     assert_type(by_auction, KeyedStream[int, Bid])
     assert_type(by_auction.count("n"), Stream[tuple[int, int]])
@@ -96,12 +86,10 @@ def keyed(bids: Stream[Bid]) -> None:
 
 
 def prices(auction: int, bids: list[Bid], window: Window) -> list[str]:
-    """Return the results of a window."""
     return [f"{auction}: {bid['price']} before {window.end}" for bid in bids]
 
 
 def windows(bids: Stream[Bid]) -> None:
-    """Aggregate are given records, functions keys and records."""
     timed = bids.watermarks("time", lambda bid: bid["price"])
     assert_type(timed, Stream[Bid])
     keyed = timed.key_by(lambda bid: bid["auction"])
@@ -116,24 +104,19 @@ def windows(bids: Stream[Bid]) -> None:
 
 
 class Sale(TypedDict):
-    """Another record."""
-
     auction: int
     buyer: str
 
 
 def sold(bid: Bid, sale: Sale) -> str:
-    """Return the result of a join."""
     return f"{bid['price']} by {sale['buyer']}"
 
 
 def perhaps_sold(bid: Bid, sale: Sale | None) -> float | None:
-    """Return the result of a left join."""
     return None if sale is None else bid["price"]
 
 
 def joins(bids: Stream[Bid], sales: Stream[Sale]) -> None:
-    """Both sides have one type of key; the side that may be missing may be None."""
     left, right = bids.key_by(lambda bid: bid["auction"]), sales.key_by(lambda sale: sale["auction"])
     by_name = sales.key_by(lambda sale: sale["buyer"])
     assert_type(left.join("j", right, within=(-1, 5)), Stream[tuple[Bid, Sale]])
@@ -152,7 +135,6 @@ def joins(bids: Stream[Bid], sales: Stream[Sale]) -> None:
 
 
 def tables(bids: Stream[Bid]) -> None:
-    """A table knows the types of its keys and values."""
     keyed = bids.key_by(lambda bid: bid["auction"])
     latest = keyed.table("latest")
     assert_type(latest, Table[int, Bid])
@@ -164,12 +146,10 @@ def tables(bids: Stream[Bid]) -> None:
 
 
 def ask(bid: Bid, idempotency_key: str) -> int:
-    """The outside world."""
     return len(idempotency_key) + bid["auction"]
 
 
 def calls(bids: Stream[Bid]) -> None:
-    """An answer has the type that the function gives."""
     assert_type(bids.call("a", ask), Stream[tuple[Bid, int]])
     assert_type(bids.call("b", ask, combine=lambda bid, answer: f"{answer}", timeout_s=2), Stream[str])
     bids.call("c", lambda bid: 1)  # type: ignore[arg-type, misc]

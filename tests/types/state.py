@@ -11,8 +11,6 @@ from operators import Context, ListState, MapState, Operator, ReducingState, Val
 
 @dataclass
 class Totals:
-    """A value."""
-
     n: int = 0
 
 
@@ -28,7 +26,6 @@ class Profile(Operator):
     best = ReducingState[int](max)
 
     def process(self, record: Any, ctx: Context) -> Iterator[int]:
-        """Read and write each kind of state."""
         self.pages.append("x")
         self.pages.append(1)  # type: ignore[arg-type]
         assert_type(self.pages[0], str)

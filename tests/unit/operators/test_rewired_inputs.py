@@ -78,30 +78,20 @@ def united(left: Any, right: Any, graph: Graph) -> Any:
     return (right.union(left) if graph.swapped else left.union(right)).key_by(key_of)
 
 
-def processed(left: Any, right: Any, graph: Graph, delivery: Any = "ordered") -> Any:
-    return united(left, right, graph).process("op", Last(), graph.tasks, delivery=delivery)
-
-
-def windows(left: Any, right: Any, graph: Graph) -> Any:
-    return united(left, right, graph).window("op", Tumbling(10), Count(), parallelism=graph.tasks)
-
-
-def revised(left: Any, right: Any, graph: Graph) -> Any:
-    return processed(left, right, graph, "speculative").revisions("rows")
-
-
 def as_of(left: Any, right: Any, graph: Graph) -> Any:
     table = right.key_by(key_of).table("rows", parallelism=graph.right)
     return left.key_by(key_of).join_table("op", table, as_of=True, how="left", parallelism=graph.tasks)
 
 
-def rules(left: Any, right: Any, graph: Graph) -> Any:
-    return left.key_by(key_of).broadcast("op", right, Rules(), wait=True, parallelism=graph.tasks)
-
-
 KINDS: dict[str, Build] = {
-    "ordered": processed, "window": windows, "speculative": revised, "as of": as_of, "rules": rules,
-}  # fmt: skip
+    "ordered": lambda a, b, graph: united(a, b, graph).process("op", Last(), graph.tasks, delivery="ordered"),
+    "window": lambda a, b, graph: united(a, b, graph).window("op", Tumbling(10), Count(), parallelism=graph.tasks),
+    "speculative": lambda a, b, graph: (
+        united(a, b, graph).process("op", Last(), graph.tasks, delivery="speculative").revisions("rows")
+    ),
+    "as of": as_of,
+    "rules": lambda a, b, graph: a.key_by(key_of).broadcast("op", b, Rules(), wait=True, parallelism=graph.tasks),
+}
 
 
 def planned(kind: str, graph: Graph) -> Plan:
@@ -289,11 +279,7 @@ def test_of_versions_of_one_time_that_from_behind_a_change_is_valid() -> None:
     assert row == (0, "R", (0, 9), 20.0)
 
 
-class Passing(Operator):
-    """Each record as it is."""
-
-    def process(self, record: Any, ctx: Any) -> Iterator[Any]:
-        yield record
+PASSING: Any = type("Passing", (Operator,), {"process": lambda self, record, ctx: [record]})
 
 
 def watermarks_behind(graph: Graph) -> Plan:
@@ -301,7 +287,7 @@ def watermarks_behind(graph: Graph) -> Plan:
     left = pipeline.source("L", source(2), parallelism=graph.left)
     right = pipeline.source("R", source(2), parallelism=graph.right)
     streams = (right, left) if graph.swapped else (left, right)
-    passed = streams[0].union(streams[1]).process("op", Passing(), 1)
+    passed = streams[0].union(streams[1]).process("op", PASSING(), 1)
     passed.watermarks("time", lambda record: record).sink("out", NoSink())
     return plan(pipeline, config(key_groups=GROUPS))
 
