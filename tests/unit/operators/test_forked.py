@@ -1,8 +1,11 @@
-"""A function in a fork: its answer comes back, what it changes does not, and whatever becomes of it, it ends."""
+"""A function in a fork ends, whatever becomes of it; SIGTERM wakes a worker from its rest, and SIGINT does not."""
 
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
 import time
 
 import pytest
@@ -48,3 +51,38 @@ def test_one_that_does_not_end_is_ended() -> None:
     with pytest.raises(Unavailable, match="more than 0.05 s"):
         in_fork(hang, 0.05)
     assert children() <= before
+
+
+# SIGTERM wakes the loop of a worker from its rest, and SIGINT does not.
+
+
+PROGRAM = """
+import zmq
+from operators.runtime.termination import Termination
+
+poller, stopped = zmq.Poller(), []
+socket = zmq.Context().socket(zmq.PULL)
+poller.register(socket, zmq.POLLIN)
+termination = Termination(lambda: stopped.append(True))
+poller.register(termination.wake, zmq.POLLIN)
+print("rests", flush=True)
+assert poller.poll(3_600_000) and stopped == [True]
+termination.close()
+print("ends", flush=True)
+socket.close(0)
+input()
+"""
+
+
+def test_a_worker_that_rests_ends_at_once_and_is_disturbed_by_no_signal_then() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as worker:
+        assert worker.stdin is not None and worker.stdout is not None
+        assert worker.stdout.readline() == "rests\n"
+        worker.send_signal(signal.SIGINT)
+        worker.send_signal(signal.SIGTERM)
+        assert worker.stdout.readline() == "ends\n"
+        worker.send_signal(signal.SIGTERM)
+        worker.communicate("\n", timeout=60)
+        assert worker.returncode == 0
