@@ -1,4 +1,4 @@
-"""What is seen in the code of a function: that a key is one item of the record, that no argument is changed."""
+"""The code of a function shows that a key is one item of the record, or that no argument is changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Slots, entries that are due and times to wake at, each against a plain dict: what is due, also after any restore."""
+"""Slots, due entries and wakes against plain dicts: each is due once, in order, and the same after any restore."""
 
 from __future__ import annotations
 

@@ -430,7 +430,7 @@ UNCARRIED_CASES: dict[str, tuple[Any, list[Any], dict[str, Any], list[Any], list
         lambda s: s.key_by(key_of).process("w", Spoils()).watermarks("t", lambda r: 0), CARRIED_ROWS, {"batch": 1},
         [[0, 1], [2, 2]], [("w", 1, CARRIED_ROWS[1])],
     ),
-    "watermarks behind a map": (
+    "watermarks after a map": (
         lambda s: s.map("w", lambda r: UNCARRIED if "bad" in r else r["id"]).watermarks("t", lambda r: 0), CARRIED_ROWS,
         {"batch": 1}, [0, 2], [("t", 1, "{1}")],
     ),
