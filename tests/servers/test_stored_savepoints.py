@@ -97,7 +97,7 @@ def test_a_savepoint_that_lacks_an_object_is_refused_with_its_name(saved: Path, 
 
 def test_an_object_that_another_has_created_stays(saved: Path, url: str) -> None:
     Depot(url, "saved").create("job.json", b"of another")
-    with pytest.raises(CorruptData, match="another job writes there"):
+    with pytest.raises(CorruptData, match="another job writes to this place"):
         put(saved, f"{url}/saved")
     assert Depot(url, "saved").read("job.json") == b"of another"
     assert not [name for name in Depot(url, "saved").names("checkpoints") if "manifest" in name]
