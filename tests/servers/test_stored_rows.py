@@ -116,6 +116,7 @@ def test_a_store_that_does_not_answer_for_a_while_throttles_the_job_and_loses_no
         job.until_warm(records=60)
         for task in KILLED:
             job.replace(task)
+        job.until_warm(records=60)
         with server.away():
             # Whichever writes first: the requests' task holds up the sinks after it, or the other way round.
             job.until("a task waits for its store", lambda view: any(task.get("waiting") for task in view["tasks"]))
