@@ -46,7 +46,7 @@ class Drawn(Source[Any]):
 
 
 class Encoded(JsonLinesSink):
-    """Records as the texts of their encoding, which tells 1 from 1.0 and True."""
+    """Records as the texts of their encoding, which distinguishes 1 from 1.0 and True."""
 
     def encode(self, records: Sequence[Any]) -> bytes:
         return super().encode([encode([record]).hex() for record in records])

@@ -30,7 +30,7 @@ read.sink("lines", JsonLinesSink({{place!r}} + "/lines"))
 
 @pytest.fixture(scope="module")
 def ended(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The directory of a job that has ended, beside what it wrote."""
+    """The directory of a job that has ended, next to what it wrote."""
     place = tmp_path_factory.mktemp("seen")
     (place / "j.py").write_text(PIPELINE.replace("{place!r}", repr(str(place))))
     assert main(["run", str(place / "j.py"), "--state-dir", str(place / "job")]) == 0

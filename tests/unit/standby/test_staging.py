@@ -76,7 +76,7 @@ def test_a_stop_waits_until_what_the_savepoint_covers_is_visible() -> None:
     scene.step(STOP)
     assert not sent(complete(scene, 1), "stop")
     assert not sent(says(scene, "running", 0), "stop")
-    assert not sent(scene.idle(2000), "checkpoint"), "behind the final one there is none"
+    assert not sent(scene.idle(2000), "checkpoint"), "after the final one there is none"
     assert sent(says(scene, "running", 1), "stop")
     assert scene.supervision.job.stopping == (0, "stopped at savepoint 1")
 
