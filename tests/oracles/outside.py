@@ -50,7 +50,7 @@ def _vectors(draw: Draw) -> Scenario:
 
     pipeline = Pipeline("p")
     values = draw.choice([(-3, 0, 1, 2, 2**40), (0.5, -1.0, 2.0, 1e300)])
-    key = draw.choice([("a", "b", ""), (0, 1, -7), (b"x", b"")])
+    key = draw.choice([("a", "b", ""), (0, 1, -7, 2**62), (b"x", b""), (True, False), (0.5, -1.5, 1e300), ("a", None)])
     rows: list[Row] = [{"k": draw.choice(key), "v": draw.choice(values)} for _ in range(draw.randint(1, 25))]
     stream: Any = pipeline.source("in", ArrowSource(lambda partition, start, stop: {}, count=0))
     kept = rows

@@ -145,18 +145,6 @@ def test_what_is_held_belongs_to_its_key_and_can_be_asked_for() -> None:
     assert chain.inspect("say", "z") == {}
 
 
-def test_count_and_reduce_can_be_ordered_too() -> None:
-    for build in (
-        lambda s: s.key_by(first_field).count("n", 1, delivery="ordered"),
-        lambda s: s.key_by(first_field).reduce("n", lambda n, r: n + 1, 0, 1, delivery="ordered"),
-    ):
-        chain = chain_of(planned(build), "n/0")
-        deliver(chain, 0, 0, [("a", 5), ("b", 6)])
-        deliver(chain, 1, 0, [("a", 3)])
-        chain.ended(0, Services())
-        assert records_in(chain.ended(1, Services())) == [("a", 1), ("a", 2), ("b", 1)]
-
-
 class Stamp(Operator):
     def process(self, record: Any, ctx: Any) -> Iterator[Any]:
         yield (record[0], ctx.event_time())
@@ -216,14 +204,6 @@ def test_by_arrival_no_output_contradicts_an_earlier_one_whoever_dies_when() -> 
             assert result.recoveries == 1
             stories[taken] = crash
     assert len(stories) > 1, "arrival was a choice"
-
-
-def test_ordered_it_is_the_order_of_the_times_whoever_dies_when() -> None:
-    for seed in range(4):
-        for crash in every_crash(table_two("ordered"), INPUTS, checkpoint_every=2, seed=seed):
-            result = run(table_two("ordered"), INPUTS, crash=crash, checkpoint_every=2, seed=seed)
-            assert result["out"] == ["a", "ac", "cb", "bd", "de"]
-            assert result.recoveries == 1
 
 
 def test_an_ordered_task_logs_no_order() -> None:

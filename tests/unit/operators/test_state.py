@@ -8,7 +8,6 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
 from causal.errors import CorruptData, InvariantViolation, OperatorFailed, PipelineError
@@ -29,8 +28,6 @@ from operators.state.spool import content_of
 from tests.unit.operators.scene import chain_of, give, keyed, parts_of, planned
 
 keys = st.sampled_from([0, 1, "a", "b", b"c", (1, "x"), None])
-values = st.dictionaries(st.integers() | st.text(max_size=3), st.integers() | st.tuples(st.integers()), max_size=2)
-steps = st.lists(st.tuples(st.just("put"), keys, values) | st.tuples(st.just("step"), st.integers(1, 3), st.none()))
 
 
 def table() -> StateTable:
@@ -53,61 +50,6 @@ def load(table: KeyedTable, job: Any) -> None:
             table.load(fragment)
 
 
-@given(st.lists(st.tuples(steps, st.booleans()), min_size=1, max_size=5))
-def test_snapshots_restore_the_state_at_each_barrier(rounds: list[tuple[Any, bool]]) -> None:
-    live, restored = table(), table()
-    for number, (actions, full) in enumerate(rounds):
-        full = full or number == 0
-        expected = dict(contents(live))
-        job = live.snapshot(full)
-        for action, subject, value in actions:
-            if action == "step":
-                job.step(subject)
-            else:
-                live.touch((subject,))
-                live.values[subject] = dict(value)
-        while job.step(2) == 2:
-            pass
-        if full:
-            restored.clear()
-        load(restored, job)
-        assert contents(restored) == expected
-        for key, value in contents(restored).items():
-            assert repr(value) == repr(expected[key])  # order and types too
-
-
-changes = st.lists(
-    st.tuples(
-        st.just("put"), keys, st.integers() | st.text(max_size=3) | st.none() | st.lists(st.integers(), max_size=2)
-    )
-    | st.tuples(st.just("drop"), keys, st.none())
-    | st.tuples(st.just("step"), st.integers(1, 3), st.none())
-)
-
-
-@given(st.lists(changes, min_size=1, max_size=5))
-def test_values_that_never_change_may_wait_to_be_encoded_and_are_those_at_the_barrier(rounds: list[Any]) -> None:
-    live, restored = KeyedTable("t", "op", 2), KeyedTable("t", "op", 2)
-    for number, actions in enumerate(rounds):
-        expected = {key: list(value) if type(value) is list else value for key, value in live.values.items()}
-        job = live.snapshot(full=number == 0)
-        for action, subject, value in actions:
-            if action == "step":
-                job.step(subject)
-                continue
-            live.touch((subject,))
-            if action == "drop":
-                live.values.pop(subject, None)
-            elif type(value) is list and type(live.values.get(subject)) is list:
-                live.values[subject] += value  # in place
-            else:
-                live.values[subject] = value
-        while job.step(2) == 2:
-            pass
-        load(restored, job)
-        assert restored.values == expected
-
-
 def test_many_values_of_one_group_are_one_fragment() -> None:
     live = KeyedTable("t", "op", 1, {n: n for n in range(3 * WAITING_MAX + 1)})
     job = live.snapshot(full=True)
@@ -124,44 +66,6 @@ def test_a_key_whose_value_waits_and_cannot_be_carried_is_named() -> None:
     job = live.snapshot(full=True)
     with pytest.raises(OperatorFailed, match="operator 'op', key 'bad': its state cannot be checkpointed"):
         job.step(100) and job.fragments
-
-
-def test_a_batch_that_touches_a_pending_key_has_it_encoded_first() -> None:
-    live, restored = table(), table()
-    live.touch(["k"])
-    live.values["k"]["n"] = 1
-    job = live.snapshot(full=False)
-    live.touch(["k", "other"])
-    live.values["k"]["n"] = 2
-    assert job.step(10) == 0
-    load(restored, job)
-    assert contents(restored) == {"k": {"n": 1}}
-    assert live.dirty == {"k", "other"}
-
-
-@given(
-    st.lists(
-        st.tuples(st.dictionaries(keys, st.integers() | st.booleans() | st.none(), max_size=5), st.integers(0, 3))
-    ),
-    st.booleans(),
-)
-def test_where_values_are_numbers_a_batch_has_as_many_encoded_as_it_has_keys(
-    batches: list[tuple[dict[Any, Any], int]], full: bool
-) -> None:
-    live, restored = AccumulatorTable("t", "op", 16), AccumulatorTable("t", "op", 16)
-    live.numeric = True
-    for number, (batch, steps) in enumerate(batches):
-        if number % 3 == 0:
-            expected, job = dict(live.values), live.snapshot(full)
-        live.touch([*batch, *batch])
-        live.values.update(batch)
-        if number % 3 == 2 or number == len(batches) - 1:
-            while job.step(1):
-                pass
-            load(restored, job)
-            assert restored.values == expected
-        elif steps:
-            job.step(steps)
 
 
 def test_where_keys_stay_and_most_have_changed_the_next_snapshot_has_all_and_the_one_behind_it_few() -> None:
@@ -203,22 +107,6 @@ def test_an_empty_table_has_nothing_to_write() -> None:
     live.touch(["a"])
     job = live.snapshot(full=False)
     assert job.step(1) == 0 and job.fragments == {}
-
-
-@pytest.mark.parametrize("full", [False, True])
-def test_where_most_have_changed_a_snapshot_has_the_state_at_the_barrier_as_well(full: bool) -> None:
-    values = {"a": 1, "b": 2}
-    live, restored = AccumulatorTable("op", "op", 8), AccumulatorTable("op", "op", 8)
-    live.touch(list(values))
-    live.values.update(values)
-    job = live.snapshot(full)
-    live.touch(["a"])
-    live.values["a"] = -1
-    live.touch(["b"])
-    live.values["b"] = -2
-    job.step(1000)
-    load(restored, job)
-    assert restored.values == values
 
 
 def test_only_touched_keys_are_in_the_next_snapshot_and_empty_ones_leave() -> None:

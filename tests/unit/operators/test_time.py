@@ -83,39 +83,8 @@ def test_a_task_behind_merges_the_marks_of_its_channels() -> None:
     assert list(map(marks_of, outputs)) == [[], [3], [4], []]
 
 
-def lateness(chain: Chain, records: Sequence[Any], cuts: Sequence[int], restore_at: int | None) -> list[Any]:
-    """Return what passes `Late`, cut into batches, restored from a snapshot before one of them."""
-    passed, begun = list[Any](), 0
-    for number, cut in enumerate([*cuts, len(records)]):
-        if number == restore_at:
-            parts = parts_of(chain, True)
-            chain = late_chain()
-            chain.restore(parts)
-        if records[begun:cut]:
-            passed += records_in(give(chain, records[begun:cut]))
-        begun = max(begun, cut)
-    return passed
-
-
 def late_chain() -> Chain:
     return chain_of(timed(lambda s: s.process("late", Late()), out_of_order_s=3), "late/0")
-
-
-@given(
-    st.lists(st.integers(0, 30), min_size=1, max_size=25),
-    st.lists(st.integers(0, 25), max_size=6),
-    st.none() | st.integers(0, 6),
-)
-def test_which_records_are_late_depends_on_the_order_alone(
-    times: list[int], cuts: list[int], restore_at: int | None
-) -> None:
-    records = [(number, time) for number, time in enumerate(times)]
-    expected, largest = [], 0
-    for record in records:
-        if record[1] >= largest - 3:
-            expected.append(record)
-        largest = max(largest, record[1])
-    assert lateness(late_chain(), records, sorted(cuts), restore_at) == expected
 
 
 def test_a_batch_is_cut_only_where_a_record_is_late() -> None:
@@ -192,20 +161,6 @@ def alarm(**options: Any) -> Chain:
 
 def rung(chain: Chain, at_s: float) -> list[Any]:
     return records_in(chain.deliver(0, [watermark(round(at_s * S))], 0, Services()))
-
-
-def test_event_timers_fire_when_the_watermark_reaches_them_in_their_order() -> None:
-    chain = alarm()
-    give(chain, [("a", 0, "set", 7, "late"), ("b", 0, "set", 3, "x"), ("a", 0, "set", 3, "y"), ("a", 0, "set", 1, "z")])
-    assert chain.next_timer_ns() is None, "the wall clock does not matter"
-    assert rung(chain, 0.5) == []
-    assert rung(chain, 3) == [("a", "z", 1, 3), ("b", "x", 3, 3), ("a", "y", 3, 3)]
-    give(chain, [("a", 0, "set", 9, "late"), ("b", 0, "set", 8, "gone"), ("b", 0, "clear", 0, "gone")])
-    parts = parts_of(chain, True)
-    chain = alarm()
-    chain.restore(parts)
-    assert rung(chain, 8.5) == []
-    assert rung(chain, 9) == [("a", "late", 9, 9)]
 
 
 def test_one_that_a_firing_sets_fires_at_once_when_it_is_due() -> None:
@@ -464,33 +419,6 @@ def test_a_mistake_is_one_line_with_place_and_mend(mistake: Callable[[Pipeline, 
 
 
 # In whole tasks, killed at every record.
-
-
-class PerFive(Operator):
-    """Counts records of a key in each 5 s, and emits the count by an event-time timer at their end."""
-
-    def process(self, record: Any, ctx: Any) -> None:
-        end = int(ctx.event_time() // 5 + 1) * 5
-        ctx.state[end] = ctx.state.get(end, 0) + 1
-        ctx.set_timer(end, str(end), clock="event")
-
-    def on_timer(self, name: str, ctx: Any) -> Iterator[Any]:
-        yield (ctx.key, int(name), ctx.state.pop(int(name)), ctx.event_time())
-
-
-def test_event_timers_are_the_same_when_any_task_dies_at_any_record() -> None:
-    pipeline = Pipeline("test")
-    stream = pipeline.source("in", source(2)).watermarks("time", second, out_of_order_s=1)
-    stream.key_by(lambda r: r[0]).process("five", PerFive(), parallelism=2).sink("out", NoSink())
-    inputs = {"in": [[("a", 1), ("b", 2), ("a", 2), ("a", 9)], [("c", 1), ("b", 6), ("c", 5), ("b", 12)]]}
-    expected = [
-        ("a", 5, 2, 5.0), ("a", 10, 1, 10.0), ("b", 5, 1, 5.0), ("b", 10, 1, 10.0), ("b", 15, 1, 15.0),
-        ("c", 5, 1, 5.0), ("c", 10, 1, 10.0),
-    ]  # fmt: skip
-    for seed, crash in enumerate(every_crash(pipeline, inputs, checkpoint_every=3)):
-        result = run(pipeline, inputs, crash=crash, seed=seed, checkpoint_every=3)
-        assert sorted(result["out"]) == expected
-        assert result.recoveries == 1
 
 
 def test_idleness_is_logged_and_replayed() -> None:

@@ -10,7 +10,7 @@ import pytest
 from causal.errors import OperatorFailed
 from operators import Operator
 from operators.state.timers import CHAIN_PER_EVENT_MAX
-from tests.unit.operators.scene import Services, chain_of, give, keyed, parts_of, planned, records_in
+from tests.unit.operators.scene import Services, chain_of, give, keyed, planned, records_in
 
 SECOND = 1_000_000_000
 
@@ -39,26 +39,6 @@ def alarm() -> Any:
 
 def fire(chain: Any, at_s: float) -> list[Any]:
     return records_in(chain.fire(int(at_s * SECOND), Services()))
-
-
-def test_they_fire_in_the_order_of_time_and_then_of_setting() -> None:
-    chain = alarm()
-    assert chain.next_timer_ns() is None
-    give(chain, [("a", 3, "late"), ("b", 2, "x"), ("a", 2, "y"), ("b", 1.5, "soon")])
-    assert chain.next_timer_ns() == 1.5 * SECOND
-    assert fire(chain, 1) == []
-    assert fire(chain, 2) == [("b", "soon", 1), ("b", "x", 2), ("a", "y", 1)]
-    assert chain.next_timer_ns() == 3 * SECOND
-    assert fire(chain, 3) == [("a", "late", 2)]
-    assert chain.next_timer_ns() is None
-
-
-def test_setting_again_moves_and_clearing_forgets() -> None:
-    chain = alarm()
-    give(chain, [("a", 1, "t"), ("a", 5, "t"), ("a", 2, "gone"), ("a", None, "gone"), ("a", None, "never set")])
-    assert chain.next_timer_ns() == 5 * SECOND
-    assert fire(chain, 4) == []
-    assert fire(chain, 5) == [("a", "t", 1)]
 
 
 def test_one_that_is_set_for_a_time_that_has_passed_waits_for_the_next_firing() -> None:
@@ -138,47 +118,7 @@ def test_replaced_timers_do_not_pile_up() -> None:
     assert chain.next_timer_ns() == 10_000 * SECOND
 
 
-def test_they_survive_by_increments_and_keep_their_order() -> None:
-    live, standby = alarm(), alarm()
-    give(live, [("a", 2, "one"), ("b", 2, "two"), ("c", 1, "gone")])
-    standby.restore(parts_of(live))
-    assert fire(live, 1) == [("c", "gone", 1)]
-    give(live, [("c", 2, "three"), ("a", 3, "four")])
-    standby.restore(parts_of(live))
-    for chain in (live, standby):
-        assert chain.next_timer_ns() == 2 * SECOND
-        give(chain, [("d", 2, "five")])
-        assert fire(chain, 2) == [("a", "one", 1), ("b", "two", 1), ("c", "three", 2), ("d", "five", 1)]
-        assert fire(chain, 3) == [("a", "four", 2)]
-
-
-def test_timers_of_a_chain_share_one_order() -> None:
-    order: list[str] = []
-
-    class Notes(Operator):
-        def __init__(self, name: str, at_s: float) -> None:
-            self.name, self.at_s = name, at_s
-
-        def process(self, record: Any, ctx: Any) -> Any:
-            ctx.set_timer(self.at_s, "late" if record else "early")
-            yield record
-
-        def on_timer(self, name: str, ctx: Any) -> None:
-            order.append(f"{self.name} {name}")
-
-    chain = chain_of(planned(lambda s: s.process("one", Notes("one", 2)).process("two", Notes("two", 1))), "two/0")
-    give(chain, [False])
-    fire(chain, 2)
-    assert order == ["two early", "one early"]
-
-
 @pytest.mark.parametrize("record", [("a", "soon", "t"), ("a", float("inf"), "t"), ("a", 1e10, "t"), ("a", 1, 7)])
 def test_what_is_no_time_or_name_is_refused(record: Any) -> None:
     with pytest.raises(OperatorFailed, match="operator 'alarm', key 'a', position 0"):
         give(alarm(), [record])
-
-
-def test_the_end_of_the_input_fires_no_timers() -> None:
-    chain = alarm()
-    give(chain, [("a", 1, "t")])
-    assert chain.finish(Services()) == []

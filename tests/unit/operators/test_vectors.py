@@ -44,7 +44,6 @@ KEYS = {
     "double": st.floats(allow_nan=False),
     "bool": st.booleans(),
 }
-FLOATS = st.floats(allow_nan=False, allow_infinity=False, width=32)
 
 
 def keyed_rows(kind: str, values: st.SearchStrategy[Any], nulls: bool = True) -> st.SearchStrategy[list[list[Any]]]:
@@ -63,29 +62,6 @@ def on_vectors(build: Callable[[Any], Any]) -> Chain:
 
 def on_rows(build: Callable[[Any], Any]) -> Chain:
     return chain_of(scene.planned(lambda stream: build(stream.key_by(key_of))), "op/0")
-
-
-@pytest.mark.parametrize("kind", KEYS)
-@given(data=st.data())
-def test_count_is_the_count_of_rows(kind: str, data: st.DataObject) -> None:
-    fast, slow = on_vectors(lambda s: s.count("op")), on_rows(lambda s: s.count("op"))
-    for batch in data.draw(keyed_rows(kind, st.just(0))):
-        counts = [(row["k"], row["count"]) for row in give(fast, vectors(batch, k=kind, v="int64"))]
-        assert counts == scene.give(slow, batch)
-
-
-@pytest.mark.parametrize(("fold", "fn"), [("sum", lambda a, b: a + b), ("min", min), ("max", max)])
-@pytest.mark.parametrize(("kind", "values"), [("int64", st.integers(-(1 << 40), 1 << 40)), ("double", FLOATS)])
-@given(data=st.data())
-def test_folds_are_the_reduce_of_rows(fold: str, fn: Any, kind: str, values: Any, data: st.DataObject) -> None:
-    fast = on_vectors(lambda s: getattr(s, fold)("op", "v"))
-    state: dict[Any, Any] = {}
-    for batch in data.draw(keyed_rows("int64", values)):
-        expected = []
-        for row in batch:
-            state[row["k"]] = fn(state[row["k"]], row["v"]) if row["k"] in state else row["v"]
-            expected.append((row["k"], state[row["k"]]))
-        assert [(row["k"], row[fold]) for row in give(fast, vectors(batch, k="int64", v=kind))] == expected
 
 
 def test_a_hot_key_is_added_up_in_order_of_arrival() -> None:
