@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.oracles import joins, letters, ordered, outside, per_record, state, tables, windows
+from tests.oracles import alike, joins, letters, ordered, outside, per_record, state, tables, windows
 from tests.oracles.frame import ORACLES
 
-__all__ = ["ORACLES", "joins", "letters", "ordered", "outside", "per_record", "state", "tables", "windows"]
+__all__ = ["ORACLES", "alike", "joins", "letters", "ordered", "outside", "per_record", "state", "tables", "windows"]

@@ -178,9 +178,10 @@ class AnySink(NoSink):
         return encode(list(records))
 
 
-def source(pipeline: Pipeline, name: str = "in", partitions: int = 1) -> Stream[Any]:
+def source(pipeline: Pipeline, name: str = "in", partitions: int = 1, **options: Any) -> Stream[Any]:
     """A source whose records are the inputs of the run."""
-    return pipeline.source(name, GeneratedSource(lambda partition, index: index, count=0, partitions=partitions))
+    generated = GeneratedSource(lambda partition, index: index, count=0, partitions=partitions)
+    return pipeline.source(name, generated, **options)
 
 
 def sink(stream: Any, name: str = "out", **options: Any) -> None:

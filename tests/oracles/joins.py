@@ -1,6 +1,7 @@
 """Joins and rules for all tasks: docs/guide/joins.md.
 
-Watermarks lie so far behind that nothing is late: which of two sources comes first is chance, and must not matter.
+Watermarks lie so far behind that nothing is late: which of two sources, or partitions, comes first is chance, and must
+not matter.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from tests.oracles.frame import Draw, Mismatch, Scenario, bag, every, exact, ora
 from tests.oracles.windows import aligned, us
 
 Row = dict[str, Any]
-FAR_S = 1000
 HOW = ("inner", "left", "right", "outer")
 
 
@@ -43,25 +43,38 @@ def paired(how: str, lefts: list[Row], rights: list[Row], fits: Any) -> list[Any
     return rows
 
 
-def both(draw: Draw, pipeline: Pipeline) -> tuple[Any, Any]:
-    """Two keyed streams with event time."""
-    streams = [
-        source(pipeline, name, 1).watermarks(f"{name}-time", lambda r: r["at"], out_of_order_s=FAR_S)
-        for name in ("left", "right")
-    ]
-    return tuple(stream.key_by(lambda r: r["k"]) for stream in streams)  # type: ignore[return-value]
+def both(draw: Draw, pipeline: Pipeline) -> tuple[Any, Any, dict[str, list[list[Row]]]]:
+    """Two keyed streams with event time, and their records, which come within the bound, by partition."""
+    streams, inputs = [], {}
+    for name in ("left", "right"):
+        rows, partitions = side(draw, name[0]), draw.choice((1, 1, 2))
+        inputs[name] = [rows[place::partitions] for place in range(partitions)]
+        behind_s = max(
+            (rows[place]["at"] - row["at"] for number, row in enumerate(rows) for place in range(number)), default=0
+        )
+        stream = source(pipeline, name, partitions, parallelism=draw.choice((1, partitions)))
+        stream = stream.watermarks(
+            f"{name}-time", lambda r: r["at"], out_of_order_s=max(behind_s, draw.choice((0, 0, 1000)))
+        )
+        streams.append(stream.key_by(lambda r: r["k"]))
+    return streams[0], streams[1], inputs
+
+
+def listed(inputs: dict[str, list[list[Row]]], name: str) -> list[Row]:
+    """Return the records of all partitions of a source."""
+    return [row for rows in inputs[name] for row in rows]
 
 
 @oracle("join")
 def _join(draw: Draw) -> Scenario:
     """Every pair that is near enough once; what has no partner as `how` says."""
     pipeline, how = Pipeline("p"), draw.choice(HOW)
-    left, right = both(draw, pipeline)
+    left, right, inputs = both(draw, pipeline)
     before = draw.choice((-3, -1, 0, 1, 2))
     within = (before, before + draw.choice((0, 1, 2.5, 6)))
     fn = draw.choice((pair, None))
     sink(left.join("j", right, within=within, how=how, parallelism=draw.choice((1, 2)), fn=fn))
-    lefts, rights = side(draw, "l"), side(draw, "r")
+    lefts, rights = listed(inputs, "left"), listed(inputs, "right")
 
     def near(a: Row, b: Row) -> bool:
         return us(within[0]) <= us(b["at"]) - us(a["at"]) <= us(within[1])
@@ -70,7 +83,7 @@ def _join(draw: Draw) -> Scenario:
     if fn is None:
         known = {row["id"]: row for row in [*lefts, *rights]}
         expected = [tuple(each and known[each] for each in row) for row in expected]
-    return Scenario(pipeline, {"left": lefts, "right": rights}, bag("out", expected), shown=f"{how} {within}")
+    return Scenario(pipeline, inputs, bag("out", expected), shown=f"{how} {within}")
 
 
 @oracle("join-late")
@@ -114,19 +127,19 @@ def _late(draw: Draw) -> Scenario:
 def _window_join(draw: Draw) -> Scenario:
     """Every pair of records in one window, once per window that they share; alone per window as `how` says."""
     pipeline, how = Pipeline("p"), draw.choice(HOW)
-    left, right = both(draw, pipeline)
+    left, right, inputs = both(draw, pipeline)
     size, offset = draw.choice((2, 3.5, 8)), draw.choice((0, 1, -0.5))
     step = draw.choice((1, 2)) if draw.flip() else size
     assigner: Any = Tumbling(size, offset_s=offset) if step == size else Sliding(size, step, offset_s=offset)
     sink(left.window_join("j", right, assigner, how=how, fn=pair, parallelism=draw.choice((1, 2))))
-    lefts, rights = side(draw, "l"), side(draw, "r")
+    lefts, rights = listed(inputs, "left"), listed(inputs, "right")
     windows: dict[Any, tuple[list[Row], list[Row]]] = {}
     for place, rows in enumerate((lefts, rights)):
         for row in rows:
             for window in aligned(row["at"], size, step, offset):
                 windows.setdefault((window, row["k"]), ([], []))[place].append(row)
     expected = [row for a, b in windows.values() for row in paired(how, a, b, lambda a, b: True)]
-    return Scenario(pipeline, {"left": lefts, "right": rights}, bag("out", expected), shown=f"{how} {vars(assigner)}")
+    return Scenario(pipeline, inputs, bag("out", expected), shown=f"{how} {vars(assigner)}")
 
 
 @oracle("join-table")

@@ -19,7 +19,6 @@ from examples.survive import main as survive
 from tests.exhaustive.__main__ import main as exhaustive
 from tests.fuzz.__main__ import main as fuzz
 from tests.oracles.__main__ import main as oracles
-from tests.properties.batching import main as batching
 from tests.simulation.__main__ import main as simulation
 from tests.transcripts.__main__ import main as transcripts
 
@@ -32,7 +31,6 @@ ENTRIES: dict[str, Callable[[list[str]], Any]] = {
     "benchmarks.harness.sink_reader": lambda arguments: sink_reader(),
     "examples.read_back": read_back,
     "examples.survive": lambda arguments: survive(),
-    "tests.properties.batching": batching,
     "tests.exhaustive": lambda arguments: exhaustive(),
     "tests.fuzz": lambda arguments: fuzz(),
     "tests.oracles": oracles,
