@@ -14,7 +14,6 @@ from operators.engine.plan import Plan, plan
 from operators.kinds.process import broadcast
 from operators.sinks import JsonLinesSink
 from operators.sources import GeneratedSource
-from operators.testing import At, every_crash, run
 from tests.unit.operators.join_scene import Task, key_of
 from tests.unit.operators.scene import NoSink, config, source
 
@@ -166,19 +165,6 @@ def build() -> Pipeline:
     events = pipeline.source("events", GeneratedSource(lambda p, i: EVENTS[i], len(EVENTS))).key_by(key_of)
     events.broadcast("op", rules, Tagged(), wait=True, parallelism=2).sink("out", JsonLinesSink("/nowhere"))
     return pipeline
-
-
-@pytest.mark.parametrize("crash", [{}, *every_crash(build())], ids=str)
-def test_whatever_dies_when_all_tasks_hold_the_same(crash: dict[str, int]) -> None:
-    result = run(build(), {"rules": [RULES[0], At(5, RULES[1]), RULES[2]]}, crash=crash, seed=3)
-    rules = [("limit", [1, 2]), ("other", [3])]
-    counted = {("k", 1): 1, ("l", 2): 1, ("k", 3): 2, ("m", 4): 1}
-    rows = sorted(row for row in result["out"] if row[0] != "now")
-    assert rows == sorted((event, rules, n) for event, n in counted.items())
-    assert sorted(row for row in result["out"] if row[0] == "now") == sorted(
-        [("now", ["limit"])] * 4 + [("now", ["limit", "other"])] * 2
-    )
-    assert result.recoveries == len(crash)
 
 
 class Silent(Operator):

@@ -118,7 +118,7 @@ def test_a_watermark_that_moves_far_fires_as_many_as_there_are() -> None:
                 ctx.set_timer(1, clock="event")
 
         def on_timer(self, name: str, ctx: Any) -> Iterator[Any]:
-            if ctx.event_time() < 30_000:
+            if ctx.event_time() < 12_000:
                 ctx.set_timer(ctx.event_time() + 1, clock="event")
             else:
                 yield ctx.event_time()
@@ -126,4 +126,4 @@ def test_a_watermark_that_moves_far_fires_as_many_as_there_are() -> None:
     pipeline = Pipeline("often")
     stream = pipeline.source("in", GeneratedSource(lambda p, i: i, count=0)).watermarks("time", lambda at: at)
     stream.process("op", Often()).sink("out", SqliteSink("out.db"))
-    assert run(pipeline, {"in": [0, 100_000]})["out"] == [30_000.0]
+    assert run(pipeline, {"in": [0, 100_000]})["out"] == [12_000.0]

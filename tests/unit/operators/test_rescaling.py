@@ -8,8 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from causal.cut import Cut
 from causal.errors import PipelineError
@@ -19,7 +17,7 @@ from operators import Operator, Pipeline
 from operators.engine.plan import Plan, plan
 from operators.records.keys import key_group, task_of_group
 from operators.runtime.rescaling import Rescaling, Saved
-from tests.unit.operators.scene import NoSink, Services, config, listed, parts_of, records_in, source
+from tests.unit.operators.scene import NoSink, Services, config, listed, parts_of, source
 
 GROUPS = 16
 Build = Callable[[Any, int], Any]
@@ -80,27 +78,6 @@ def rescaled(before: Plan, saved_tasks: list[Saved], after: Plan, allow: bool = 
 
 def owned(batch: Sequence[Any], index: int, parallelism: int) -> list[Any]:
     return [key for key in batch if task_of_group(key_group(key, GROUPS), parallelism, GROUPS) == index]
-
-
-keys = st.one_of(st.integers(0, 30), st.sampled_from(["a", "b", ("c", 1), 2.5, b"d"]))
-
-
-@given(st.lists(st.lists(keys, max_size=12), min_size=1, max_size=4), st.integers(1, 4), st.integers(1, 5))
-def test_every_key_goes_on_where_its_group_is_now(batches: list[list[Any]], old: int, new: int) -> None:
-    before, after = planned(old), planned(new)
-    parts = {f"ring/{i}": fed(before, f"ring/{i}", [owned(batch, i, old) for batch in batches]) for i in range(old)}
-    chains = rescaled(before, saved(before, parts), after).chains()
-    rang: dict[Any, int] = {}
-    for index in range(new):
-        task = after.topology.named(f"ring/{index}")
-        assert task is not None
-        chain = after.chain(task.index)
-        chain.restore(chains[task.name])
-        for key, count in records_in(chain.fire(6_000_000_000_000, Services())):
-            assert owned([key], index, new) == [key] and key not in rang
-            rang[key] = count
-    flat = [key for batch in batches for key in batch]
-    assert rang == {key: flat.count(key) for key in flat}
 
 
 def test_where_tasks_begin() -> None:

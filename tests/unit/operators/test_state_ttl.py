@@ -64,16 +64,6 @@ def test_a_place_is_gone_by_the_times_of_records_alone(drawn: list[tuple[str, in
         assert set(expiry.written) == set(latest)
 
 
-def test_an_older_record_makes_nothing_older() -> None:
-    expiry, clock = by_event()
-    for clock.now_ns in (100, 50):
-        expiry.wrote("a")
-    clock.now_ns = 899
-    assert not expiry.gone("a")
-    clock.now_ns = 900
-    assert expiry.gone("a")
-
-
 def test_what_was_written_before_any_time_was_known_lives_from_the_first_watermark() -> None:
     expiry, clock = by_event()
     expiry.wrote("early")

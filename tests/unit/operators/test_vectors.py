@@ -20,7 +20,6 @@ from hypothesis import strategies as st
 from benchmarks.harness.tally import TallySink
 from causal.errors import OperatorFailed
 from causal.ports import Chain
-from causal.records.batch import RECORDS, Chunk, decode_records
 from causal.records.rows import joined
 from causal.records.vectors import Vectors
 from operators import Pipeline
@@ -435,16 +434,16 @@ def test_a_snapshot_is_read_by_either_path() -> None:
 @pytest.mark.parametrize("kind", ["int64", "string"])
 @given(data=st.data())
 def test_incremental_snapshots_restore_to_the_same_bytes(kind: str, data: st.DataObject) -> None:
-    batches = data.draw(keyed_rows(kind, st.integers(-9, 9)))
+    batches = data.draw(keyed_rows(kind, st.sampled_from([0.1, 0.2, -0.3, 1e300])))
     chain = on_vectors(lambda s: s.sum("op", "v"))
     files = [parts_of(chain, full=True)]
     for batch in batches:
-        give(chain, vectors(batch, k=kind, v="int64"))
+        give(chain, vectors(batch, k=kind, v="double"))
         files.append(parts_of(chain))
     again = on_vectors(lambda s: s.sum("op", "v"))
     for parts in files:
         again.restore(parts)
-    more = vectors([row for batch in batches for row in batch], k=kind, v="int64")
+    more = vectors([row for batch in batches for row in batch], k=kind, v="double")
     assert again.deliver(0, packed(more), 0, Services()) == chain.deliver(0, packed(more), 0, Services())
 
     def canonical(of: Chain) -> list[bytes]:
@@ -522,21 +521,3 @@ def test_an_open_window_survives_restores(batches: list[list[int]], data: st.Dat
 
 
 # Replay.
-
-
-def test_a_replay_gives_the_same_bytes_from_any_snapshot() -> None:
-    def fresh() -> Chain:
-        return chain_of(planned(lambda s: s.key_by("k").sum("op", "v")), "op/0")
-
-    batches = [Vectors.of({"k": [i % 7, i % 3, 5], "v": [0.1 * i, 0.2, -0.3 * i]}) for i in range(12)]
-    live = fresh()
-    expected = [live.deliver(0, packed(batch), 0, Services()) for batch in batches]
-    for cut in (0, 5, 11):
-        before = fresh()
-        for batch in batches[:cut]:
-            before.deliver(0, packed(batch), 0, Services())
-        again = fresh()
-        again.restore(parts_of(before, full=True))
-        assert [again.deliver(0, packed(batch), 0, Services()) for batch in batches[cut:]] == expected[cut:]
-    assert all(type(decode_records(chunk.body)) is Vectors for outputs in expected for _, chunk in outputs)
-    assert all(chunk.kind == RECORDS and type(chunk) is Chunk for outputs in expected for _, chunk in outputs)

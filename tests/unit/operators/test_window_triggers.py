@@ -27,9 +27,9 @@ from operators import (
     every,
     every_s,
 )
-from operators.testing import every_crash, run
+from operators.testing import run
 from tests.unit.operators.scene import NoSink, source
-from tests.unit.operators.window_scene import Driven, S, second, third, window_chain
+from tests.unit.operators.window_scene import Driven, S, third, window_chain
 
 
 def values(key: Any, records: list[Any], window: Window) -> Any:
@@ -238,22 +238,3 @@ def test_neither_count_nor_global_windows_need_time() -> None:
     result = run(pipeline, {"in": rows(1, 2, 3)})
     assert result["out"] == [(None, 3, 0, 2)] and result["all"] == [(None, 6, 0, 3)]
     assert {kind for kind, count in result.determinant_bytes.items() if count} <= {"order", "barrier"}
-
-
-def _job() -> Pipeline:
-    pipeline = Pipeline("test")
-    stream = pipeline.source("in", source()).watermarks("time", second).key_by(lambda r: r[0])
-    stream.window("w", CountWindow(3, every=2), Sum(third)).sink("out", NoSink())
-    again = pipeline.stream("time").key_by(lambda r: r[0])
-    again.window("t", Tumbling(10), values, trigger=Threshold()).sink("threshold", NoSink())
-    return pipeline
-
-
-INPUTS = {"in": [(key, at * 3, at % 7) for at, key in enumerate("abaabbabaab")]}
-
-
-@pytest.mark.parametrize("crash", every_crash(_job(), INPUTS, seed=5, checkpoint_every=3), ids=str)
-def test_a_crash_behind_any_record_changes_nothing(crash: dict[str, int]) -> None:
-    whole = run(_job(), INPUTS, seed=5, checkpoint_every=3)
-    result = run(_job(), INPUTS, seed=5, checkpoint_every=3, crash=crash)
-    assert result.recoveries == 1 and result.rows == whole.rows and whole["threshold"]
