@@ -182,7 +182,7 @@ def test_a_delivery_of_several_chunks_is_one_batch() -> None:
 def test_other_columns_within_a_window_are_refused() -> None:
     chain = windowed()
     chain.deliver(0, packed(Vectors.of({"k": [1], "v": [1]})), 0, Services())
-    with pytest.raises(OperatorFailed, match=r"operator 'op'.*other columns \(k int64\) than before"):
+    with pytest.raises(OperatorFailed, match=r"operator 'op'.*other columns \(k int64\) than earlier batches"):
         chain.deliver(0, packed(Vectors.of({"k": [1]})), 0, Services())
 
 
@@ -219,7 +219,7 @@ def test_a_source_gives_vectors_by_position() -> None:
 
 @pytest.mark.parametrize(
     ("returned", "message"),
-    [({"k": [1]}, "1 elements were given for 10"), ([1], "a list is no batch"), ({"k": [[1]] * 10}, "column 'k'")],
+    [({"k": [1]}, "1 elements were given for 10"), ([1], "a list is not a batch"), ({"k": [[1]] * 10}, "column 'k'")],
 )
 def test_a_source_that_gives_something_else_is_named(returned: Any, message: str) -> None:
     with pytest.raises(
