@@ -5,33 +5,25 @@ A sabotage changes one rule of the code under test while it is in force, and not
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
-from unittest.mock import patch
 
-from causal.channels import receiver as receiver_module
 from causal.channels import wire
 from causal.channels.exchange import Exchange
 from causal.channels.receiver import Receiver
-from causal.channels.rolling import RollingDigest
 from causal.channels.sender import Sender
-from causal.channels.sink_channel import SinkChannel
-from causal.channels.states import ReceiverState, ReceiverStep
 from causal.events import Turn
-from causal.inflight import InflightLog
 from causal.logs.dissemination import Holdings, Seen
 from causal.logs.log import DeterminantLog, LogDelta
 from causal.task import task as task_module
 from causal.task.determinant_cursor import DeterminantCursor
 from causal.task.task import TaskProtocol
-from operators.sinks.contract.account import Account
 from tests.exhaustive.world import Job
 from tests.exhaustive.worlds import CHAIN, PAIR, TRIANGLE
-
-Change = tuple[Any, str, Any]
-"""(owner, name, what stands there instead)."""
+from tests.simulation.breaking import Patches, replaced
+from tests.simulation.sabotage import SABOTAGES as SIMULATED
 
 
 @dataclass(frozen=True)
@@ -47,24 +39,21 @@ class Sabotage:
     what: str
     job: Job
     shows: str
-    changes: Callable[[], Sequence[Change]]
+    patches: Callable[[], Patches]
     choices: tuple[int, ...] = ()
 
 
-@contextmanager
-def in_force(sabotage: Sabotage) -> Iterator[None]:
+def in_force(sabotage: Sabotage) -> AbstractContextManager[None]:
     """Break the rule while the context lasts."""
-    patches = [patch.object(owner, name, instead) for owner, name, instead in sabotage.changes()]
-    for each in patches:
-        each.start()
-    try:
-        yield
-    finally:
-        for each in patches:
-            each.stop()
+    return replaced(sabotage.patches())
 
 
-def _stored_late() -> Sequence[Change]:
+def broken(name: str) -> Callable[[], Patches]:
+    """Return how the simulator breaks a rule."""
+    return SIMULATED[name].patches
+
+
+def _stored_late() -> Patches:
     def take(self: Exchange, channel: Receiver, header: wire.Header, parts: list[bytes]) -> None:
         deltas, depends = channel.deltas.read(parts[1], begins=not header.sequence)
         self.holdings.merge(channel.ahead)
@@ -74,32 +63,15 @@ def _stored_late() -> Sequence[Change]:
         channel.note_depends(position, depends)
         channel.followed(header.session, header.sequence)
 
-    return [(Exchange, "_take", take)]
+    return {(Exchange, "_take"): take}
 
 
-def _unfenced_store() -> Sequence[Change]:
-    def fence(self: Account, run: str, incarnation: int) -> None:
-        return None
-
-    return [(Account, "fence", fence)]
-
-
-def _frames_truncated_early() -> Sequence[Change]:
-    rule = InflightLog.truncate
-    return [(InflightLog, "truncate", lambda self, epoch: rule(self, epoch + 1))]
-
-
-def _determinants_truncated_early() -> Sequence[Change]:
+def _determinants_truncated_early() -> Patches:
     rule = DeterminantLog.truncate
-    return [(DeterminantLog, "truncate", lambda self, epoch: rule(self, epoch + 1))]
+    return {(DeterminantLog, "truncate"): lambda self, epoch: rule(self, epoch + 1)}
 
 
-def _answers_while_collecting() -> Sequence[Change]:
-    opened = {ReceiverStep.ANNOUNCED: ReceiverState.OPEN, ReceiverStep.COLLECTED: ReceiverState.OPEN}
-    return [(receiver_module, "RECEIVER", dict.fromkeys(ReceiverState, opened))]
-
-
-def _begins_after_one_answer() -> Sequence[Change]:
+def _begins_after_one_answer() -> Patches:
     rule = TaskProtocol._collected
 
     def collected(self: TaskProtocol, now_ns: int) -> Any:
@@ -111,57 +83,38 @@ def _begins_after_one_answer() -> Sequence[Change]:
         finally:
             self.channels.downstream = outputs
 
-    return [(TaskProtocol, "_collected", collected)]
+    return {(TaskProtocol, "_collected"): collected}
 
 
-def _digest_skipped() -> Sequence[Change]:
-    def feed(self: RollingDigest, packed: bytes, expected: int) -> bool:
-        self.feed(packed)
-        return True
-
-    def compared(self: Sender) -> None:
-        self._regenerated()
-
-    def nothing(self: Any, *args: Any) -> None:
-        return None
-
-    return [
-        (RollingDigest, "feed_if", feed),
-        (Sender, "_compare", compared),
-        (Sender, "_check_known", nothing),
-        (SinkChannel, "_compare", nothing),
-    ]
-
-
-def _last_delta_skipped() -> Sequence[Change]:
+def _last_delta_skipped() -> Patches:
     rule = Holdings.lacking
 
     def lacking(self: Holdings, seen: Seen, store: bool = False) -> tuple[list[LogDelta], list[Any]]:
         deltas, depends = rule(self, seen, store)
         return ([] if self.own.grown > 40 else deltas), depends
 
-    return [(Holdings, "lacking", lacking)]
+    return {(Holdings, "lacking"): lacking}
 
 
-def _store_hears_of_own_log_alone() -> Sequence[Change]:
+def _store_hears_of_own_log_alone() -> Patches:
     rule = Holdings.lacking
 
     def lacking(self: Holdings, seen: Seen, store: bool = False) -> tuple[list[LogDelta], list[Any]]:
         deltas, depends = rule(self, seen, store)
         return [delta for delta in deltas if not store or delta.task == self.task], depends
 
-    return [(Holdings, "lacking", lacking)]
+    return {(Holdings, "lacking"): lacking}
 
 
-def _gaps_by_position_alone() -> Sequence[Change]:
-    return [(Receiver, "follows", lambda self, session, sequence: True)]
+def _gaps_by_position_alone() -> Patches:
+    return {(Receiver, "follows"): lambda self, session, sequence: True}
 
 
-def _orders_not_logged() -> Sequence[Change]:
-    return [(DeterminantCursor, "record_order", lambda self, input, count: None)]
+def _orders_not_logged() -> Patches:
+    return {(DeterminantCursor, "record_order"): lambda self, input, count: None}
 
 
-def _sleeps_on_work() -> Sequence[Change]:
+def _sleeps_on_work() -> Patches:
     rule = TaskProtocol._turn
 
     def turn(self: TaskProtocol, event: Any, now_ns: int) -> Any:
@@ -169,10 +122,10 @@ def _sleeps_on_work() -> Sequence[Change]:
         self.idle = True
         return effects
 
-    return [(task_module, "_HANDLERS", {**task_module._HANDLERS, Turn: turn})]
+    return {(task_module, "_HANDLERS"): {**task_module._HANDLERS, Turn: turn}}
 
 
-def _cursor_not_set_back() -> Sequence[Change]:
+def _cursor_not_set_back() -> Patches:
     rule = Sender.welcome
 
     def welcome(self: Sender, message: wire.Welcome, replaying: bool, now_ns: int) -> bool:
@@ -181,7 +134,7 @@ def _cursor_not_set_back() -> Sequence[Change]:
         self.cursor = max(self.cursor, before)
         return news
 
-    return [(Sender, "welcome", welcome)]
+    return {(Sender, "welcome"): welcome}
 
 
 SABOTAGES = {
@@ -193,11 +146,12 @@ SABOTAGES = {
         ),
         Sabotage(
             "unfenced-store", "a store takes bundles of any incarnation",
-            Job("pair with zombies", PAIR, records=1, zombies=True), "one writer", _unfenced_store,
+            Job("pair with zombies", PAIR, records=1, zombies=True), "one writer", broken("no-fence-at-the-store"),
         ),
         Sabotage(
             "frames-truncated-early", "a complete checkpoint drops frames of the next epoch, too",
-            Job("pair with a checkpoint", PAIR, records=1, crashes=0, asks=1), "truncation", _frames_truncated_early,
+            Job("pair with a checkpoint", PAIR, records=1, crashes=0, asks=1), "truncation",
+            broken("truncate-in-flight-early"),
         ),
         Sabotage(
             "determinants-truncated-early", "a complete checkpoint drops determinants of the next epoch, too",
@@ -206,7 +160,8 @@ SABOTAGES = {
         ),
         Sabotage(
             "answers-while-collecting", "a task that has not collected yet sends its WELCOME",
-            Job("chain, two crashes", CHAIN, records=1, crashes=2), "prefix", _answers_while_collecting,
+            Job("chain, two crashes", CHAIN, records=1, crashes=2), "prefix",
+            broken("answer-while-collecting"),
             (0, 0, 0, 0, 0, 0, 0, 1, 0, 2, 1, 5, 2, 0, 0, 1, 1),
         ),
         Sabotage(
@@ -216,7 +171,7 @@ SABOTAGES = {
         ),
         Sabotage(
             "digest-skipped", "digests are not compared, and an operator is nondeterministic behind our back",
-            Job("betrayed chain", CHAIN, records=2, betrays=1), "contradict", _digest_skipped,
+            Job("betrayed chain", CHAIN, records=2, betrays=1), "contradict", broken("no-digest"),
             (0, 0, 0, 0, 0, 0, 0, 0, 2, 1, 4, 2, 0, 0, 0, 0, 0, 1, 1, 0, 1),
         ),
         Sabotage(

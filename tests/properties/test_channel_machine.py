@@ -108,6 +108,9 @@ class Ends(RuleBasedStateMachine):
             if entry.payload is None:
                 self.sender.loaded(entry.segment, self.disk[entry.segment])
             assert entry.payload is not None, "what is on disk comes back"
+            joined = [each for each in self.entries() if entry.first <= each.first < entry.next]
+            assert {each.epoch for each in joined} == {entry.epoch}, "a barrier ends a frame"
+            assert len(joined) == 1 or entry.size <= FRAME_BYTES_TARGET, "joined entries stay within a bound"
             header = Header(
                 wire.DATA, 0, 0, self.incarnation, self.sender.session, self.sender.sequence, entry.count, entry.first,
                 entry.digest,

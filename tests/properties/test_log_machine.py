@@ -123,11 +123,12 @@ class Logs(RuleBasedStateMachine):
         self.extents = [{e: min(n, stands.get(e, 0)) for e, n in extents.items()} for extents in self.extents]
         self.epoch = max(at, self.owner.first_epoch)
 
-    @precondition(lambda self: self.owner.first_epoch > 0)
-    @rule()
-    def appending_below_is_our_own_bug(self) -> None:
-        with pytest.raises(InvariantViolation):
-            self.owner.append(self.owner.first_epoch - 1, b"x")
+    @rule(epoch=st.integers(0, 4))
+    def appending_behind_a_later_epoch_or_below_the_first_is_our_own_bug(self, epoch: int) -> None:
+        later = epoch not in self.written and any(each > epoch for each in self.written)
+        if epoch < self.owner.first_epoch or later:
+            with pytest.raises(InvariantViolation):
+                self.owner.append(epoch, b"x")
 
     @invariant()
     def the_owner_holds_what_was_written(self) -> None:
@@ -141,6 +142,7 @@ class Logs(RuleBasedStateMachine):
             assert log.extents() == {e: n for e, n in sorted(extents.items()) if n}
             for epoch, extent in log.extents().items():
                 assert bytes(log.view(epoch)) == log.bytes_of(epoch) == self.written[epoch][:extent]
+                assert log.bytes_of(epoch, 3) == self.written[epoch][3:extent]
 
 
 TestLogs = Logs.TestCase

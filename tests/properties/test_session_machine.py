@@ -25,10 +25,11 @@ from causal.logs.deltas import pack_deltas
 from causal.records import batch
 from causal.records.batch import Chunk, encode_records, pack_chunks
 from tests.exhaustive.frozen import canonical
-from tests.unit.causal.middle import DOWNSTREAM, JOB, LINK, UPSTREAM, Middle
+from tests.unit.causal.middle import ANNOUNCED, DOWNSTREAM, JOB, LINK, UPSTREAM, Middle
 
 STOPPED = (Fenced, ReplayDivergence, DeterminantsLost)
 """The errors by which a frame may stop the task."""
+FAULT_OF_ZOMBIES = "fenced"
 
 
 def records(number: int) -> Chunk:
@@ -131,16 +132,19 @@ class Session(RuleBasedStateMachine):
         session=st.integers(0, 3),
         position=st.integers(0, 6),
         by_the_right_way=st.booleans(),
+        misplaced=st.sampled_from((False, False, False, True)),
         replaying=st.booleans(),
     )
     def a_frame_arrives(
-        self, kind: int, age: int, session: int, position: int, by_the_right_way: bool, replaying: bool
+        self, kind: int, age: int, session: int, position: int, by_the_right_way: bool, misplaced: bool, replaying: bool
     ) -> None:
         """A frame comes from the announced incarnation, an older or a younger one, mostly not the one that is next."""
         from_upstream = FRAMES[kind].from_upstream
         end = self.middle.receiver if from_upstream else self.middle.sender
         upstream = from_upstream if by_the_right_way else not from_upstream
         header = self._header(kind, upstream, max(0, end.peer_incarnation + age))
+        if misplaced:  # on a channel that has its other end here, or none
+            header.channel = (DOWNSTREAM.id if upstream else UPSTREAM.id) if position % 2 else 999
         header.session, header.position = session, position
         body: list[bytes] = []
         if kind == wire.DATA:
@@ -188,14 +192,18 @@ class Session(RuleBasedStateMachine):
     def _arrive(self, header: Header, body: list[bytes], upstream: bool, replaying: bool) -> None:
         middle, rule_of = self.middle, FRAMES[header.kind]
         end = middle.receiver if rule_of.from_upstream else middle.sender
-        before, reports = canonical((middle.receiver, middle.sender)), sum(middle.exchange.faults.values())
+        before, faults = canonical((middle.receiver, middle.sender)), middle.exchange.faults.copy()
         refusal: Refusal | str | None = None
         if upstream is not rule_of.from_upstream:
             refusal = "a frame arrived from the wrong end of its channel"
+        elif header.channel != (UPSTREAM.id if upstream else DOWNSTREAM.id):
+            refusal = rule_of.misplaced.format(channel="")
         elif rule_of.of_peer and header.incarnation != end.peer_incarnation:
             refusal = rule_of.older if header.incarnation < end.peer_incarnation else rule_of.younger
         elif end.state not in rule_of.legal:
             refusal = rule_of.illegal
+        elif header.kind == wire.FENCED and header.incarnation <= ANNOUNCED:
+            refusal = "a FENCED names an incarnation that is not newer than this one"
         try:
             link = LINK if upstream else b""
             effects = middle.exchange.receive(link, [header.pack(), *body], replaying, self.now_ns)
@@ -203,10 +211,15 @@ class Session(RuleBasedStateMachine):
             assert refusal is None, "a frame that is not legal stops nothing"
             self._stopped()
             return
-        if refusal is not None and refusal is not Refusal.KEEP:
-            assert len(effects) == (refusal is Refusal.FENCE)
+        if refusal is Refusal.KEEP:
+            assert effects == [] and middle.receiver._early_hello is not None and middle.exchange.faults == faults
+        elif refusal is not None:
             assert canonical((middle.receiver, middle.sender)) == before, "what is dropped changes nothing"
-            assert sum(middle.exchange.faults.values()) == reports + 1
+            faults[FAULT_OF_ZOMBIES if refusal is Refusal.FENCE else refusal] += 1
+            assert middle.exchange.faults == faults, "it is counted as what it is"
+            answers = [(effect.link, wire.read_header(effect.parts, JOB)) for effect in effects]  # type: ignore[union-attr]
+            fenced = [(LINK, self._header(wire.FENCED, True, end.peer_incarnation))]
+            assert answers == (fenced if refusal is Refusal.FENCE else [])
 
     @rule(parts=st.lists(st.binary(max_size=80), max_size=3), upstream=st.booleans())
     def garbage_arrives(self, parts: list[bytes], upstream: bool) -> None:

@@ -18,9 +18,8 @@ from itertools import count
 from pathlib import Path
 
 from tests.simulation.diagram import drawn
-from tests.simulation.finding import FOUND_WITHIN_SEEDS, drawing
-from tests.simulation.sabotage import SABOTAGES, SHELL_SABOTAGE_NAMES
-from tests.simulation.sabotage_shell import LAST_ROWS_REFUSED
+from tests.simulation.finding import FOUND_WITHIN_SEEDS
+from tests.simulation.sabotage import SABOTAGES
 from tests.simulation.scenario import Scenario, draw, draw_hosts, draw_hot, from_json
 from tests.simulation.shrink import shrink
 from tests.simulation.trial import Outcome, run
@@ -166,10 +165,8 @@ def _teeth(names: list[str], first: int, jobs: int) -> int:
 
 def _in_order(name: str, first: int, jobs: int) -> Iterator[Outcome]:
     """Seed by seed: most sabotages show within the first few."""
-    if name in SHELL_SABOTAGE_NAMES:
-        yield from (run(scenario, name) for scenario in LAST_ROWS_REFUSED)
-    few = min(20, FOUND_WITHIN_SEEDS)
-    drawn_by = drawing(name)
+    yield from (run(scenario, name) for scenario in SABOTAGES[name].first)
+    few, drawn_by = min(20, FOUND_WITHIN_SEEDS), SABOTAGES[name].drawn_by
     yield from _outcomes(range(first, first + few), 1, drawn_by, name)
     yield from _outcomes(range(first + few, first + FOUND_WITHIN_SEEDS), jobs, drawn_by, name)
 

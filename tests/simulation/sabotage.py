@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
-from unittest.mock import patch
 
 import causal.channels.receiver
 import causal.task.inquiry
@@ -36,18 +34,27 @@ from operators.sinks.contract.account import Account
 from standby.supervision.assignments import Assignments
 from standby.supervision.checkpoints import Coordinator
 from standby.supervision.effects import Journal, Outbox
-from tests.simulation.sabotage_effects import EFFECT_SABOTAGES, HOT_EFFECT_SABOTAGES
-from tests.simulation.sabotage_hosts import HOST_SABOTAGES
-from tests.simulation.sabotage_hot import HOT_SABOTAGES
-from tests.simulation.sabotage_requests import REQUEST_SABOTAGES
-from tests.simulation.sabotage_shell import OUTSIDE_SABOTAGES, SHELL_SABOTAGES
-from tests.simulation.sabotage_stable import STABLE_SABOTAGES
-from tests.simulation.sabotage_staging import STAGING
+from tests.simulation import (
+    sabotage_effects,
+    sabotage_hosts,
+    sabotage_hot,
+    sabotage_requests,
+    sabotage_shell,
+    sabotage_stable,
+    sabotage_staging,
+)
+from tests.simulation.breaking import SABOTAGES, Patches, found_by, sabotaged
 
-Patches = Mapping[tuple[Any, str], Any]
-"""(where, name) → what stands there instead."""
+__all__ = ["SABOTAGES", "sabotaged"]
+
+OTHERS = (
+    sabotage_effects, sabotage_hosts, sabotage_hot, sabotage_requests, sabotage_shell, sabotage_stable,
+    sabotage_staging,
+)  # fmt: skip
+"""The modules that break rules of other parts."""
 
 
+@found_by(1)
 def _skip_a_delta() -> Patches:
     """Logs of ancestors are not passed on."""
     lacking = Holdings.lacking
@@ -59,6 +66,7 @@ def _skip_a_delta() -> Patches:
     return {(Holdings, "lacking"): own_only}
 
 
+@found_by(2)
 def _deliver_before_storing() -> Patches:
     """The deltas of a frame are stored when the next one comes."""
     merge = Holdings.merge
@@ -70,22 +78,26 @@ def _deliver_before_storing() -> Patches:
     return {(Holdings, "merge"): late}
 
 
+@found_by(0)
 def _truncate_determinants_early() -> Patches:
     truncate = Holdings.truncate
     return {(Holdings, "truncate"): lambda self, epoch: truncate(self, epoch + 1)}
 
 
+@found_by(1)
 def _stores_truncate_early() -> Patches:
     """A store forgets determinants that no complete checkpoint covers."""
     truncate = Account.truncate
     return {(Account, "truncate"): lambda self, epoch: truncate(self, epoch + 1)}
 
 
+@found_by(1)
 def _truncate_in_flight_early() -> Patches:
     truncate = InflightLog.truncate
     return {(InflightLog, "truncate"): lambda self, epoch: truncate(self, epoch + 1)}
 
 
+@found_by(59)
 def _no_fence_between_tasks() -> Patches:
     """Every frame counts as one of the incarnation that is known."""
     receive = Exchange.receive
@@ -112,10 +124,12 @@ def _data_header(exchange: Exchange, parts: Any) -> Any:
     return header if header.kind == wire.DATA else None
 
 
+@found_by(118)
 def _no_fence_at_the_store() -> Patches:
     return {(Account, "fence"): lambda self, run, incarnation: None}
 
 
+@found_by(2)
 def _trust_a_shorter_log() -> Patches:
     """A recovering task receives half of the held part of its log."""
     logs_for = Holdings.logs_for
@@ -127,6 +141,7 @@ def _trust_a_shorter_log() -> Patches:
     return {(Holdings, "logs_for"): half}
 
 
+@found_by(36)
 def _no_digest() -> Patches:
     def believed(self: RollingDigest, packed: Any, expected: int) -> bool:
         self.feed(packed)
@@ -144,6 +159,7 @@ def _as_if_equal(self: Any) -> None:
     self._regenerated()
 
 
+@found_by(2)
 def _count_a_batch_twice() -> Patches:
     """A task that has come to the end of its log performs the last batch once more."""
     take, go_live = Receiver.take, Execution._go_live
@@ -164,6 +180,7 @@ def _count_a_batch_twice() -> Patches:
     return {(Receiver, "take"): remembered, (Execution, "_go_live"): again}
 
 
+@found_by(2)
 def _write_rows_again() -> Patches:
     """A sink does not look at what its store has."""
     opened = SinkChannel.open
@@ -174,12 +191,14 @@ def _write_rows_again() -> Patches:
     return {(SinkChannel, "open"): forgetful}
 
 
+@found_by(52)
 def _answer_while_collecting() -> Patches:
     """A receiver is open as soon as its sender is announced."""
     opened = {ReceiverStep.ANNOUNCED: ReceiverState.OPEN, ReceiverStep.COLLECTED: ReceiverState.OPEN}
     return {(causal.channels.receiver, "RECEIVER"): dict.fromkeys(ReceiverState, opened)}
 
 
+@found_by(1)
 def _no_alignment() -> Patches:
     """Elements after a barrier are delivered before it has come on all inputs."""
     head_count = Receiver.head_count
@@ -194,6 +213,7 @@ def _no_alignment() -> Patches:
     return {(Receiver, "head_count"): unblocked}
 
 
+@found_by(0)
 def _complete_with_one_missing() -> Patches:
     """A checkpoint counts as complete when all tasks but one have acknowledged it."""
     reported = Coordinator.snapshot_reported
@@ -207,6 +227,7 @@ def _complete_with_one_missing() -> Patches:
     return {(Coordinator, "snapshot_reported"): hasty}
 
 
+@found_by(0)
 def _snapshot_of_what_waits() -> Patches:
     """The cut says that elements were delivered that only wait in a queue."""
     freeze = Checkpointing.freeze
@@ -218,6 +239,7 @@ def _snapshot_of_what_waits() -> Patches:
     return {(Checkpointing, "freeze"): wrong}
 
 
+@found_by(0)
 def _clock_is_not_logged() -> Patches:
     record = DeterminantCursor.record
     return {
@@ -227,6 +249,7 @@ def _clock_is_not_logged() -> Patches:
     }
 
 
+@found_by(2)
 def _timers_do_not_fire_in_a_replay() -> Patches:
     perform = Step.perform
 
@@ -237,6 +260,7 @@ def _timers_do_not_fire_in_a_replay() -> Patches:
     return {(Step, "perform"): skipping}
 
 
+@found_by(10)
 def _ask_the_world_again() -> Patches:
     """A call runs again in a replay, and its new answer counts."""
     call = CausalServices.call
@@ -248,10 +272,12 @@ def _ask_the_world_again() -> Patches:
     return {(CausalServices, "call"): asking_again}
 
 
+@found_by(1)
 def _store_without_determinants() -> Patches:
     return {(Account, "merge"): lambda self, deltas: ()}
 
 
+@found_by(15, endless=True)
 def _forget_in_flight() -> Patches:
     """Elements that a peer asks for again are not sent again."""
     welcome = Sender.welcome
@@ -265,6 +291,7 @@ def _forget_in_flight() -> Patches:
     return {(Sender, "welcome"): onward}
 
 
+@found_by(18)
 def _frames_over_barriers() -> Patches:
     """Frames that are sent again do not end where an epoch ends."""
     frame_at = InflightLog.frame_at
@@ -282,6 +309,7 @@ def _frames_over_barriers() -> Patches:
     return {(InflightLog, "frame_at"): over}
 
 
+@found_by(18)
 def _ignore_gaps() -> Patches:
     """A frame that comes after a lost one is taken as if it came next."""
     accept, receive = Receiver.accept, Exchange.receive
@@ -304,6 +332,7 @@ def _ignore_gaps() -> Patches:
     return {(Receiver, "accept"): onward, (Exchange, "receive"): taken}
 
 
+@found_by(1)
 def _determinants_one_frame_late() -> Patches:
     """The last byte of the own log waits for the next frame."""
     deltas = DeterminantLog.deltas
@@ -317,6 +346,7 @@ def _determinants_one_frame_late() -> Patches:
     return {(DeterminantLog, "deltas"): late}
 
 
+@found_by(0)
 def _amnesia() -> Patches:
     """Promotions are not journaled."""
     take = Outbox.take
@@ -328,6 +358,7 @@ def _amnesia() -> Patches:
     return {(Outbox, "take"): unwritten}
 
 
+@found_by(0)
 def _same_incarnation() -> Patches:
     """A promoted standby takes the number of the one it replaces."""
     apply = Assignments.apply
@@ -340,18 +371,22 @@ def _same_incarnation() -> Patches:
     return {(Assignments, "apply"): stuck}
 
 
+@found_by(5)
 def _forget_dependencies() -> Patches:
     return {(Holdings, "depend"): lambda self, extents: None}
 
 
+@found_by(None)
 def _orphans_stay() -> Patches:
     return {(causal.task.inquiry, "beyond"): lambda depends, lost: None}
 
 
+@found_by(None)
 def _rows_stay() -> Patches:
     return {(SinkChannel, "orphaned"): lambda self, state, rollback: None}
 
 
+@found_by(0)
 def _ordered_by_arrival() -> Patches:
     """An ordered task takes what has come, and logs nothing, as usual."""
     ruled = ByContent.ruled
@@ -363,6 +398,7 @@ def _ordered_by_arrival() -> Patches:
     return {(ByContent, "ruled"): arrived}
 
 
+@found_by(0)
 def _runs_are_not_reported() -> Patches:
     """A replay of an ordered task does not hear where something else could have come."""
 
@@ -372,12 +408,14 @@ def _runs_are_not_reported() -> Patches:
     return {(DeterminantCursor, "log_run"): silent}
 
 
+@found_by(8)
 def _answers_count_twice() -> Patches:
     """An answer that no request waits for any more is performed."""
 
     return {(RowWriting, "answered"): lambda self, operator, number: True}
 
 
+@found_by(19, endless=True)
 def _nothing_is_asked_again() -> Patches:
     """A task that goes live does not ask again what its predecessor got no answer to."""
     go_live = Execution._go_live
@@ -389,22 +427,20 @@ def _nothing_is_asked_again() -> Patches:
     return {(Execution, "_go_live"): forgetful}
 
 
+@found_by(14, endless=True)
 def _sources_hold_for_ever() -> Patches:
     """A source that holds back records does not resume when the checkpoint that it waits for is complete."""
     return {(Schedule, "checkpoint_completed"): lambda self, epoch: None}
 
 
+@found_by(14, endless=True)
 def _the_source_that_holds_passes_no_barrier() -> Patches:
     """A source that holds back records performs nothing at all."""
     live = Schedule._live
     return {(Schedule, "_live"): lambda self: None if self.holding else live(self)}
 
 
-def name_of(sabotage: Callable[[], Patches]) -> str:
-    """Returns the name of a sabotage on the command line."""
-    return sabotage.__name__[1:].replace("_", "-")
-
-
+@found_by(None)
 def _rest_in_spite_of_events() -> Patches:
     """A task that performs something after a barrier still reports that it has performed nothing."""
     emit = Step._emit
@@ -415,76 +451,3 @@ def _rest_in_spite_of_events() -> Patches:
         self.unchanged = before
 
     return {(Step, "_emit"): unnoticed}
-
-
-SABOTAGES: dict[str, Callable[[], Patches]] = {
-    name_of(sabotage): sabotage
-    for sabotage in (
-        _skip_a_delta,
-        _deliver_before_storing,
-        _truncate_determinants_early,
-        _stores_truncate_early,
-        _truncate_in_flight_early,
-        _no_fence_between_tasks,
-        _no_fence_at_the_store,
-        _trust_a_shorter_log,
-        _no_digest,
-        _count_a_batch_twice,
-        _write_rows_again,
-        _answer_while_collecting,
-        _no_alignment,
-        _complete_with_one_missing,
-        _snapshot_of_what_waits,
-        _clock_is_not_logged,
-        _timers_do_not_fire_in_a_replay,
-        _ask_the_world_again,
-        _store_without_determinants,
-        _forget_in_flight,
-        _frames_over_barriers,
-        _ignore_gaps,
-        _determinants_one_frame_late,
-        _amnesia,
-        _same_incarnation,
-        _forget_dependencies,
-        _orphans_stay,
-        _rows_stay,
-        _ordered_by_arrival,
-        _runs_are_not_reported,
-        _answers_count_twice,
-        _sources_hold_for_ever,
-        _the_source_that_holds_passes_no_barrier,
-        _nothing_is_asked_again,
-        _rest_in_spite_of_events,
-        *SHELL_SABOTAGES,
-        *OUTSIDE_SABOTAGES,
-        *REQUEST_SABOTAGES,
-        *STABLE_SABOTAGES,
-        *STAGING,
-        *HOST_SABOTAGES,
-        *HOT_SABOTAGES,
-        *EFFECT_SABOTAGES,
-        *HOT_EFFECT_SABOTAGES,
-    )
-}
-
-SHELL_SABOTAGE_NAMES = frozenset(name_of(sabotage) for sabotage in SHELL_SABOTAGES)
-"""Found by scenarios of their own."""
-
-HOST_SABOTAGE_NAMES = frozenset(name_of(sabotage) for sabotage in HOST_SABOTAGES)
-"""Found by scenarios with hosts."""
-
-HOT_SABOTAGE_NAMES = frozenset(name_of(sabotage) for sabotage in (*HOT_SABOTAGES, *HOT_EFFECT_SABOTAGES))
-"""Found by scenarios with hot standbys."""
-
-
-@contextmanager
-def sabotaged(name: str) -> Iterator[None]:
-    """The protocol without the rule that `name` breaks.
-
-    Raises:
-        KeyError: there is no such sabotage.
-    """
-    with ExitStack() as stack:
-        for (where, attribute), instead in SABOTAGES[name]().items():
-            stack.enter_context(patch.object(where, attribute, instead))
-        yield

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -23,44 +23,51 @@ from standby.storage import manifests
 from standby.supervision.hosts import Hosts
 from standby.supervision.placement import Placement
 from standby.supervision.supervision import Supervision
+from tests.simulation.breaking import Patches, found_by
 from tests.simulation.host_agent import HostAgent
+from tests.simulation.scenario import draw_hosts
 from tests.simulation.shared_store import SimulatedUploads
 from tests.simulation.succession import StoredDecisions
 
-Patches = Mapping[tuple[Any, str], Any]
 
-
+@found_by(85, draw_hosts)
 def _an_older_host_works_on() -> Patches:
     """An agent that hears of a higher incarnation than its own lets its processes live."""
     return {(HostAgent, "end_older"): lambda self: None}
 
 
+@found_by(9, draw_hosts)
 def _beats_of_an_older_host_count() -> Patches:
     """The supervisor does not look at which incarnation of a host beats."""
     return {(Hosts, "accepts"): lambda self, name, incarnation: self.get(name) is not None}
 
 
+@found_by(165, draw_hosts)
 def _silence_is_no_sign() -> Patches:
     """A host of which nothing is heard is not lost."""
     return {(Hosts, "silent"): lambda self, now_ns, listening_since_ns: []}
 
 
+@found_by(3, draw_hosts)
 def _standbys_beside_their_tasks() -> Patches:
     """A standby may be on the host of its task."""
     return {(Placement, "_holder"): lambda self, purpose: None}
 
 
+@found_by(12, draw_hosts)
 def _pins_are_forgotten() -> Patches:
     """A task may be on any host."""
     return {(Constraint, "admits"): lambda self, host, labels: True}
 
 
+@found_by(2, draw_hosts)
 def _a_drain_is_forgotten() -> Patches:
     """A host that is to be emptied gets processes."""
     apply = Hosts.apply
     return {(Hosts, "apply"): lambda self, record: None if record["kind"] == "host_draining" else apply(self, record)}
 
 
+@found_by(1, draw_hosts)
 def _acknowledged_before_the_upload() -> Patches:
     """A snapshot counts as soon as the disk of its host has it."""
     put = SimulatedUploads.put
@@ -72,6 +79,7 @@ def _acknowledged_before_the_upload() -> Patches:
     return {(SimulatedUploads, "put"): early}
 
 
+@found_by(32, draw_hosts)
 def _a_store_that_does_not_answer_has_stored() -> Patches:
     """An upload that fails is not tried again: a manifest may name what only one disk has."""
     store = SimulatedUploads.store
@@ -83,6 +91,7 @@ def _a_store_that_does_not_answer_has_stored() -> Patches:
     return {(SimulatedUploads, "store"): once}
 
 
+@found_by(39, draw_hosts)
 def _determinants_count_as_soon_as_they_are_sent() -> Patches:
     """Determinants that a store has not acknowledged are said to be stable."""
     append = StoredLogs.append
@@ -95,6 +104,7 @@ def _determinants_count_as_soon_as_they_are_sent() -> Patches:
     return {(StoredLogs, "append"): hopeful}
 
 
+@found_by(19, draw_hosts)
 def _swept_although_named() -> Patches:
     """Snapshots that the last manifests name are removed from the store."""
     unnecessary = manifests.unnecessary
@@ -103,6 +113,7 @@ def _swept_although_named() -> Patches:
     }
 
 
+@found_by(0, draw_hosts)
 def _promoted_as_it_was() -> Patches:
     """A standby that takes over has the incarnation of the one that it replaces."""
     promote = Membership._promote
@@ -113,6 +124,7 @@ def _promoted_as_it_was() -> Patches:
     return {(membership, "_COMMANDS"): {**membership._COMMANDS, commands.Promote: lower}}
 
 
+@found_by(26, draw_hosts)
 def _any_host_speaks_for_any_process() -> Patches:
     """A message about a process counts whichever host it comes from."""
     receive_from = Inbox.receive_from
@@ -123,11 +135,13 @@ def _any_host_speaks_for_any_process() -> Patches:
     return {(Inbox, "receive_from"): believing}
 
 
+@found_by(26, draw_hosts)
 def _agents_are_believed_about_other_hosts() -> Patches:
     """An agent may report the end of a process that was placed on another host."""
     return {(Supervision, "_of_host"): lambda self, name, host: self.assignments.slots.get(name)}
 
 
+@found_by(40, draw_hosts)
 def _older_terms_are_obeyed() -> Patches:
     """Agents and workers do not look at the term of a message."""
 
@@ -138,12 +152,14 @@ def _older_terms_are_obeyed() -> Patches:
     return {(HighestTerm, "admits"): admits}
 
 
+@found_by(6, draw_hosts)
 def _a_successor_misses_an_entry() -> Patches:
     """A successor reads the journal without its last entry."""
     read_back = term_journal.read_back
     return {(term_journal, "read_back"): lambda term, last: read_back(term, max(0, last - 1))}
 
 
+@found_by(13, draw_hosts)
 def _journals_are_not_sealed() -> Patches:
     """A successor reads the journal, and its leader still writes."""
 
@@ -157,6 +173,7 @@ def _journals_are_not_sealed() -> Patches:
     return {(campaign, "inherited"): unsealed}
 
 
+@found_by(3, draw_hosts)
 def _acted_upon_before_it_is_written() -> Patches:
     """A leader acts upon decisions that wait to be written."""
     append = StoredDecisions.append
@@ -168,6 +185,7 @@ def _acted_upon_before_it_is_written() -> Patches:
     return {(StoredDecisions, "append"): hasty}
 
 
+@found_by(22, draw_hosts)
 def _a_seal_is_no_hindrance() -> Patches:
     """A leader that finds the seal of a successor takes its own decisions for written."""
     appended = term_journal.appended
@@ -179,29 +197,7 @@ def _a_seal_is_no_hindrance() -> Patches:
     return {(ledger, "appended"): deaf}
 
 
+@found_by(12, draw_hosts)
 def _a_deaf_leader_stays() -> Patches:
     """A leader that hears no host keeps its term as long as it reaches the store."""
     return {(Hearing, "leaves"): lambda self, timeout_ns, candidate_hears: False}
-
-
-HOST_SABOTAGES: tuple[Callable[[], Patches], ...] = (
-    _an_older_host_works_on,
-    _beats_of_an_older_host_count,
-    _silence_is_no_sign,
-    _standbys_beside_their_tasks,
-    _pins_are_forgotten,
-    _a_drain_is_forgotten,
-    _acknowledged_before_the_upload,
-    _a_store_that_does_not_answer_has_stored,
-    _determinants_count_as_soon_as_they_are_sent,
-    _swept_although_named,
-    _promoted_as_it_was,
-    _any_host_speaks_for_any_process,
-    _agents_are_believed_about_other_hosts,
-    _older_terms_are_obeyed,
-    _a_successor_misses_an_entry,
-    _journals_are_not_sealed,
-    _acted_upon_before_it_is_written,
-    _a_seal_is_no_hindrance,
-    _a_deaf_leader_stays,
-)

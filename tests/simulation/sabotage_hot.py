@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from typing import Any
 
 from causal.channels.sink_channel import SinkChannel
 from causal.task.echo import Echo
 from causal.task.task import TaskProtocol
+from tests.simulation.breaking import Patches, found_by
+from tests.simulation.scenario import draw_hot
 
-Patches = Mapping[tuple[Any, str], Any]
 
-
+@found_by(15, draw_hot)
 def _an_echo_without_logs_of_others() -> Patches:
     """A hot standby takes elements without the determinants that they depend on."""
     fresh = Echo._fresh
@@ -22,6 +22,7 @@ def _an_echo_without_logs_of_others() -> Patches:
     return {(Echo, "_fresh"): own}
 
 
+@found_by(38, draw_hot)
 def _an_echo_without_dependencies() -> Patches:
     """Below full sharing depth a hot standby does not hear what its elements depend on."""
     frame = Echo._frame
@@ -33,6 +34,7 @@ def _an_echo_without_dependencies() -> Patches:
     return {(Echo, "_frame"): silent}
 
 
+@found_by(599, draw_hot)
 def _a_shadow_forgets_its_rows() -> Patches:
     """Rows that the store lacks are not kept."""
     put = SinkChannel.put
@@ -45,6 +47,7 @@ def _a_shadow_forgets_its_rows() -> Patches:
     return {(SinkChannel, "put"): dropping}
 
 
+@found_by(630, draw_hot)
 def _a_passed_barrier_is_a_checkpoint() -> Patches:
     """A store hears of each barrier that a shadow has passed as of a complete checkpoint."""
 
@@ -57,15 +60,7 @@ def _a_passed_barrier_is_a_checkpoint() -> Patches:
     return {(SinkChannel, "untruncated"): passed}
 
 
+@found_by(863, draw_hot)
 def _a_shadow_takes_over_anywhere() -> Patches:
     """A shadow that has not passed the last complete checkpoint takes over."""
     return {(TaskProtocol, "covers"): lambda self, epoch: True}
-
-
-HOT_SABOTAGES: tuple[Callable[[], Patches], ...] = (
-    _an_echo_without_logs_of_others,
-    _an_echo_without_dependencies,
-    _a_shadow_forgets_its_rows,
-    _a_passed_barrier_is_a_checkpoint,
-    _a_shadow_takes_over_anywhere,
-)

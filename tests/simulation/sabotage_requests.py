@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from typing import Any
 
 import operators.kinds.process.outside_calls
 from causal.effects import SendRequests
 from causal.records.values import encode
 from causal.task.row_writing import RowWriting
+from tests.simulation.breaking import Patches, found_by
 
-Patches = Mapping[tuple[Any, str], Any]
 
-
+@found_by(322)
 def _ask_before_its_bundle() -> Patches:
     """A request leaves before what it depends on is stored."""
     flush = RowWriting.flush
@@ -26,6 +25,7 @@ def _ask_before_its_bundle() -> Patches:
     return {(RowWriting, "flush"): hasty}
 
 
+@found_by(8)
 def _keys_name_content_alone() -> Patches:
     """Two requests for the same are one request (before 0016)."""
 
@@ -35,6 +35,7 @@ def _keys_name_content_alone() -> Patches:
     return {(operators.kinds.process.outside_calls, "encode"): unnumbered}
 
 
+@found_by(8)
 def _keys_name_the_operator_alone() -> Patches:
     """A key says neither which request of its operator it is, nor its content."""
 
@@ -42,10 +43,3 @@ def _keys_name_the_operator_alone() -> Patches:
         return encode(value[:2] if len(value) == 6 else value)
 
     return {(operators.kinds.process.outside_calls, "encode"): nameless}
-
-
-REQUEST_SABOTAGES: tuple[Callable[[], Patches], ...] = (
-    _ask_before_its_bundle,
-    _keys_name_content_alone,
-    _keys_name_the_operator_alone,
-)

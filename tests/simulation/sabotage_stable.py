@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from causal.effects import AppendStable, BeginStable
@@ -10,10 +9,10 @@ from causal.logs.dissemination import Holdings
 from causal.logs.log import DeterminantLog
 from causal.task.flushing import Flushing
 from operators.testing.stable_files import StableFiles
+from tests.simulation.breaking import Patches, found_by
 
-Patches = dict[tuple[Any, str], Any]
 
-
+@found_by(9)
 def _stable_before_it_is_written() -> Patches:
     """A write counts as done once the disk has been asked for it."""
     due = Flushing.due
@@ -29,6 +28,7 @@ def _stable_before_it_is_written() -> Patches:
     return {(Flushing, "due"): hasty}
 
 
+@found_by(48)
 def _the_prefix_is_not_read() -> Patches:
     """A task that collects takes what holders have let go of for what never was."""
 
@@ -40,6 +40,7 @@ def _the_prefix_is_not_read() -> Patches:
     return {(Flushing, "request_read"): nothing}
 
 
+@found_by(39)
 def _files_of_the_dead_count() -> Patches:
     """A task that begins leaves older files where they are, and the oldest is read."""
     begin = StableFiles.begin
@@ -56,6 +57,7 @@ def _files_of_the_dead_count() -> Patches:
     return {(StableFiles, "begin"): keeping, (StableFiles, "youngest"): oldest}
 
 
+@found_by(42)
 def _performed_before_it_is_begun() -> Patches:
     """The task does not wait for its own file: what an older one says may be read although it happened otherwise."""
     init = Flushing.__init__
@@ -75,6 +77,7 @@ def _performed_before_it_is_begun() -> Patches:
     return {(Flushing, "__init__"): eager, (Flushing, "due"): begin_later}
 
 
+@found_by(9)
 def _released_but_not_said() -> Patches:
     """A neighbour learns that bytes are stable, and not how far the log has come."""
     deltas = DeterminantLog.deltas
@@ -85,12 +88,3 @@ def _released_but_not_said() -> Patches:
         return [delta for delta in all_deltas if delta.epoch not in marks]
 
     return {(DeterminantLog, "deltas"): silent}
-
-
-STABLE_SABOTAGES: tuple[Callable[[], Patches], ...] = (
-    _stable_before_it_is_written,
-    _the_prefix_is_not_read,
-    _files_of_the_dead_count,
-    _performed_before_it_is_begun,
-    _released_but_not_said,
-)

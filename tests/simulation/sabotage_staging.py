@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import causal.task.task
@@ -12,10 +12,10 @@ from causal.task.row_writing import RowWriting
 from causal.task.step import Step
 from standby.supervision.reconciler import Reconciler
 from standby.supervision.staging import Staging
+from tests.simulation.breaking import Patches, found_by
 
-Patches = Mapping[tuple[Any, str], Any]
 
-
+@found_by(0)
 def _visible_at_the_barrier() -> Patches:
     """Rows do not wait for the other tasks' part of the checkpoint."""
     barrier = Step._pass_barrier
@@ -34,16 +34,19 @@ def _restored_at(instead: Callable[[int], int]) -> Patches:
     return {(causal.task.task, "OpenSink"): opening}
 
 
+@found_by(11)
 def _nothing_is_discarded() -> Patches:
     """A restored task makes all staged rows visible, whatever checkpoint covers them."""
     return _restored_at(lambda epoch: 1 << 40)
 
 
+@found_by(32)
 def _nothing_is_committed_when_restored() -> Patches:
     """A restored task forgets all staged rows."""
     return _restored_at(lambda epoch: 0)
 
 
+@found_by(0)
 def _acknowledged_before_staged() -> Patches:
     """Rows that wait for their bundle are left behind a barrier."""
     barrier, flush = Step._pass_barrier, RowWriting.flush
@@ -60,6 +63,7 @@ def _acknowledged_before_staged() -> Patches:
     return {(Step, "_pass_barrier"): hasty, (RowWriting, "flush"): unless}
 
 
+@found_by(189)
 def _staged_and_not_durable() -> Patches:
     """Staged rows are not made durable before the snapshot."""
     barrier = Step._pass_barrier
@@ -71,6 +75,7 @@ def _staged_and_not_durable() -> Patches:
     return {(Step, "_pass_barrier"): careless}
 
 
+@found_by(7)
 def _staged_is_finished() -> Patches:
     """A sink whose last rows are staged says that it has finished."""
     report = RowWriting._report_end
@@ -82,11 +87,13 @@ def _staged_is_finished() -> Patches:
     return {(RowWriting, "_report_end"): early}
 
 
+@found_by(327)
 def _never_committed() -> Patches:
     """A sink does not hear that a checkpoint is complete."""
     return {(SinkChannel, "commit"): lambda self, epoch: False}
 
 
+@found_by(17)
 def _alone_back() -> Patches:
     """The failed task alone is rolled back, though nothing is logged."""
     back = Reconciler.roll_back
@@ -101,15 +108,3 @@ def _alone_back() -> Patches:
 
     hurries = Staging.hurries
     return {(Reconciler, "roll_back"): stay, (Staging, "hurries"): marked}
-
-
-STAGING = (
-    _visible_at_the_barrier,
-    _nothing_is_discarded,
-    _nothing_is_committed_when_restored,
-    _acknowledged_before_staged,
-    _staged_and_not_durable,
-    _staged_is_finished,
-    _never_committed,
-    _alone_back,
-)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from dataclasses import dataclass, replace
+from typing import Any
 
 from causal.topology import FULL_DEPTH
 from tests.simulation.clockwork import MS
@@ -164,6 +165,17 @@ def draw(seed: int) -> Scenario:
         kept_bytes=apart.choice((400, 2000, 8000)) if apart.random() < 0.25 else 0,
         separate=not production and depth < FULL_DEPTH and sum(layers) < 5 and halved.random() < 0.4,
     )
+
+
+def plain(seed: int, layers: tuple[int, ...], **changes: Any) -> Scenario:
+    """Return a scenario with these fields in which nothing fails: hashing chains that use no service."""
+    fields: dict[str, Any] = {
+        "shortcut": False, "fan_out": False, "production": False, "partitions": 1, "records": 80, "batch_every_ms": 5,
+        "depth": FULL_DEPTH, "guarantee": "causal", "kinds": (), "checkpoint_ms": 5000, "channel_window_bytes": 1 << 20,
+        "batch_elements": 4, "inflight_memory_bytes": 1 << 20, "standbys": "per-task", "latency_us": 500, "tcp": False,
+        "faults": (),
+    }  # fmt: skip
+    return Scenario(seed, layers, **{**fields, **changes})
 
 
 def draw_hot(seed: int) -> Scenario:

@@ -111,7 +111,7 @@ class Interpreter:
 
     # -- the job ---------------------------------------------------------------------------------------
 
-    def _job(self, rest: str, supervised: bool = False) -> None:
+    def do_job(self, rest: str, supervised: bool = False) -> None:
         words = rest.split()
         values = dict(part.split("=") for part in words if "=" in part)
         flush = values.pop("flush", "off")
@@ -122,8 +122,8 @@ class Interpreter:
         self._stage = (Supervised if supervised else Stage)(topology, config, self._traits)
         self._stage.start_all()
 
-    def _supervised(self, rest: str) -> None:
-        self._job(rest.removeprefix("job "), supervised=True)
+    def do_supervised(self, rest: str) -> None:
+        self.do_job(rest.removeprefix("job "), supervised=True)
 
     @property
     def supervised(self) -> Supervised:
@@ -131,7 +131,7 @@ class Interpreter:
             raise Unmet("there is no supervisor; begin with: supervised job A -> B")
         return self.stage
 
-    def _operator(self, rest: str) -> None:
+    def do_operator(self, rest: str) -> None:
         if self._stage is not None:
             raise ValueError("say what operators use before the job begins")
         name, _, traits = rest.partition(":")
@@ -140,7 +140,7 @@ class Interpreter:
             raise ValueError(f"traits are {', '.join(TRAITS)}")
         self._traits[name] = {trait: int(count or 4) for trait, _, count in found_traits}
 
-    def _records(self, rest: str) -> None:
+    def do_records(self, rest: str) -> None:
         name, _, words = rest.partition(":")
         partition = self._partition(name)
         for part in words.split():
@@ -148,7 +148,7 @@ class Interpreter:
             partition.records.append((text, "." * int(bytes_wanted)) if bytes_wanted else text)
         self.stage.answer_reads()
 
-    def _end(self, rest: str) -> None:
+    def do_end(self, rest: str) -> None:
         self._partition(rest).ended = True
         self.stage.answer_reads()
 
@@ -173,7 +173,7 @@ class Interpreter:
             raise Unmet(f"{name} does not live")
         return process
 
-    def _turn(self, rest: str) -> None:
+    def do_turn(self, rest: str) -> None:
         name, *count = rest.split()
         for _ in range(int(count[0]) if count else 1):
             self.stage.feed(self.process(name), Turn())
@@ -182,7 +182,7 @@ class Interpreter:
         source, target = (self.process(name) for name in text.split("->"))
         return source.index, source.incarnation, target.index, target.incarnation
 
-    def _deliver(self, rest: str) -> None:
+    def do_deliver(self, rest: str) -> None:
         text, *count = rest.split()
         ends = self._link(text)
         frames = self.stage.links.get(ends, ())
@@ -192,39 +192,39 @@ class Interpreter:
         for _ in range(wanted):
             self.stage.deliver(ends, say=True)
 
-    def _forge(self, rest: str) -> None:
+    def do_forge(self, rest: str) -> None:
         kind, ends, incarnation = rest.split()
         source, _, target, _ = self._link(ends)
         self.stage.forge(kind, source, target, int(incarnation))
 
-    def _lose(self, rest: str) -> None:
+    def do_lose(self, rest: str) -> None:
         what, _, name = rest.partition(" ")
         if what in ("echo", "answer"):
             self.stage.lose_between(self.process(name), what == "answer")
         else:
             self.stage.lose(self._link(rest))
 
-    def _standby(self, rest: str) -> None:
+    def do_standby(self, rest: str) -> None:
         self.stage.stand_by(self.process(rest))
 
-    def _hear(self, rest: str) -> None:
+    def do_hear(self, rest: str) -> None:
         self.stage.hear(self.process(rest))
 
-    def _echo(self, rest: str) -> None:
+    def do_echo(self, rest: str) -> None:
         name, *count = rest.split()
         standby = self.stage.standbys[self.process(name).index]
         for _ in range(len(standby.echoes) if count == ["all"] else int(count[0]) if count else 1):
             standby.arrives()
 
-    def _answer(self, rest: str) -> None:
+    def do_answer(self, rest: str) -> None:
         self.stage.answer(self.process(rest))
 
-    def _step(self, rest: str) -> None:
+    def do_step(self, rest: str) -> None:
         for _ in range(int(rest or 1)):
             if not self.stage.step():
                 raise Unmet("nothing is left to happen")
 
-    def _run(self, rest: str) -> None:
+    def do_run(self, rest: str) -> None:
         condition = rest.removeprefix("until ").strip()
         jumps = 0
         for _ in range(STEPS_MAX):
@@ -240,7 +240,7 @@ class Interpreter:
                 raise Unmet(f"{condition!r} does not come true: {mismatch(self.stage, condition, [])}")
         raise Unmet(f"{STEPS_MAX} steps and no end")
 
-    def _kill(self, rest: str) -> None:
+    def do_kill(self, rest: str) -> None:
         if rest.startswith("supervisor after"):
             self.supervised.dies_after_journal = True
             return
@@ -250,41 +250,41 @@ class Interpreter:
         victims = [self.process(name) for name in rest.split()]
         self.stage.kill(victims)
 
-    def _restart(self, rest: str) -> None:
+    def do_restart(self, rest: str) -> None:
         self.supervised.start_supervisor()
 
-    def _pause(self, rest: str) -> None:
+    def do_pause(self, rest: str) -> None:
         self.process(rest).paused = True
 
-    def _wake(self, rest: str) -> None:
+    def do_wake(self, rest: str) -> None:
         process = self.process(rest)
         process.paused = False
         self.stage.answer_reads()
 
-    def _promote(self, rest: str) -> None:
+    def do_promote(self, rest: str) -> None:
         for name in rest.split():
             self.stage.promote(self.stage.words.names.index(name))
 
-    def _cut(self, rest: str) -> None:
+    def do_cut(self, rest: str) -> None:
         source, target = (self.process(name).index for name in rest.split("->"))
         self.stage.cut(source, target)
 
-    def _heal(self, rest: str) -> None:
+    def do_heal(self, rest: str) -> None:
         self.stage.cuts.clear()
 
-    def _checkpoint(self, rest: str) -> None:
+    def do_checkpoint(self, rest: str) -> None:
         self.stage.checkpoint()
 
-    def _slow(self, rest: str) -> None:
+    def do_slow(self, rest: str) -> None:
         self.stage.outside.slow = True
 
-    def _fast(self, rest: str) -> None:
+    def do_fast(self, rest: str) -> None:
         self.stage.outside.release_disk()
 
-    def _wait(self, rest: str) -> None:
+    def do_wait(self, rest: str) -> None:
         self.stage.wait(int(rest.removesuffix("ms")))
 
-    def _expect(self, rest: str) -> None:
+    def do_expect(self, rest: str) -> None:
         self._expected = True
         instead = mismatch(self.stage, rest, self._above)
         if instead:
@@ -317,31 +317,5 @@ def _counted(lines: list[Line]) -> list[Line]:
 
 
 _VERBS: dict[str, Callable[[Interpreter, str], None]] = {
-    "job": Interpreter._job,
-    "supervised": Interpreter._supervised,
-    "restart": Interpreter._restart,
-    "operator": Interpreter._operator,
-    "records": Interpreter._records,
-    "end": Interpreter._end,
-    "turn": Interpreter._turn,
-    "deliver": Interpreter._deliver,
-    "lose": Interpreter._lose,
-    "standby": Interpreter._standby,
-    "hear": Interpreter._hear,
-    "echo": Interpreter._echo,
-    "answer": Interpreter._answer,
-    "step": Interpreter._step,
-    "run": Interpreter._run,
-    "kill": Interpreter._kill,
-    "pause": Interpreter._pause,
-    "wake": Interpreter._wake,
-    "promote": Interpreter._promote,
-    "forge": Interpreter._forge,
-    "cut": Interpreter._cut,
-    "heal": Interpreter._heal,
-    "checkpoint": Interpreter._checkpoint,
-    "slow": Interpreter._slow,
-    "fast": Interpreter._fast,
-    "wait": Interpreter._wait,
-    "expect": Interpreter._expect,
+    name.removeprefix("do_"): method for name, method in vars(Interpreter).items() if name.startswith("do_")
 }

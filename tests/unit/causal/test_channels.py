@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 
 from causal.channels import exchange, output_queue, wire
@@ -79,84 +77,6 @@ def test_without_replay_the_end_of_a_channel_is_kept_for_a_successor() -> None:
     introduce(sender, successor)
     assert [accept(successor, entry) for entry in sent(sender)] == [True]
     assert everything(successor) == [batch.END]
-
-
-@pytest.mark.parametrize("seed", range(30))
-def test_frames_lost_doubled_and_cut_otherwise_arrive_once_and_in_order(seed: int) -> None:
-    chance = random.Random(seed)
-    sender, receiver = a_sender(), a_receiver()
-    introduce(sender, receiver)
-    wanted: list[object] = []
-    for number in range(60):
-        if chance.random() < 0.1:
-            sender.put(batch.barrier(sender.epoch + 1))
-            wanted.append(batch.BARRIER)
-        else:
-            records = [number * 10 + i for i in range(chance.randint(1, 4))]
-            sender.put(chunk_of(*records))
-            wanted += records
-        if chance.random() < 0.5:
-            for entry in sent(sender):
-                for _ in range(chance.choice((0, 1, 1, 1, 2))):
-                    accept(receiver, entry)
-        if chance.random() < 0.2:
-            introduce(sender, receiver)
-    introduce(sender, receiver)
-    for entry in sent(sender):
-        assert accept(receiver, entry)
-    delivered: list[object] = []
-    while receiver.queued:
-        delivered += everything(receiver)
-        receiver.blocked = False
-    assert delivered == wanted
-    assert receiver.welcome(1).digest == sender.digest
-
-
-def test_a_gap_is_noticed_and_nothing_taken() -> None:
-    sender, receiver = a_sender(), a_receiver()
-    introduce(sender, receiver)
-    sender.put(chunk_of(1))
-    first = sent(sender)
-    sender.put(chunk_of(2))
-    assert accept(receiver, sent(sender)[0]) is False
-    assert (receiver.next, receiver.queued) == (0, 0)
-    assert accept(receiver, first[0])
-
-
-@pytest.mark.parametrize("change", ["payload", "digest", "count"])
-def test_a_damaged_frame_is_refused_and_the_whole_one_still_fits(change: str) -> None:
-    sender, receiver = a_sender(), a_receiver()
-    introduce(sender, receiver)
-    sender.put(chunk_of(1, 2, 3))
-    entry = sent(sender)[0]
-    assert entry.payload is not None
-    header, payload = header_of(entry), bytearray(entry.payload)
-    if change == "payload":
-        payload[-1] ^= 1
-    elif change == "digest":
-        header.digest ^= 1
-    else:
-        header.count += 1
-    with pytest.raises(PeerViolation):
-        receiver.accept(header, bytes(payload))
-    assert accept(receiver, entry) and everything(receiver) == [1, 2, 3]
-
-
-def test_a_replay_that_regenerates_the_same_goes_on_behind_what_the_peer_has() -> None:
-    sender, receiver = a_sender(), a_receiver()
-    introduce(sender, receiver)
-    for record in (1, 2, 3):
-        sender.put(chunk_of(record))
-        for entry in sent(sender):
-            accept(receiver, entry)
-    again = a_sender()
-    introduce(again, receiver, replaying=True)
-    for record in (1, 2, 3, 4):
-        again.put(chunk_of(record))
-        assert [e.first for e in sent(again)] == ([3] if record == 4 else [])
-    again.replayed()
-    accept(receiver, again.log.at(again.log.end_place - 1))
-    assert everything(receiver) == [1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("regenerated", [(1, 9), (1,), ((1, 2),)])
@@ -317,23 +237,6 @@ def test_what_left_in_small_frames_is_sent_again_in_one() -> None:
     assert receiver.welcome(1).digest == sender.digest and sender.sent_frames == 101
 
 
-@pytest.mark.parametrize("known", [1, 7, 99])
-def test_of_what_is_framed_anew_the_known_part_is_dropped(known: int) -> None:
-    receiver = a_receiver()
-    sender = a_sender()
-    introduce(sender, receiver)
-    for number in range(100):
-        sender.put(chunk_of(number))
-        for frame in sent(sender):
-            assert number >= known or accept(receiver, frame)
-    introduce(sender, a_receiver())  # it wants everything, so everything is one frame
-    (frame,) = sent(sender)
-    assert frame.count == 100 and receiver.next == known
-    assert accept(receiver, frame) and everything(receiver) == list(range(100))
-    assert receiver.welcome(1).digest == sender.digest
-    assert accept(receiver, frame) and receiver.queued == 0
-
-
 def test_frames_that_lie_in_a_region_are_sent_and_sent_again_as_they_are() -> None:
     sender, first, second = a_sender(), a_receiver(), a_receiver()
     introduce(sender, first)
@@ -354,18 +257,6 @@ def test_frames_that_lie_in_a_region_are_sent_and_sent_again_as_they_are() -> No
     assert everything(second) == records
 
 
-def test_a_barrier_ends_a_frame_that_is_sent_again() -> None:
-    sender = a_sender_whose_frames_were_small(a_receiver(), 3)
-    sender.put(batch.barrier(1))
-    sender.put(chunk_of("behind"))
-    receiver = a_receiver()
-    introduce(sender, receiver)
-    frames = sent(sender)
-    assert [(frame.first, frame.count, frame.epoch) for frame in frames] == [(0, 4, 0), (4, 1, 1)]
-    assert all(accept(receiver, frame) for frame in frames)
-    assert everything(receiver) == [0, 1, 2, batch.BARRIER, "behind"]
-
-
 def test_a_frame_that_is_sent_again_stays_within_its_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     sender = a_sender_whose_frames_were_small(a_receiver(), 100)
     size = sender.log.at(0).size
@@ -377,24 +268,6 @@ def test_a_frame_that_is_sent_again_stays_within_its_bounds(monkeypatch: pytest.
     assert [frame.count for frame in sent(sender)] == [7] * 8 + [4]
     sender.credit(14, 60 * size, 0)
     assert [frame.count for frame in sent(sender)] == [7, 7]
-
-
-def test_what_is_on_disk_is_asked_for_before_it_joins_a_frame() -> None:
-    receiver = a_receiver()
-    sender = a_sender_whose_frames_were_small(receiver, 6)
-    entries = [sender.log.at(place) for place in range(2, sender.log.end_place)]
-    payloads = {entry.first: bytes(entry.payload or b"") for entry in entries}
-    sender.log.spilled(1, 2, 2)
-    introduce(sender, a_receiver())
-    frame = sender.prepare_entry()
-    assert frame is not None and (frame.first, frame.count) == (0, 2)
-    sender.sent(frame, 0)
-    frame = sender.prepare_entry()
-    assert frame is not None and (frame.first, frame.payload, frame.segment) == (2, None, 1)
-    sender.loaded(1, payloads)
-    (frame,) = sent(sender)
-    assert (frame.first, frame.count) == (2, 4)
-    assert [sender.log.at(place).payload for place in (2, 3)] == [None, None]
 
 
 def test_the_allowance_follows_the_pace_of_delivery() -> None:
@@ -433,3 +306,15 @@ def test_a_sender_keeps_to_what_it_is_allowed() -> None:
     assert sender.flow.allowance_bytes == ALLOWANCE_BYTES_MIN
     sender.dial(2, 2)
     assert sender.flow.allowance_bytes == ALLOWANCE_BYTES_MIN
+
+
+def test_what_waits_is_credited_up_to_a_bound() -> None:
+    channel = Receiver(0, 0, 0, 0, 0, False, 1 << 20, hoard_bytes_max=100)
+    assert channel.credited == 0
+    channel.next, channel.queued_bytes = 10, 100
+    assert channel.credited == 10
+    channel.queued_bytes = 101
+    assert channel.credited == 0
+    with pytest.raises(PeerViolation):
+        channel.accept_chunks(10, [Chunk(batch.RECORDS, 4, b"....")])
+        channel.take(3)

@@ -80,14 +80,6 @@ def test_a_dependency_that_grows_tells_by_how_much() -> None:
     assert sizes == [6, 3, 3, 6]
 
 
-def test_a_log_that_was_cut_is_named_again() -> None:
-    writer, reader = DeltaWriter(), DeltaReader()
-    reader.read(writer.pack([LogDelta(0, 0, 0, b"abcd")], []), True)
-    reader.commit()
-    again = [LogDelta(0, 0, 2, b"xy"), LogDelta(0, 0, 4, b"z")]
-    assert reader.read(writer.pack(again, []), False) == (again, [])
-
-
 def test_a_frame_that_was_not_taken_changes_nothing() -> None:
     writer, reader = DeltaWriter(), DeltaReader()
     reader.read(writer.pack([LogDelta(0, 0, 0, b"a")], [(1, 0, 5)]), True)

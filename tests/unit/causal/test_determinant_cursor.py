@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from causal.determinants import ANSWER_BYTES_MAX, Barrier, Call, Clock, Order, Run, Timer, User, register_kind
+from causal.determinants import ANSWER_BYTES_MAX, Barrier, Call, Clock, Order, Run, User, register_kind
 from causal.errors import InvariantViolation, OperatorFailed, ReplayDivergence
 from causal.logs.log import DeterminantLog, LogDelta
 from causal.task.determinant_cursor import DeterminantCursor
@@ -97,18 +97,6 @@ def test_another_question_than_before_is_a_divergence_that_names_task_and_place(
         CausalServices(schedule, Clockwork(1), LIVE).call(lambda: b"")
 
 
-def test_a_log_that_ends_before_its_barrier_cannot_be_left() -> None:
-    schedule = copy(recorded()[0])
-    with pytest.raises(ReplayDivergence, match="before the log of epoch 0 ends"):
-        schedule.advance(1)
-
-
-def test_nothing_is_recorded_while_there_is_something_to_replay() -> None:
-    schedule = copy(recorded()[0])
-    with pytest.raises(InvariantViolation):
-        schedule.record(Timer(1))
-
-
 def test_a_task_whose_own_log_is_damaged_stops() -> None:
     log = DeterminantLog(0)
     log.merge(LogDelta(0, 0, 0, b"\x1f"))
@@ -116,51 +104,11 @@ def test_a_task_whose_own_log_is_damaged_stops() -> None:
         DeterminantCursor(log, 0, "count/0").peek()
 
 
-def test_peeking_changes_nothing() -> None:
-    schedule = copy(recorded()[0])
-    schedule.take(Order)
-    assert schedule.peek() == schedule.peek() == Clock(100)
-    assert schedule.take(Clock) == Clock(100)
-
-
 def test_without_recording_nothing_is_remembered() -> None:
     schedule = DeterminantCursor(DeterminantLog(0), 0, "count/0", logging=False)
     schedule.record(Call(b"x"))
     schedule.record_order(0, 1)
     assert schedule.log.size == 0 and not schedule.bytes_by_kind
-
-
-def test_a_log_that_ends_in_the_middle_is_replayed_and_then_extended() -> None:
-    log, answers = recorded()
-    prefix = DeterminantLog(0)
-    prefix.merge(LogDelta(0, 0, 0, log.bytes_of(0)[:5]))  # the order and the first reading
-    schedule, live = DeterminantCursor(prefix, 0, "count/0"), Clockwork(500)
-    services = CausalServices(schedule, live, LIVE)
-    assert schedule.take(Order) == Order(0, 5)
-    assert services.now_ns() == answers[0] and schedule.exhausted()
-    assert services.now_ns() == 500 and services.seed() == b"\1" * 16
-    again = CausalServices(copy(prefix), Clockwork(1), LIVE)
-    again._cursor.take(Order)
-    assert [again.now_ns(), again.now_ns(), again.seed()] == [answers[0], 500, b"\1" * 16]
-
-
-def test_a_question_where_the_log_ends_names_the_place() -> None:
-    schedule = DeterminantCursor(DeterminantLog(0), 3, "count/0")
-    with pytest.raises(
-        ReplayDivergence, match=r"^count/0 is .*: epoch 3: the replay asks for order where the log ends"
-    ):
-        schedule.take(Order)
-
-
-def test_a_log_that_goes_on_in_a_later_epoch_is_not_exhausted() -> None:
-    log = DeterminantLog(0)
-    log.merge(LogDelta(0, 1, 0, b"\x80\x01"))
-    schedule = DeterminantCursor(log, 0, "count/0")
-    assert not schedule.replaying and not schedule.exhausted()
-    schedule.advance(1)
-    assert schedule.replaying and schedule.take(Order) == Order(0, 1) and schedule.exhausted()
-    with pytest.raises(InvariantViolation, match="consecutive"):
-        schedule.advance(3)
 
 
 def test_the_clock_goes_on_from_the_last_reading_of_any_epoch() -> None:
@@ -338,3 +286,34 @@ def test_without_a_log_nothing_is_deferred() -> None:
     schedule.settle_order()
     schedule.advance(1)
     assert schedule.log.extents() == {}
+
+
+def test_a_run_is_told_before_the_next_entry_and_counts_the_event_that_is_under_way() -> None:
+    log = DeterminantLog(0)
+    writer = DeterminantCursor(log, 0, "count/0")
+    for _ in range(3):
+        writer.rule(choice=False)
+    assert not log.extent(0)
+    writer.record(Clock(7))
+    writer.rule(choice=True)
+    reader = DeterminantCursor(log, 0, "count/0")
+    assert reader.peek() == Run(3)
+    reader.take_run()
+    reader.rule(False)
+    with pytest.raises(ReplayDivergence, match="asks for clock, but the log has"):
+        reader.take(Clock)
+    reader.rule(False)
+    reader.rule(False)
+    assert reader.take(Clock).time_ns == 7
+    assert reader.peek() == Run(1)
+
+
+def test_an_epoch_begins_its_count_anew() -> None:
+    log = DeterminantLog(0)
+    writer = DeterminantCursor(log, 0, "count/0")
+    writer.rule(choice=False)
+    writer.advance(1)
+    writer.rule(choice=False)
+    writer.record(Clock(7))
+    assert not log.extent(0)
+    assert DeterminantCursor(log, 1, "count/0").peek() == Run(1)

@@ -60,18 +60,6 @@ def test_a_log_of_all_kinds_reads_back(entries: list[Determinant]) -> None:
     assert decoded == entries
 
 
-@given(st.binary(max_size=200))
-def test_arbitrary_bytes_are_read_or_refused(log: bytes) -> None:
-    codec, place = DeterminantCodec(), 0
-    try:
-        while place < len(log):
-            _, behind = codec.decode(log, place)
-            assert place < behind <= len(log)
-            place = behind
-    except PeerViolation:
-        return
-
-
 @given(st.lists(determinants, min_size=1, max_size=4), st.data())
 def test_a_log_cut_anywhere_is_never_misread_beyond_its_end(entries: list[Determinant], data: st.DataObject) -> None:
     codec = DeterminantCodec()

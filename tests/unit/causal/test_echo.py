@@ -125,15 +125,6 @@ def test_a_standby_that_keeps_up_costs_nothing_however_much_is_echoed(monkeypatc
     assert sending.state() is EchoState.ACTIVE
 
 
-def test_an_echo_that_its_standby_has_lost_ends_and_one_of_another_number_does_not() -> None:
-    sending = begun()
-    sending.due()
-    sending.acknowledge(0, lost=True, session=7)
-    assert sending.state() is EchoState.ACTIVE
-    sending.acknowledge(0, lost=True)
-    assert sending.state() is EchoState.WAITING
-
-
 def test_a_shadow_takes_nothing_from_another_incarnation_or_job_or_of_a_session() -> None:
     [opening] = begun().due()
     shadow = following(incarnation=2)
@@ -142,24 +133,6 @@ def test_a_shadow_takes_nothing_from_another_incarnation_or_job_or_of_a_session(
     for parts in (opening, [foreign, b"", b""], [data, b"", b""], [b"short"]):
         assert shadow.receive(LINK, parts) is False
     assert not shadow.follows(Cut()) and shadow.acknowledgement() is None
-
-
-def test_a_frame_that_is_missing_costs_the_echo_and_its_task_hears_of_it() -> None:
-    sending = begun()
-    frames = []
-    for payload in barriers(3):
-        sending.take(payload)
-        frames += sending.due()
-    shadow = following()
-    shadow.receive(LINK, frames[0])
-    with pytest.raises(PeerViolation, match="frame 2 of an echo arrived, but the next frame is 1"):
-        shadow.receive(LINK, frames[2])
-    acknowledgement = shadow.acknowledgement()
-    assert acknowledgement is not None
-    link, [packed] = acknowledgement
-    header = wire.read_header([packed], JOB)
-    assert (link, header.kind, header.session, header.count) == (LINK, wire.ECHOED, 1, 1)
-    assert shadow.receive(LINK, frames[1]) is False, "nothing of a lost echo counts"
 
 
 def test_an_echo_whose_first_frame_came_too_early_is_asked_for_again() -> None:

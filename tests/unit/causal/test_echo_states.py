@@ -2,46 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from itertools import product
-from typing import Any
 
 import pytest
 
 from causal.channels import wire
 from causal.channels.echo_headers import EchoedHeader, EchoHeader, read_echo, read_echoed
-from causal.errors import InvariantViolation, PeerViolation
+from causal.errors import PeerViolation
 from causal.task.echo_states import (
     ANSWERS,
     ARRIVALS,
-    ECHO,
-    SHADOW,
     Action,
     Arrival,
     EchoState,
-    EchoStep,
     ShadowState,
-    ShadowStep,
 )
 from causal.task.shadow import Shadow
 from tests.exhaustive.frozen import canonical
-from tests.unit.causal.echoing import INPUT, JOB, LINK, Sending, begun, hot
+from tests.unit.causal.echoing import INPUT, JOB, LINK, begun, hot
 
 LIVING, FOLLOWED = 1, 2
 """The incarnation, and the number of the echo, that the shadow follows; its frame 0 has come."""
-
-
-def _given_up() -> Sending:
-    sending = begun()
-    sending.echo.give_up(0)
-    return sending
-
-
-SENDINGS: dict[EchoState, Callable[[], Sending]] = {
-    EchoState.ABSENT: Sending,
-    EchoState.ACTIVE: begun,
-    EchoState.WAITING: _given_up,
-}
 
 
 def echo_of(number: int, echo: int = FOLLOWED, incarnation: int = LIVING) -> list[bytes]:
@@ -84,45 +66,6 @@ def shadow_in(state: ShadowState) -> Shadow:
 def state_of(shadow: Shadow) -> ShadowState:
     """Return the state of a shadow, read again at each call."""
     return shadow.state
-
-
-@pytest.mark.parametrize("state", EchoState)
-@pytest.mark.parametrize("step", EchoStep)
-def test_the_end_of_a_task_takes_the_steps_of_the_table_and_no_other(state: EchoState, step: EchoStep) -> None:
-    sending = SENDINGS[state]()
-    assert sending.state() is state
-    if step in ECHO[state]:
-        sending.echo._step(step)
-        assert sending.state() is ECHO[state][step]
-    else:
-        with pytest.raises(InvariantViolation, match="no such transition"):
-            sending.echo._step(step)
-        assert sending.state() is state
-
-
-@pytest.mark.parametrize("state", ShadowState)
-@pytest.mark.parametrize("step", ShadowStep)
-def test_a_shadow_takes_the_steps_of_the_table_and_no_other(state: ShadowState, step: ShadowStep) -> None:
-    shadow = shadow_in(state)
-    if step in SHADOW[state]:
-        shadow._step(step)
-        assert state_of(shadow) is SHADOW[state][step]
-    else:
-        with pytest.raises(InvariantViolation, match="no such transition"):
-            shadow._step(step)
-        assert state_of(shadow) is state
-
-
-@pytest.mark.parametrize("table, first", [(ECHO, EchoState.ABSENT), (SHADOW, ShadowState.UNKNOWN)])
-def test_every_state_can_be_reached_and_left(table: Mapping[Any, Mapping[Any, Any]], first: Any) -> None:
-    for begin in table:
-        reached, frontier = {begin}, [begin]
-        while frontier:
-            steps = table[frontier.pop()]
-            frontier += [state for state in steps.values() if state not in reached]
-            reached |= set(steps.values())
-        assert reached == set(table)
-    assert first in table and len(table) == len(type(first).__members__)
 
 
 @pytest.mark.parametrize("state, arrival", [each for each in product(ShadowState, Arrival) if each not in IMPOSSIBLE])

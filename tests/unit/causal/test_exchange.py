@@ -27,7 +27,7 @@ from causal.cut import Cut
 from causal.effects import Effect, Reply, Send
 from causal.errors import DeterminantsLost, Fenced, PeerViolation, ReplayDivergence
 from causal.events import FrameReceived, InquiryResolved, OrphanQuery
-from causal.logs.deltas import pack_deltas, unpack_deltas
+from causal.logs.deltas import pack_deltas
 from causal.logs.dissemination import Holdings
 from causal.logs.log import LogDelta
 from causal.logs.rollback import Rollback
@@ -175,20 +175,6 @@ def test_a_delta_that_the_sender_has_no_business_with_is_told_of_with_its_task()
     assert "a delta of task 77, whose log its sender does not share" in line
 
 
-def test_data_for_who_was_here_before_is_dropped_by_who_has_not_answered_yet() -> None:
-    """A task that goes back in place keeps its socket: what was sent to the incarnation before may still come."""
-    frame = Pair().send("a", determinant=b"\x80\x01")
-    successor = End(1, collecting=True)
-    successor.exchange.announce(0, 1)
-    before = successor.standing()
-    assert successor.receive(frame) == []
-    assert successor.standing() == before
-    assert successor.exchange.faults == {"DATA arrived before the handshake": 1}
-    assert successor.exchange.collected() == []
-    successor.receive(frame)
-    assert successor.input is not None and successor.input.next == 1
-
-
 def test_a_gap_is_asked_for_and_not_for_every_frame_behind_it() -> None:
     pair = Pair()
     lost, *behind = [pair.send(number) for number in range(4)]
@@ -206,37 +192,6 @@ def test_a_gap_is_asked_for_and_not_for_every_frame_behind_it() -> None:
     assert pair.input.next == 4 and pair.receiver.exchange.faults == {"gap": 3, "repeated": 1}
 
 
-def test_a_lost_frame_that_only_repeated_elements_is_missed_too() -> None:
-    pair = Pair()
-    frames = [pair.send("a"), pair.send("b", determinant=b"\x80\x01")]
-    pair.receiver.receive(frames[0])
-    repeated = pair.introduce()
-    assert [read_header(parts, JOB).position for parts in repeated] == [1]
-    (hello,) = parts_of([pair.sender.exchange._hello_frame(pair.output, 0)])
-    held_back = pair.receiver.receive(hello)
-    pair.receiver.receive(repeated[0])
-    pair.sender.holdings.own.append(0, b"\x80\x02")
-    (first,) = pair.answer(held_back)  # repeats b, and carries the determinant of what follows
-    last = pair.send("c")
-    assert unpack_deltas(first[1])[0] and not unpack_deltas(last[1])[0]
-    assert pair.input.next == read_header(last, JOB).position
-    (asked,) = pair.receiver.receive(last, 1_000)
-    assert pair.input.next == 2, "c was taken without the determinants it depends on"
-    for parts in pair.answer([asked]):
-        pair.receiver.receive(parts)
-    assert pair.input.next == 3 and pair.receiver.holdings.logs[0].bytes_of(0) == b"\x80\x01\x80\x02"
-
-
-def test_a_corrupt_payload_is_asked_for_again_and_comes() -> None:
-    pair = Pair()
-    frame = pair.send("a", "b")
-    (asked,) = pair.receiver.receive(UNFIT["flipped payload"](frame))
-    assert pair.input.next == 0
-    for parts in pair.answer([asked]):
-        assert pair.receiver.receive(parts) == []
-    assert pair.input.next == 2 and pair.input.corrupt_frames == 0
-
-
 @pytest.mark.parametrize("how", ["flipped payload", "another digest", "deltas with a gap"])
 def test_a_sender_that_cannot_do_better_has_diverged(how: str) -> None:
     pair = Pair()
@@ -247,30 +202,6 @@ def test_a_sender_that_cannot_do_better_has_diverged(how: str) -> None:
         frames = pair.answer([asked], now_ns)
     with pytest.raises(ReplayDivergence, match=r"channel 1, position 0: .* do not continue"):
         pair.receiver.receive(UNFIT[how](frames[0]), now_ns)
-
-
-def test_a_zombie_is_told_which_incarnation_lives_and_stops() -> None:
-    zombie, pair = Pair(), Pair(incarnation=2)
-    pair.receiver.receive(pair.send("living"))
-    before = pair.receiver.standing()
-    for parts in (zombie.send("dead", determinant=b"\x80\x01"), [*parts_of([zombie.sender.exchange._hello_frame(
-        zombie.output, 0)])][0]):  # fmt: skip
-        (fenced,) = parts_of(pair.receiver.receive(parts))
-        header = read_header(fenced, JOB)
-        assert (header.kind, header.incarnation) == (wire.FENCED, 2)
-        with pytest.raises(Fenced, match="incarnation 2 of this task is running; this process is incarnation 1"):
-            zombie.sender.receive(fenced)
-    assert pair.receiver.standing() == before and pair.receiver.exchange.faults == {"fenced": 2}
-    assert pair.sender.receive(fenced) == []
-    assert pair.sender.lines == ["dropped a frame: a FENCED names an incarnation that is not newer than this one"]
-
-
-@pytest.mark.parametrize("lives", [0, 1, 2, 3])
-def test_a_fenced_that_names_no_younger_incarnation_changes_nothing(lives: int) -> None:
-    """The answer is to what an earlier incarnation sent, perhaps one of the same process."""
-    end = End(0, 3)
-    assert end.receive([Header(wire.FENCED, JOB, CHANNEL, lives).pack()]) == []
-    assert end.lines == ["dropped a frame: a FENCED names an incarnation that is not newer than this one"]
 
 
 def test_a_task_that_may_be_asked_to_go_back_in_place_does_not_end_as_fenced() -> None:
@@ -290,16 +221,6 @@ def hello_of(incarnation: int) -> list[bytes]:
     assert end.output is not None
     end.output.dial(1, 0)
     return parts_of(end.exchange.pump(0))[0]
-
-
-@pytest.mark.parametrize("forged", [2, 3, (1 << 32) - 1])
-def test_a_hello_above_the_announced_incarnation_fences_nobody(forged: int) -> None:
-    pair = Pair()
-    frame = pair.send("a")
-    assert pair.receiver.receive(hello_of(forged)) == []
-    assert pair.receiver.receive(frame) == []
-    assert (pair.input.next, pair.input.peer_incarnation) == (1, 1)
-    assert not pair.receiver.exchange.faults
 
 
 def test_a_hello_that_comes_before_its_announcement_is_answered_after_it() -> None:
@@ -332,76 +253,6 @@ def test_an_early_hello_of_an_incarnation_that_never_lived_is_forgotten() -> Non
     pair.receiver.exchange.announce(0, 3)
     assert pair.receiver.exchange.answer_early() == []
     assert len(pair.receiver.receive(hello_of(3))) == 1
-
-
-def test_an_answer_of_an_incarnation_that_was_not_announced_is_dropped() -> None:
-    pair = Pair()
-    pair.output.dial(1, 0)
-    (hello,) = parts_of(pair.sender.exchange.pump(0))
-    (welcome,) = parts_of(pair.receiver.receive(hello))
-    session = pair.output.session
-    assert pair.sender.receive(changed(welcome, incarnation=2)) == []
-    assert pair.sender.lines == [
-        "dropped a frame: an answer came from an incarnation that the supervisor has not announced"
-    ]
-    assert pair.output.session == session
-    pair.sender.receive(welcome)
-    assert pair.output.session == session + 1
-
-
-@pytest.mark.parametrize("kind", [wire.FENCED, wire.CREDIT, wire.WELCOME, wire.LOGS])
-def test_an_answer_at_the_socket_for_upstream_is_dropped(kind: int) -> None:
-    """Any process can connect to that socket; answers come on connections that the task has made itself."""
-    pair = Pair()
-    header = Header(kind, JOB, CHANNEL, (1 << 32) - 1)
-    body = {wire.WELCOME: [wire.Welcome(9, 0, 0, [], [], []).pack()], wire.LOGS: [pack_deltas([], [])]}
-    assert pair.sender.exchange.receive(LINK, [header.pack(), *body.get(kind, [])], False, 0) == []
-    assert pair.sender.lines == ["dropped a frame: a frame arrived from the wrong end of its channel"]
-
-
-def test_data_on_a_connection_to_downstream_is_dropped() -> None:
-    pair = Pair()
-    frame = pair.send("a")
-    assert pair.receiver.exchange.receive(b"", frame, False, 0) == []
-    assert pair.input.next == 0 and pair.receiver.lines == [
-        "dropped a frame: a frame arrived from the wrong end of its channel"
-    ]
-
-
-def test_an_answer_of_an_old_incarnation_is_dropped() -> None:
-    pair = Pair()
-    pair.output.dial(2, 0)
-    assert pair.sender.receive([Header(wire.CREDIT, JOB, CHANNEL, 1, position=5).pack()]) == []
-    assert pair.sender.lines == ["dropped a frame: an answer came from an old incarnation"]
-
-
-def test_one_that_collects_answers_later_and_takes_no_data() -> None:
-    pair = Pair()
-    frame = pair.send("a")
-    receiver = End(1, collecting=True)
-    receiver.exchange.announce(0, 1)
-    assert receiver.receive(frame) == []
-    (hello,) = parts_of([pair.sender.exchange._hello_frame(pair.output, 0)])
-    assert receiver.receive(hello) == []
-    assert receiver.receive(frame) == []
-    assert receiver.lines == ["dropped a frame: DATA arrived before the handshake"]
-    (welcome,) = receiver.exchange.collected()
-    for parts in pair.answer([welcome]):
-        receiver.receive(parts)
-    assert receiver.input is not None and receiver.input.next == 1
-
-
-def test_one_that_collects_gets_the_bytes_of_its_log() -> None:
-    pair = Pair()
-    pair.receiver.receive(pair.send("a", determinant=b"\x80\x01"))
-    successor = End(0, incarnation=2)
-    assert successor.output is not None
-    successor.output.dial(1, 0)
-    pair.receiver.exchange.announce(0, 2)
-    (hello,) = parts_of(successor.exchange.pump(0))
-    (welcome,) = parts_of(pair.receiver.receive(hello))
-    successor.exchange.receive(b"", welcome, True, 0)
-    assert successor.holdings.own.bytes_of(0) == b"\x80\x01"
 
 
 def test_a_log_too_large_for_one_frame_comes_in_several_and_is_missed_if_one_is_lost(
@@ -526,14 +377,6 @@ def test_what_was_never_heard_of_cannot_fill_the_memory() -> None:
     assert max(map(len, receiver.lines)) < 300
 
 
-@given(st.lists(st.binary(max_size=120), max_size=3))
-def test_arbitrary_frames_are_dropped(parts: list[bytes]) -> None:
-    pair = Pair()
-    before = pair.receiver.standing()
-    assert pair.receiver.receive(parts) == []
-    assert pair.receiver.standing() == before and len(pair.receiver.lines) == 1
-
-
 @given(st.sampled_from((0, 1, 2)), st.integers(0, 400), st.integers(0, 255))
 def test_a_frame_damaged_anywhere_never_delivers_anything_else(part: int, place: int, to: int) -> None:
     pair = Pair()
@@ -545,35 +388,6 @@ def test_a_frame_damaged_anywhere_never_delivers_anything_else(part: int, place:
     pair.receiver.receive(damaged)
     if pair.input.next:
         assert pair.input.take(2)[0].body == encode_records(["a", "b"])
-
-
-@given(st.data(), st.lists(st.integers(0, 4), min_size=1, max_size=12))
-def test_the_digest_is_the_same_however_frames_are_cut(data: st.DataObject, sizes: list[int]) -> None:
-    """A size of 0 is a barrier, which always ends a frame."""
-    chunks, epoch = [], 0
-    for place, size in enumerate(sizes):
-        epoch += not size
-        records = encode_records([(place, i) for i in range(size)])
-        chunks.append(Chunk(batch.RECORDS, size, records) if size else batch.barrier(epoch))
-    ends = []
-    for _ in range(2):
-        receiver, sender, position = End(1).input, RollingDigest(), 0
-        assert receiver is not None
-        frame: list[Chunk] = []
-        for chunk in chunks:
-            frame.append(chunk)
-            if chunk.kind != batch.BARRIER and chunk is not chunks[-1] and data.draw(st.booleans()):
-                continue
-            payload, count = pack_chunks(frame), sum(each.count for each in frame)
-            header = Header(wire.DATA, JOB, CHANNEL, 1, 0, 0, count, position, sender.feed(payload))
-            assert receiver.accept(header, payload)
-            if chunk.kind == batch.BARRIER:
-                sender.close()
-            position += count
-            frame = []
-        assert receiver.welcome(0).digest == sender.value and receiver.next == position
-        ends.append(sender.value)
-    assert ends[0] == ends[1]
 
 
 def test_a_frame_that_is_partly_known_is_trimmed_at_a_chunk_or_refused() -> None:

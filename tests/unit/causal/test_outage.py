@@ -210,12 +210,18 @@ class Quiet:
     def close(self) -> None: ...
 
 
+Report = Callable[[str, dict[str, Any]], None]
+
+
+def driver_of(task: Task, outside: Quiet, store: Store, report: Report = lambda kind, facts: None) -> TaskDriver:
+    """Return the driver of a sink task whose calls are patient for 9 seconds."""
+    peers, stores = cast(Any, outside), {0: cast(Any, store)}
+    return TaskDriver(cast(Any, task), "run", peers, peers, stores, {}, report, None, 9.0)
+
+
 def test_rows_that_must_go_from_a_store_that_cannot_take_them_back_end_the_job_with_one_line(clock: Clock) -> None:
     task, quiet = Task([WithdrawRows(0, WithdrawPoint(3, 0, 0, 1, ()))]), Quiet()
-    report: Callable[[str, dict[str, Any]], None] = lambda kind, facts: None  # noqa: E731
-    driver = TaskDriver(
-        cast(Any, task), "run", cast(Any, quiet), cast(Any, quiet), {0: cast(Any, Store())}, {}, report, None, 9.0
-    )
+    driver = driver_of(task, quiet, Store())
     with pytest.raises(
         DeterminantsLost, match=r"^out/0: visible rows depend on .* and its sink cannot withdraw rows; restore"
     ):
@@ -225,11 +231,8 @@ def test_rows_that_must_go_from_a_store_that_cannot_take_them_back_end_the_job_w
 def test_effects_wait_in_order_behind_a_store_that_is_away_and_answers_to_neighbours_do_not(clock: Clock) -> None:
     store, outside = Store(), Quiet()
     reported: list[str] = []
-    report: Callable[[str, dict[str, Any]], None] = lambda kind, facts: reported.append(facts.get("phase", kind))  # noqa: E731
     task = Task([OpenSink(0), TruncateSink(0, 4), Phase("promoted", 0)], [TruncateSink(0, 5), Reply(b"up", [b"hello"])])
-    driver = TaskDriver(
-        cast(Any, task), "run", cast(Any, outside), cast(Any, outside), {0: cast(Any, store)}, {}, report, None, 9.0
-    )
+    driver = driver_of(task, outside, store, lambda kind, facts: reported.append(facts.get("phase", kind)))
     driver.start()
     assert driver.waiting == (1_000, "not there")
     assert reported == ["waiting", "promoted"]
@@ -252,10 +255,7 @@ def test_effects_wait_in_order_behind_a_store_that_is_away_and_answers_to_neighb
 def test_a_task_is_busy_blocked_or_idle_at_any_time(clock: Clock) -> None:
     store, quiet = Store(), Quiet()
     task = Task([OpenSink(0)])
-    driver = TaskDriver(
-        cast(Any, task), "run", cast(Any, quiet), cast(Any, quiet), {0: cast(Any, store)}, {},
-        lambda kind, facts: None, None, 9.0,
-    )  # fmt: skip
+    driver = driver_of(task, quiet, store)
 
     def slept(rested_s: float) -> tuple[float, float, float]:
         clock.now_ns += int(rested_s * 1e9)
@@ -280,10 +280,7 @@ def test_a_task_whose_store_is_away_answers_an_inquiry_at_once(clock: Clock) -> 
     store, quiet = Store(), Quiet()
     reported: list[str] = []
     task = Task([OpenSink(0)], [TruncateSink(0, 5), OrphanReport(3, OrphanAnswer(True, None, ()))])
-    driver = TaskDriver(
-        cast(Any, task), "run", cast(Any, quiet), cast(Any, quiet), {0: cast(Any, store)}, {},
-        lambda kind, facts: reported.append(kind), None, 9.0,
-    )  # fmt: skip
+    driver = driver_of(task, quiet, store, lambda kind, facts: reported.append(kind))
     driver.start()
     driver.feed(OrphanQuery(3, []))
     assert reported == ["waiting", "finding"], "others stand still until every task has answered"
@@ -303,9 +300,7 @@ def test_a_task_has_not_come_to_its_end_while_its_store_has_not_taken_the_last_r
 
     task = Task([WriteBundle(0, Bundle(7, 1, b"1\n", 5, 0, 1, ()), []), Phase(end, 0)])
     task.reported_state = end
-    driver = TaskDriver(
-        cast(Any, task), "run", cast(Any, outside), cast(Any, outside), {0: cast(Any, store)}, {}, report, None, 9.0
-    )
+    driver = driver_of(task, outside, store, report)
     driver.start()
     assert (reported, words, driver.reported_state) == (["waiting"], ["running"], "running")
     store.away = False

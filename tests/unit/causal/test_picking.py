@@ -1,12 +1,13 @@
-"""The choice by arrival: in turn, but that an input behind in event time may come before its turn, so often."""
+"""The choice of the next event by arrival, where an input that is behind may come before its turn, or by a rule."""
 
 from __future__ import annotations
 
 from causal.channels.queue import InputQueue
+from causal.channels.receiver import Receiver
 from causal.records import batch
 from causal.records.batch import Chunk
 from causal.task.batch_sizer import BatchSizer
-from causal.task.picking import PASSES_MAX, ByArrival
+from causal.task.picking import PASSES_MAX, ByArrival, ByContent
 
 
 def queue(ordinal: int, *chunks: Chunk) -> InputQueue:
@@ -56,3 +57,42 @@ def test_where_the_chain_is_full_only_barriers_are_delivered() -> None:
     full = ByArrival((queue(0, *timed(7)), queue(1, batch.barrier(3))), BatchSizer(2, 1 << 20, 1000), 1 << 20)
     picked = full.pick(True)
     assert picked is not None and (picked[0].ordinal, picked[1]) == (1, 1)
+
+
+def channels(*queues: list[Chunk]) -> list[Receiver]:
+    inputs = []
+    for ordinal, queue in enumerate(queues):
+        channel = Receiver(ordinal, ordinal, ordinal, 0, 0, False, 1 << 20)
+        channel.accept_chunks(0, queue)
+        inputs.append(channel)
+    return inputs
+
+
+def test_the_rule_waits_for_the_input_that_is_furthest_behind() -> None:
+    one, two = channels(
+        [Chunk(batch.LISTED, 2, ["a", "b"]), batch.watermark(5), Chunk(batch.LISTED, 1, ["c"])],
+        [Chunk(batch.LISTED, 1, ["x"]), batch.watermark(3)],
+    )
+    rule = ByContent([one, two])
+    story = []
+    while (picked := rule.ruled(False)) is not None:
+        channel, count = picked
+        channel.take(count)
+        story.append((channel.ordinal, count))
+    assert story == [(0, 2), (0, 1), (1, 1), (1, 1)], "then the second is behind, and has nothing"
+    two.accept_chunks(2, [batch.watermark(7)])
+    assert rule.ruled(False) == (two, 1)
+    two.take(1)
+    assert rule.ruled(False) == (one, 1)
+
+
+def test_idle_inputs_are_not_waited_for_and_their_return_is_a_choice() -> None:
+    one, two = channels([batch.watermark(batch.IDLE_NS)], [Chunk(batch.LISTED, 1, ["x"])])
+    rule = ByContent([one, two])
+    one.take(1)
+    assert rule.choice and rule.ruled(False) == (two, 1) and rule.arrived(False) is None
+    one.accept_chunks(1, [Chunk(batch.LISTED, 3, [1, 2, 3])])
+    assert rule.arrived(False) == (one, 3)
+    one.take(3)
+    assert not rule.choice
+    assert rule.ruled(False) is None, "now the first is behind"

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 from causal.cut import Cut
-from causal.effects import WriteRecording
+from causal.effects import WriteRecording, WriteSnapshot
 from causal.errors import CorruptData, ReplayDivergence
 from causal.ids import TaskIndex
 from causal.records.batch import LISTED, RECORDS, Chunk, encode_records
@@ -19,32 +19,38 @@ from causal.task import recording
 from causal.task.performer import DiskEffect
 from causal.task.recording import Recorded, Recording, read_recording
 from causal.task.rehearsal import rehearse
-from operators.testing.cluster import Process
-from tests.simulation.chains import HashingChain
-from tests.unit.causal.test_rough_world import DIAMOND
-from tests.unit.causal.world import Disk, World, hashing
+from tests.simulation.clockwork import MS
+from tests.simulation.scenario import Fault, plain
+from tests.simulation.shell import SimulatedDisk
+from tests.simulation.world import Simulation
 
 
-class RecordingDisk(Disk):
-    """A disk that keeps recordings."""
-
-    world: Recorder
-
-    def ask(self, effect: DiskEffect) -> None:
-        if isinstance(effect, WriteRecording):
-            self.world.recordings[self.process.index, effect.epoch] = effect.parts
-        super().ask(effect)
-
-
-class Recorder(World):
-    """A world in which every task records its epochs."""
+class Recorder(Simulation):
+    """A run in which every task records its epochs: a source, two tasks, a join that also reads the source, a sink."""
 
     def __init__(self, seed: int) -> None:
+        kinds, killed = ("clock", "random", "call", "timer", "ask"), Fault("kill", 700 * MS, 2, 1)
+        super().__init__(
+            plain(seed, (1, 2, 1, 1), shortcut=True, records=40, kinds=kinds, checkpoint_ms=60, faults=(killed,))
+        )
+        self.config = replace(self.config, verify_replay=True)
+        self.observer.end = lambda status, reason: None  # type: ignore[method-assign]  # no standby checks any epoch
         self.recordings: dict[tuple[int, int], list[bytes]] = {}
-        super().__init__(DIAMOND, seed, 400, verify_replay=True, batch_elements_max=4, latency_target_ms=0)
+        self.snapshots: dict[tuple[int, int], Sequence[bytes]] = {}
 
-    def disk(self, process: Process) -> Disk:
-        return RecordingDisk(self, process)
+    def run(self) -> None:
+        ask = SimulatedDisk.ask
+
+        def kept(disk: SimulatedDisk, effect: DiskEffect) -> None:
+            if isinstance(effect, WriteSnapshot):
+                self.snapshots[disk._process.membership.task or 0, effect.epoch] = effect.parts
+            if isinstance(effect, WriteRecording):
+                self.recordings[disk._process.membership.task or 0, effect.epoch] = effect.parts
+            else:
+                ask(disk, effect)
+
+        with patch.object(SimulatedDisk, "ask", kept):
+            super().run()
 
     def rehearse(self, index: int, epoch: int, **changed: Any) -> None:
         """Perform what led to barrier `epoch` again, with other facts where a test changes some."""
@@ -63,8 +69,8 @@ class Recorder(World):
         rehearse(self.topology, TaskIndex(index), self.config, chain, Dead(), cut, **arguments)
         assert chain.snapshot(True).parts() == self.snapshots[index, epoch][1:] or changed
 
-    def chain(self, index: int) -> HashingChain:
-        return hashing(self.topology, TaskIndex(index), random.Random(0))
+    def chain(self, index: int) -> Any:
+        return self.job.chain(index, bytes, 0)
 
 
 class Dead:
@@ -81,17 +87,8 @@ class Dead:
 def world() -> Recorder:
     """A whole job with several checkpoints and a failure, so that some epochs were recorded while replaying."""
     recorder = Recorder(7)
-    for step in range(60_000):
-        recorder.step()
-        if step % 60 == 0:
-            recorder.checkpoint()
-        if step == 900:
-            recorder.kill(2)
-        if step == 960:
-            recorder.promote(2)
-        if recorder.done():
-            break
-    assert recorder.done() and recorder.complete >= 3, recorder.complete
+    recorder.run()
+    assert recorder.observer.durable >= 3 and recorder.applied
     return recorder
 
 
@@ -126,7 +123,7 @@ def test_an_operator_that_asks_for_something_else_is_named(world: Recorder) -> N
         arguments[-1].now_ns()
         return deliver(*arguments)
 
-    curious.deliver = asking  # type: ignore[assignment, method-assign]
+    curious.deliver = asking
     with pytest.raises(ReplayDivergence, match="ctx"):
         world.rehearse(index, epoch, chain=curious)
 

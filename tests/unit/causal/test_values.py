@@ -7,20 +7,17 @@ import dataclasses
 import enum
 import math
 import uuid
-from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
+from datetime import date, datetime, timedelta, timezone, tzinfo
 from decimal import Decimal
 from pathlib import Path
 from random import Random
 from typing import Any
 from zoneinfo import ZoneInfo
 
-import msgpack
 import numpy as np
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
-from causal.errors import PeerViolation
 from causal.records.values import NotCarried, decode, encode, encode_loosely, place_of_refused
 from tests.unit.causal.strategies import spelled, values
 
@@ -46,10 +43,6 @@ def test_values_that_differ_have_different_bytes(one: Any, other: Any) -> None:
 
 class _Text(str):
     pass
-
-
-class _Number(enum.IntEnum):
-    ONE = 1
 
 
 _Pair = collections.namedtuple("_Pair", "a b")
@@ -100,54 +93,21 @@ def test_every_time_comes_back_to_the_last_microsecond_of_its_offset() -> None:
         assert (back[0].utcoffset(), back[0].fold, back[0].tzname()) == (value.utcoffset(), value.fold, value.tzname())
 
 
-class _Minute(datetime):
-    pass
-
-
 @pytest.mark.parametrize(
-    "value",
+    "zone",
     [
-        *(datetime(2026, 10, 25, 2, 30, tzinfo=ZoneInfo(name)) for name in ("UTC", "Europe/Berlin", "Etc/GMT+1")),
-        datetime(2026, 10, 25, 2, 30, tzinfo=ZoneInfo("Europe/Berlin"), fold=1),
-        datetime(2026, 1, 1, tzinfo=timezone(timedelta(0), "Z")),
-        datetime(2026, 1, 1, tzinfo=timezone(timedelta(microseconds=5), "")),
-        datetime(2026, 1, 1, tzinfo=_Zone()),
-        _Minute(2026, 1, 1),
-        *(time(1), time(1, tzinfo=UTC, fold=1), date.min, date.max),
-        *(timedelta.min, timedelta.max, timedelta(microseconds=1), UTC, ZoneInfo("UTC")),
+        *map(ZoneInfo, ("UTC", "Europe/Berlin", "Etc/GMT+1")),
+        timezone(timedelta(0), "Z"),
+        timezone(timedelta(microseconds=5), ""),
+        _Zone(),
     ],
     ids=repr,
 )
-def test_what_is_more_than_a_time_with_an_offset_is_refused_wherever_it_is(value: Any) -> None:
+def test_a_time_with_more_than_an_offset_is_refused_wherever_it_is(zone: tzinfo) -> None:
+    value = datetime(2026, 10, 25, 2, 30, tzinfo=zone)
     for whole in (value, [value], {"a": value}, (value,), {value: 1}, [{"a": (1, {"b": value})}] * 20):
-        with pytest.raises(NotCarried, match="cannot be encoded; use|is not a fixed offset; use"):
+        with pytest.raises(NotCarried, match="is not a fixed offset; use"):
             encode(whole)
-
-
-REFUSED = [
-    {1},
-    frozenset({1}),
-    object(),
-    1j,
-    date(2026, 1, 1),
-    timedelta(1),
-    _Text("x"),
-    _Number.ONE,
-    _Pair(1, 2),
-    collections.OrderedDict(a=1),
-    collections.defaultdict(int),
-    bytearray(b"x"),
-    memoryview(b"x"),
-    msgpack.ExtType(1, b"\x90"),
-    msgpack.ExtType(9, b""),
-    msgpack.Timestamp(1, 2),
-    datetime(2026, 1, 1, tzinfo=ZoneInfo("Europe/Berlin")),
-    datetime(2026, 1, 1, tzinfo=timezone(timedelta(hours=1), "CET")),
-    datetime(2026, 1, 1, tzinfo=_Zone()),
-    10**5000,
-    _circle(),
-    _circle_of_tuples(),
-]
 
 
 @pytest.mark.parametrize("value", [{1}, frozenset({1})], ids=["set", "frozenset"])
@@ -219,75 +179,6 @@ def test_the_place_is_that_of_a_part_that_alone_is_to_blame(value: Any, place: s
     with pytest.raises(NotCarried) as caught:
         encode(value)
     assert place_of_refused(value, caught.value) == place
-
-
-@pytest.mark.parametrize("value", REFUSED, ids=lambda value: type(value).__name__)
-@pytest.mark.parametrize(
-    "wrapped",
-    [lambda v: v, lambda v: [v], lambda v: {"k": 1, "v": v}, lambda v: ({"k": (v,)},)],
-    ids=["bare", "list", "dict", "deep"],
-)
-def test_what_would_not_come_back_is_refused(value: Any, wrapped: Any) -> None:
-    with pytest.raises(NotCarried):
-        encode(wrapped(value))
-
-
-@given(st.binary(max_size=200))
-def test_arbitrary_bytes_are_a_value_or_a_violation(data: bytes) -> None:
-    try:
-        decode(data)
-    except PeerViolation:
-        pass
-
-
-@given(values, st.data())
-def test_damaged_bytes_are_a_value_or_a_violation(value: Any, data: st.DataObject) -> None:
-    packed = bytearray(encode(value))
-    place = data.draw(st.integers(0, len(packed) - 1))
-    packed[place] = data.draw(st.integers(0, 255))
-    cut = data.draw(st.integers(0, len(packed)))
-    for hostile in (bytes(packed), bytes(packed[:cut]), bytes(packed) + b"\x00"):
-        try:
-            decode(hostile)
-        except PeerViolation:
-            pass
-
-
-HOSTILE = [
-    b"",
-    b"\xc1",
-    b"\x01\x02",
-    b"\xdd\xff\xff\xff\xff",
-    b"\xdf\xff\xff\xff\xff",
-    b"\xc6\xff\xff\xff\xff",
-    b"\x91" * 100_000,
-    b"\x81\x90\x00",
-    b"\xc7\x00\x63",
-    b"\xc7\x03\x01\x93\x01",
-    b"\xc7\x02\x01\xa1a",
-    b"\xc7\x03\x01\x81\x01\x02",
-    b"\xc7\x03\x02abc",
-    b"\xc7\x03\x03abc",
-    b"\xc7\x03\x04abc",
-    b"\xc7\x01\x01\x01",
-    b"\xc7\x01\x02\xff",
-]
-
-
-@pytest.mark.parametrize("data", HOSTILE, ids=lambda data: data[:6].hex() or "empty")
-def test_hostile_bytes_are_a_violation(data: bytes) -> None:
-    with pytest.raises(PeerViolation):
-        decode(data)
-
-
-@pytest.mark.parametrize("levels", [33, 200, 5000])
-def test_tuples_nested_too_deeply_are_a_violation(levels: int) -> None:
-    """Tuples without a bound would overflow the C stack, and kill the process."""
-    packed = b"\x90"
-    for _ in range(levels):
-        packed = msgpack.packb(msgpack.ExtType(1, b"\x91" + packed))
-    with pytest.raises(PeerViolation):
-        decode(packed)
 
 
 def test_deep_but_legal_nesting_survives() -> None:
