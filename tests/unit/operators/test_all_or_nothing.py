@@ -17,6 +17,7 @@ from operators import (
     ReducingState,
     Session,
     Sliding,
+    Sum,
     Tumbling,
     ValueState,
     every,
@@ -24,6 +25,7 @@ from operators import (
 from operators.testing import At, TrialResult, run
 from tests.oracles.frame import sink, source
 from tests.unit.operators.scene import ran
+from tests.unit.operators.window_scene import Driven, S, window_chain
 
 
 def letters(build: Any, records: Any, **options: Any) -> TrialResult:
@@ -49,6 +51,19 @@ def test_what_a_group_cannot_take_back_stops_the_job() -> None:
 
     with pytest.raises(OperatorFailed, match="operator 'sum'.*ValueError: cannot.*taken back"):
         letters(build, [(-7, 7), (1, 1), (1, 2)])
+
+
+@pytest.mark.parametrize("bad_first", [False, True])
+def test_a_refused_record_shapes_no_session(bad_first: bool) -> None:
+    def built() -> Any:
+        return window_chain(Session(10), Sum[Any](lambda record: 12 // record[2]), job={"on_error": "dead-letter"})
+
+    driven = Driven(built)
+    driven.give([("a", 5, 0)] if bad_first else [("a", 0, 1), ("a", 16, 2), ("a", 8, 0)])
+    driven.restore(built)
+    driven.give([("a", 1000, 0), ("a", 20, 3)], 900 * S)
+    whole = [("a", 4, 20.0, 30.0)] if bad_first else [("a", 12, 0.0, 10.0), ("a", 10, 16.0, 30.0)]
+    assert [row for row in driven.out if type(row) is tuple] == whole
 
 
 def test_sessions_whose_merge_raises_stay_apart() -> None:
