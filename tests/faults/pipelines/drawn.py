@@ -35,12 +35,16 @@ class Drawn(Source[Any]):
     def open(self, partition: int, context: SourceContext) -> PartitionReader:
         records = self._records[partition]
 
-        def columns(_: int, start: int, stop: int) -> dict[str, list[Any]]:
-            return {name: [record[name] for record in records[start:stop]] for name in records[0]}
-
         paced: SequenceSource[Any] = GeneratedSource(lambda _, index: records[index], len(records), rate=RATE)
         if self.vectors:
-            paced = ArrowSource(columns, len(records), rate=RATE)
+            import pyarrow as pa
+
+            columns = {name: pa.array([record[name] for record in records]) for name in records[0]}
+            paced = ArrowSource(
+                lambda _, start, stop: {name: column[start:stop] for name, column in columns.items()},
+                len(records),
+                rate=RATE,
+            )
         gate = None if context.name in WAITED_FOR else GATE
         return hold_end(paced, gate).open(0, context)
 
