@@ -257,6 +257,18 @@ def test_frames_that_lie_in_a_region_are_sent_and_sent_again_as_they_are() -> No
     assert everything(second) == records
 
 
+def test_a_barrier_ends_a_frame_that_is_sent_again() -> None:
+    sender = a_sender_whose_frames_were_small(a_receiver(), 3)
+    sender.put(batch.barrier(1))
+    sender.put(chunk_of("behind"))
+    receiver = a_receiver()
+    introduce(sender, receiver)
+    frames = sent(sender)
+    assert [(frame.first, frame.count, frame.epoch) for frame in frames] == [(0, 4, 0), (4, 1, 1)]
+    assert all(accept(receiver, frame) for frame in frames)
+    assert everything(receiver) == [0, 1, 2, batch.BARRIER, "behind"]
+
+
 def test_a_frame_that_is_sent_again_stays_within_its_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     sender = a_sender_whose_frames_were_small(a_receiver(), 100)
     size = sender.log.at(0).size
@@ -268,6 +280,24 @@ def test_a_frame_that_is_sent_again_stays_within_its_bounds(monkeypatch: pytest.
     assert [frame.count for frame in sent(sender)] == [7] * 8 + [4]
     sender.credit(14, 60 * size, 0)
     assert [frame.count for frame in sent(sender)] == [7, 7]
+
+
+def test_what_is_on_disk_is_asked_for_before_it_joins_a_frame() -> None:
+    receiver = a_receiver()
+    sender = a_sender_whose_frames_were_small(receiver, 6)
+    entries = [sender.log.at(place) for place in range(2, sender.log.end_place)]
+    payloads = {entry.first: bytes(entry.payload or b"") for entry in entries}
+    sender.log.spilled(1, 2, 2)
+    introduce(sender, a_receiver())
+    frame = sender.prepare_entry()
+    assert frame is not None and (frame.first, frame.count) == (0, 2)
+    sender.sent(frame, 0)
+    frame = sender.prepare_entry()
+    assert frame is not None and (frame.first, frame.payload, frame.segment) == (2, None, 1)
+    sender.loaded(1, payloads)
+    (frame,) = sent(sender)
+    assert (frame.first, frame.count) == (2, 4)
+    assert [sender.log.at(place).payload for place in (2, 3)] == [None, None]
 
 
 def test_the_allowance_follows_the_pace_of_delivery() -> None:
