@@ -26,7 +26,7 @@ def unseal(text: str) -> dict[str, Any]:
     """
     content = json.loads(text)
     if type(content) is not dict:
-        raise ValueError("it holds no settings")
+        raise ValueError("it does not contain settings")
     if DIGEST in content and content.pop(DIGEST) != digest_of(content):
         raise ValueError("its digest does not match")
     return content

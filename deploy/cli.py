@@ -266,11 +266,11 @@ def _run(arguments: argparse.Namespace) -> int:
     kills = settings.kills(arguments.kill)
     path = Path(arguments.pipeline).absolute()
     if arguments.from_ is not None and arguments.resume:
-        raise PipelineError("--from begins a new job, --resume continues one; give one of them")
+        raise PipelineError("--from starts a new job and --resume continues one; use only one of them")
     if arguments.rollback and not arguments.resume:
-        raise PipelineError("--rollback returns to an earlier version of a job; give --resume as well")
+        raise PipelineError("--rollback returns to an earlier version of a job; add --resume")
     if arguments.keep_sinks and arguments.from_ is None:
-        raise PipelineError("--keep-sinks is about a job that begins with a savepoint; give --from as well")
+        raise PipelineError("--keep-sinks is for a job that starts from a savepoint; add --from")
     report_path = None if arguments.report is None else settings.report_path(arguments.report)
     with ExitStack() as copied:  # keep the local copy of a stored savepoint until the job has begun with it
         arguments.from_ = copied.enter_context(stored_savepoints.as_directory(arguments.from_))
@@ -362,8 +362,8 @@ def _warn(planned: Plan, config: JobConfig, job: Path) -> None:
         print(f"causal: warning: {line}", file=sys.stderr)
     for name in planned.without_withdrawal(job):
         print(
-            f"causal: sink {name!r} cannot take rows back, so more failures at the same time than --sharing-depth "
-            f"{config.sharing_depth} covers end the job; with --sharing-depth full none do",
+            f"causal: sink {name!r} cannot withdraw rows, so the job ends if more tasks fail at the same time "
+            f"than --sharing-depth {config.sharing_depth} covers; with --sharing-depth full it never does",
             file=sys.stderr,
         )
 
@@ -376,13 +376,13 @@ def _directory(
     check_room_for_sockets()
     if not arguments.resume:
         if arguments.code is not None:
-            raise PipelineError("--code selects the code that a job resumes with; give --resume as well")
+            raise PipelineError("--code selects the code that a job resumes with; add --resume")
         version = versions.first(path, explicit.get("settings", {}))
         settings.check_read(explicit, version.pipeline.settings, arguments)
         return JobDirectory(Path(arguments.state_dir) if arguments.state_dir else ROOT / version.pipeline.name), version
     job = versions.job_of(path, arguments.state_dir, explicit.get("settings", {}))
     if not holds_job(job) and not os.path.isdir(job):
-        raise PipelineError(f"{job} holds no job to resume; start one without --resume")
+        raise PipelineError(f"{job} does not contain a job to resume; start one without --resume")
     return JobDirectory(job), None
 
 
@@ -419,12 +419,14 @@ def _resume(
     """Replace the state of the job with that of the resumed version; return whether the job begins at a savepoint."""
     if written is not None:
         rows = roll_back(directory, config, planned, blueprint, written, arguments.allow_dropped_state)
-        versions.warn(f"rolled back to the savepoint; {rows:,} rows of the version since then are taken back")
+        versions.warn(
+            f"rolled back to the savepoint; {rows:,} rows that the version has written since then are withdrawn"
+        )
         return True
     upgraded = change(directory, config, planned, blueprint, arguments.allow_dropped_state, bool(version.changed))
     if upgraded:
         what = f"{listed(version.changed)} changed" if version.changed else "settings or plan changed"
-        versions.warn(f"{what}: this is an upgrade; --resume --rollback takes it back until its first checkpoint")
+        versions.warn(f"{what}: this is an upgrade; --resume --rollback reverts it until its first checkpoint")
     else:
         check_stores(directory, config, planned)
     return upgraded
@@ -489,8 +491,8 @@ def _no_such_task(topology: Topology, name: str) -> str:
     operator = name.rpartition("/")[0]
     runs = [task.name for task in topology.tasks if operator in task.operators]
     if runs and not any(task.startswith(f"{operator}/") for task in runs):
-        return f"there is no such task; {operator!r} runs in {', '.join(runs)}"
-    return f"there is no such task; tasks are {', '.join(task.name for task in topology.tasks)}"
+        return f"the task does not exist; {operator!r} runs in {', '.join(runs)}"
+    return f"the task does not exist; the tasks are {', '.join(task.name for task in topology.tasks)}"
 
 
 def _deploy(job: Path, config: JobConfig, report_path: Path | None, arguments: argparse.Namespace) -> int:
@@ -538,7 +540,7 @@ def _conclude(outcome: Outcome, job: Path, config: JobConfig, report_path: Path 
         try:
             if report_path is not None:
                 write_report(report_path, result)
-        except PipelineError as problem:  # the end of the job is still reported
+        except PipelineError as problem:  # the end of the job must still be reported
             unwritten = say(str(problem), WRONG)
             return unwritten if outcome.status == 0 else say(f"job {config.name}: {outcome.reason}", outcome.status)
     if outcome.status == 0 and not outcome.reason and outcome.view is not None and outcome.view.kills_left:
@@ -567,14 +569,16 @@ def _way_back(job: Path) -> str:
         to_roll_back(job)
     except CausalError:
         return ""
-    return f"; the upgrade that it began with is taken back by: {resume_command(job)} --rollback"
+    return f"; revert the upgrade that it started with: {resume_command(job)} --rollback"
 
 
 def _explained(reason: str, job: Path, config: JobConfig) -> str:
     """Return the reason for a failure; if other code caused it, add the command that resumes with the earlier code."""
     if ReplayDivergence.__name__ not in reason or resuming.written_before(job, config) is None:
         return reason
-    return f"its code or settings were changed; resume with those before: {resume_command(job)} --code kept; {reason}"
+    return (
+        f"its code or settings were changed; resume with the earlier ones: {resume_command(job)} --code kept; {reason}"
+    )
 
 
 def _kill(arguments: argparse.Namespace) -> int:
@@ -595,6 +599,6 @@ def _kill(arguments: argparse.Namespace) -> int:
         return say(str(answer.get("error")), FAILED)
     what = f"{answer['task']} (slot {answer['slot']}, pid {answer['pid']})"
     if not ended(job, answer["slot"], ANSWER_S):
-        return say(f"asked to kill {what}; that it has ended is not known, as its agent is silent", FAILED)
+        return say(f"asked to kill {what}; whether it has ended is unknown because its agent is silent", FAILED)
     print(f"killed {what}")
     return DONE

@@ -116,7 +116,7 @@ def _explained(problem: Exception) -> str | None:
         return gone
     if where := own_location(problem):  # `check` or `open_store` of a user-defined source or sink
         return f"{where}: {described(problem)}"
-    if isinstance(problem, OSError):  # an error of a disk, a file system or permissions
+    if isinstance(problem, OSError):  # an error of the disk, the file system or permissions
         return f"{problem.filename or 'the system'}: {problem.strerror or problem}"
     return None
 

@@ -34,7 +34,7 @@ def main(room: bool = False) -> int:
     for number in SIGNALS:
         if number == signal.SIGTERM or signal.getsignal(number) is not signal.SIG_IGN:  # a shell ignores it with &
             signal.signal(number, _end)
-    from deploy.standard_streams import prepare, show  # a signal may come from here on
+    from deploy.standard_streams import prepare, show  # a signal may arrive from here on
     from standby.host.room import make_room
 
     prepare()
@@ -67,7 +67,7 @@ def main(room: bool = False) -> int:
         if not isinstance(template, int):
             for number in SIGNALS:
                 signal.signal(number, signal.SIG_IGN)  # the interpreter ends, and nothing is left to clean up
-    return template  # of a process that was forked to be another one
+    return template  # the exit status of a process that was forked to run another program
 
 
 def _end(number: int, frame: FrameType | None) -> None:

@@ -94,7 +94,7 @@ def run(arguments: argparse.Namespace) -> int:
     directory = Path(arguments.name)
     name = check_name(directory.absolute().name, "a project", "causal init")
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
-        raise PipelineError(f"{directory} is there already; give another name, or remove it")
+        raise PipelineError(f"{directory} already exists; use another name, or remove it")
     lines = [f"{CUSTOMERS[n % 5]},{100 + n * 37 % 900}" for n in range(ORDERS)]
     files = {
         "pipeline.py": PIPELINE,

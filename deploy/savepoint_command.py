@@ -43,7 +43,7 @@ def savepoint(arguments: argparse.Namespace) -> int:
     if arguments.list or arguments.delete is not None:
         return _kept(job, arguments)
     if not arguments.stop and arguments.to is None:
-        raise PipelineError("say what the savepoint is for: --stop ends the job there, --to DIR copies it")
+        raise PipelineError("the savepoint needs an option: --stop ends the job there, --to DIR copies it")
     sockets, to = str(_sockets(job)), arguments.to
     if to is not None:
         (stored_savepoints.check_room if stored_savepoints.is_url(to) else _check_empty)(to)
@@ -61,7 +61,7 @@ def savepoint(arguments: argparse.Namespace) -> int:
                 stored_savepoints.put(Path(directory), to)
         else:
             epoch = _copied(job, Path(to), int(answer["epoch"]))
-        print(f"savepoint {epoch} is in {to}; begin with it: causal run PIPELINE.py --from {to}")
+        print(f"savepoint {epoch} is in {to}; start from it with: causal run PIPELINE.py --from {to}")
         return 0
     reason = _ended(job)
     if not reason.startswith(STOPPED):
@@ -73,10 +73,10 @@ def savepoint(arguments: argparse.Namespace) -> int:
             try:
                 stored_savepoints.put(saved.where, to)
             except (Unavailable, CorruptData) as problem:
-                raise Unavailable(f"{problem}; no copy is in {to}; begin with {saved.where} in its place") from None
+                raise Unavailable(f"{problem}; {to} has no copy; start from {saved.where} instead") from None
         else:
             shutil.copytree(saved.where, to, dirs_exist_ok=True)
-        print(f"a copy is in {to}; begin with it: causal run PIPELINE.py --from {to}")
+        print(f"a copy is in {to}; start from it with: causal run PIPELINE.py --from {to}")
     return 0
 
 
@@ -110,8 +110,8 @@ def _kept(job: Path, arguments: argparse.Namespace) -> int:
     chosen = savepoint_store.named(job, arguments.delete)
     if needed == chosen.name:
         raise PipelineError(
-            f"savepoint {chosen.name} is the one to which the present version can be rolled back; it can be "
-            "deleted when that version has completed a checkpoint"
+            f"savepoint {chosen.name} is needed to roll back the current version; it can be deleted after that "
+            "version has completed a checkpoint"
         )
     shutil.rmtree(chosen.where)
     print(f"savepoint {chosen.name} is deleted")
@@ -133,7 +133,7 @@ def _check_empty(directory: str) -> None:
     try:
         to.mkdir(parents=True, exist_ok=True)
         if any(to.iterdir()):
-            raise PipelineError(f"{to} is not empty; give another directory for the savepoint")
+            raise PipelineError(f"{to} is not empty; use another directory for the savepoint")
     except OSError as problem:
         raise PipelineError(f"--to {to} cannot be used: {problem.strerror}") from None
 

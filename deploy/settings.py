@@ -71,7 +71,7 @@ def checked(table: Mapping[str, Any], where: str) -> dict[str, Any]:
     for given_name, value in table.items():
         name = RENAMED.get(given_name, given_name)
         if name in result:
-            raise PipelineError(f"{where}: {name} is set twice, once by its older name; leave that out")
+            raise PipelineError(f"{where}: {name} is set twice, once under its older name; remove the older one")
         if name not in kinds or name in IDENTITY:
             known = sorted(set(kinds) - IDENTITY)
             close = get_close_matches(name, known, n=1)
@@ -85,7 +85,7 @@ def checked(table: Mapping[str, Any], where: str) -> dict[str, Any]:
         elif kind is float and type(value) is int:
             value = float(value)
         if type(value) is not kind:
-            raise PipelineError(f"{where}: setting {name} is {value!r:.80}; give {wanted(name) or WANTED[kind]}")
+            raise PipelineError(f"{where}: setting {name} is {value!r:.80}; use {wanted(name) or WANTED[kind]}")
         result[name] = {str(k): str(v) for k, v in value.items()} if isinstance(value, dict) else value
     return result
 
@@ -100,7 +100,7 @@ def assignments(items: list[str]) -> dict[str, str]:
     for item in items:
         name, equals, value = item.partition("=")
         if not equals or not name:
-            raise PipelineError(f"--set {item}: give NAME=VALUE")
+            raise PipelineError(f"--set {item}: use NAME=VALUE")
         result[name] = value
     return result
 
@@ -126,7 +126,7 @@ def report_path(file: str) -> Path:
     """
     path = Path(file).absolute()
     if os.path.isdir(path):
-        raise PipelineError(f"--report {file} is a directory; give a file")
+        raise PipelineError(f"--report {file} is a directory; use a file")
     fresh = beside(path)
     try:
         if not fresh.exists():
@@ -134,7 +134,7 @@ def report_path(file: str) -> Path:
             fresh.unlink()
     except OSError as problem:
         where = f"nothing can be written in {path.parent}: {problem.strerror}"
-        raise PipelineError(f"--report {file}: {where}; give another path") from None
+        raise PipelineError(f"--report {file}: {where}; use another path") from None
     return path
 
 
@@ -147,7 +147,7 @@ def sharing_depth(text: str) -> int:
     if text == "full":
         return FULL_DEPTH
     if not text.isdecimal() or len(text) > len(str(FULL_DEPTH)) or int(text) < 1:
-        raise PipelineError(f"--sharing-depth {text:.80}: give a whole number from 1, or full")
+        raise PipelineError(f"--sharing-depth {text:.80}: use a whole number from 1, or full")
     return int(text)
 
 
@@ -165,7 +165,7 @@ def kills(items: list[str]) -> tuple[tuple[str, float], ...]:
         except ValueError:
             moment = -1.0
         if not at or not task or not 0 <= moment < 1e9:
-            raise PipelineError(f"--kill {item}: give TASK@SECONDS, for example count/0@2.5")
+            raise PipelineError(f"--kill {item}: use TASK@SECONDS, for example count/0@2.5")
         result.append((task, moment))
     return tuple(result)
 
@@ -183,8 +183,8 @@ def config_of(name: str, pipeline: Path, explicit: Mapping[str, Any], file: str 
     config = _built({**explicit, "run": run, "name": name, "pipeline": str(pipeline)}, file)
     if config.hosts_expected and not config.listen:
         raise PipelineError(
-            f"{file}: setting hosts_expected is {config.hosts_expected}, but without --listen the job has one host; "
-            "give --listen tcp://ADDRESS:PORT as well"
+            f"{file}: setting hosts_expected is {config.hosts_expected}, but without --listen the job has only "
+            "one host; add --listen tcp://ADDRESS:PORT"
         )
     return config
 
@@ -218,8 +218,8 @@ def resumed(before: JobConfig, pipeline: Path, explicit: Mapping[str, Any], file
         if name in explicit and explicit[name] != kept:
             shown = "full" if name == "sharing_depth" and kept >= FULL_DEPTH else kept
             raise PipelineError(
-                f"--resume keeps {name} at {shown}, which the state on disk was made with;"
-                " start without --resume to change it"
+                f"--resume keeps {name} at {shown}, because the state on disk was written with it; start "
+                "without --resume to change it"
             )
     merged = {**asdict(before), **explicit, "pipeline": str(pipeline)}
     merged["settings"] = {**before.settings, **explicit.get("settings", {})}

@@ -19,14 +19,14 @@ from typing import Any
 
 from causal.errors import PipelineError
 
-PLAIN = "give a plain function"
+PLAIN = "pass a plain function"
 
 
 def check_plain(what: str, fn: Callable[..., Any], generates: bool = False, fix: str = PLAIN) -> None:
     """Refuse a coroutine function, and refuse a generator function unless `generates` is set.
 
     Args:
-        what: the beginning of the message, for example "p.py:3: map 'm' is given".
+        what: the beginning of the message, for example "p.py:3: map 'm' was given".
         generates: whether `fn` returns an iterable of records, so that it may be a generator function.
 
     Raises:
@@ -75,7 +75,7 @@ def check_parameters(what: str, fn: Callable[..., Any], parameters: Sequence[str
     """Refuse a function that cannot be called with `parameters`.
 
     Args:
-        what: the beginning of the message, for example "p.py:3: window 'w' is given".
+        what: the beginning of the message, for example "p.py:3: window 'w' was given".
 
     Raises:
         PipelineError: the message names the parameters and the location of the function.
@@ -85,7 +85,7 @@ def check_parameters(what: str, fn: Callable[..., Any], parameters: Sequence[str
         place = place_of(fn)
         at = f" at {place}" if place else ""
         wanted = f"a function of ({', '.join(parameters)})" if parameters else "a function without parameters"
-        raise PipelineError(f"{what} a function of {other}{at}; give {wanted}")
+        raise PipelineError(f"{what} a function of {other}{at}; pass {wanted}")
 
 
 def place_of(fn: object) -> str:

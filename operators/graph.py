@@ -218,7 +218,7 @@ def check_event_time(node: Node, what: str, otherwise: str = "", side: int | Non
     """Refuse an operator that uses event time if one of its inputs has no event time.
 
     Args:
-        what: the beginning of the message, for example "window 'w' counts event time".
+        what: the beginning of the message, for example "window 'w' uses event time".
         otherwise: an alternative fix to add to the message.
         side: check only the inputs of this side; None checks all inputs.
 
@@ -234,7 +234,7 @@ def check_event_time(node: Node, what: str, otherwise: str = "", side: int | Non
             raise PipelineError(f"{node.where}: {what}, but {edge.source.name!r} has none; {fix}")
         if edge.time_of is None:
             fix = f"put .timed(fn) after {edge.source.name!r}{otherwise}"
-            reason = f"it is not known where the time is in what {edge.source.name!r} emits"
+            reason = f"nothing says where the records of {edge.source.name!r} have their time"
             raise PipelineError(f"{node.where}: {what}, but {reason}; {fix}")
 
 
@@ -318,13 +318,13 @@ def check(name: str, where: str, nodes: Sequence[Node]) -> None:
         keyed = [edge for edge in node.edges if edge.key_of is not None]
         if keyed and len(keyed) < len(node.edges):
             raise PipelineError(
-                f"{node.where}: operator {node.name!r} reads a stream with key_by and one without; "
-                "call key_by after the union"
+                f"{node.where}: operator {node.name!r} reads one stream with key_by and one without; call "
+                "key_by after the union"
             )
         _check_form(node)
         if node.kind == "source" and node.subject.partitions < node.parallelism:
             raise PipelineError(
-                f"{node.where}: source {node.name!r} has partitions {node.subject.partitions} for parallelism "
+                f"{node.where}: source {node.name!r} has {node.subject.partitions} partitions for parallelism "
                 f"{node.parallelism}; give it more partitions or a lower parallelism"
             )
 
@@ -339,6 +339,6 @@ def _check_form(node: Node) -> None:
     columns = {edge.key_of.column for edge in node.edges if isinstance(edge.key_of, ByColumn)}
     if len(columns) > 1:
         raise PipelineError(
-            f"{node.where}: operator {node.name!r} reads by the columns {', '.join(sorted(columns))}; "
-            "call key_by after the union"
+            f"{node.where}: operator {node.name!r} reads streams that are keyed by different columns "
+            f"({', '.join(sorted(columns))}); call key_by after the union"
         )

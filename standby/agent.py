@@ -364,7 +364,7 @@ class Agent:
     def _crash(self, incarnation: int) -> None:
         """Kill this process with SIGKILL if the host allows it and the order names the current incarnation."""
         if self._host is None or not self._host.breakable:
-            _log.warning("an order to die, which this agent does not permit")
+            _log.warning("an order to kill this agent, which it does not permit")
         elif incarnation == self._incarnation:
             _log.warning("the operator of the job kills this agent")
             os.kill(os.getpid(), signal.SIGKILL)
@@ -373,7 +373,7 @@ class Agent:
         """Join as that incarnation; first end any process here that belongs to an older incarnation."""
         if self._incarnation != incarnation:
             if self._incarnation:
-                _log.info("host incarnation %d is over: ending its processes", self._incarnation)
+                _log.info("host incarnation %d has ended; its processes are being stopped", self._incarnation)
             self._kill_all()
             self._children.dead.clear()
             self._children.killed.clear()
@@ -527,7 +527,7 @@ def _locked(job: Path) -> int:
     descriptor = keep_from_children(os.open(job / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     if not lock(descriptor, LOCK_S):
         close_lock(descriptor)
-        raise PipelineError(f"another agent serves {job}; `causal status` shows its job")
+        raise PipelineError(f"another agent already serves {job}; `causal status` shows its job")
     return descriptor
 
 

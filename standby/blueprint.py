@@ -102,10 +102,12 @@ class Blueprint:
             constraints = {t: Constraint(host, dict(labels)) for t, host, labels in content.get("constraints", ())}
             for end in (end for channel in channels for end in (channel.source, channel.target, channel.partition)):
                 if type(end) is not int:
-                    raise ValueError(f"{end!r:.80} is no end of a channel")
+                    raise ValueError(f"{end!r:.80} is not the end of a channel")
             topology = Topology(tasks, channels)
         except FileNotFoundError:
-            raise PipelineError(f"{directory} holds no job ({FILE} is missing); start one with `causal run`") from None
+            raise PipelineError(
+                f"{directory} does not contain a job ({FILE} is missing); start one with `causal run`"
+            ) from None
         except (ArithmeticError, InvariantViolation, KeyError, RecursionError, TypeError, ValueError) as problem:
-            raise PipelineError(f"{path} is damaged ({problem}); start the job afresh, without --resume") from None
+            raise PipelineError(f"{path} is damaged ({problem}); start the job again without --resume") from None
         return cls(topology, companions, kills, worker, constraints)

@@ -217,7 +217,7 @@ class Daemon:
         self._led_here = False
         self._write_status()
         where = f"{successor.name or 'a supervisor'} at {successor.listen}" if successor is not None else "a candidate"
-        raise Fenced(f"no host is heard here, and {where} hears some: it is to lead")
+        raise Fenced(f"no host reaches this supervisor, but {where} hears some, so that supervisor leads")
 
     def _handed_over(self) -> bool:
         """Close the journal of a term that ends before the job; return whether the hosts are to continue working."""
@@ -229,12 +229,12 @@ class Daemon:
             closing = RESIGNED
         # `causal run` was killed, which does not mean that the job is to stop.
         elif not interrupted and parent_ended(self._parent):
-            _log.warning("the process above was killed: the tasks work on, until the job is resumed")
+            _log.warning("the parent process was killed; the tasks keep running until the job is resumed")
             return True
         else:
             closing = STOPPED
         if not self._journal.leave(closing):
-            _log.warning("the store does not answer: candidates take over in a while, and do not know why")
+            _log.warning("the store does not answer; candidates will take over without knowing why")
         _log.info("%s as the leader of term %d", closing, led.term.number)
         if closing == RESIGNED:
             self._led_here = False

@@ -18,7 +18,7 @@ def ending(status: int, asked: bool = False) -> str:
         return f"exited with status {status}"
     try:
         name = f" ({Signals(-status).name})"
-    except ValueError:  # a signal of the kernel's own, without a name
+    except ValueError:  # a signal without a name in `signal`
         name = ""
-    often = ", as the kernel does where memory is full" if -status == SIGKILL and not asked else ""
+    often = ", as the kernel does when memory is exhausted" if -status == SIGKILL and not asked else ""
     return f"killed by signal {-status}{name}{often}"

@@ -217,7 +217,7 @@ class Exchange:
             raise PeerViolation(f"a frame has a delta of task {unshared[0]}, whose log its sender does not share")
         if not header.sequence:
             receiver.ahead.clear()
-        if not header.count:  # deltas sent ahead wait for the rest: a log must not end inside a determinant
+        if not header.count:  # early deltas wait for the rest, because a log must not end inside a determinant
             receiver.ahead += deltas
             receiver.followed(header.session, header.sequence)
             return

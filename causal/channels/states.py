@@ -18,7 +18,7 @@ from causal.errors import invariant
 class SenderState(Enum):
     """The state of the sending end of a channel."""
 
-    ABSENT = "absent"  # no receiver is announced, or it has died: elements are kept, nothing is sent
+    ABSENT = "absent"  # no receiver is announced, or it has died: elements are kept but not sent
     GREETING = "greeting"  # HELLO is sent and repeated until a WELCOME arrives; nothing else is sent
     COMPARING = "comparing"  # nothing is sent until the replay has regenerated all elements that the receiver has
     OPEN = "open"  # DATA is sent as far as credit allows

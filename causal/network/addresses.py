@@ -1,4 +1,4 @@
-"""Addresses, URLs and headers that users give: what can never work is refused where it is given."""
+"""Checks addresses, URLs and headers from users, and refuses invalid ones where they are passed."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ def is_loopback(address: str) -> bool:
 
 
 def check_url(who: str, url: object) -> SplitResult:
-    """Return the parts of a URL that HTTP can ask for.
+    """Return the parts of a URL to which an HTTP request can be sent.
 
     Args:
         who: the beginning of the message.
 
     Raises:
-        PipelineError: no request can be made of it.
+        PipelineError: no request can be sent to the URL.
     """
     if not isinstance(url, str):
-        raise PipelineError(f"{who} {url!r}, which is not text; give http://… or https://…")
+        raise PipelineError(f"{who} {url!r}, which is not text; use http://… or https://…")
     try:
         parts = urlsplit(url)
         port, host = parts.port, parts.hostname or ""
     except ValueError as problem:
-        raise PipelineError(f"{who} {url!r}, which is not a URL ({problem}); give http://… or https://…") from None
+        raise PipelineError(f"{who} {url!r}, which is not a URL ({problem}); use http://… or https://…") from None
     if parts.scheme not in ("http", "https") or not host:
-        raise PipelineError(f"{who} {url!r}, which is not a URL; give one that begins with http:// or https://")
+        raise PipelineError(f"{who} {url!r}, which is not a URL; use one that begins with http:// or https://")
     if "@" in parts.netloc:
         raise PipelineError(
-            f"{who} a URL with a user name at {host}, which would not be sent; give a header or a token instead"
+            f"{who} a URL with a user name at {host}, which would not be sent; use a header or a token instead"
         )
     if port == 0 or not _can_be_host(host):
         raise PipelineError(f"{who} {url!r}, which cannot name a host; correct its address")
@@ -72,13 +72,11 @@ def _can_be_host(host: str) -> bool:
 
 
 def check_headers(who: str, headers: Mapping[str, str]) -> None:
-    """Raise `PipelineError` for headers that no request can have."""
+    """Raise `PipelineError` for headers that cannot be sent in a request."""
     for name, value in headers.items():
         if not isinstance(name, str) or not _HEADER_NAME.fullmatch(name):
             raise PipelineError(f"{who} has a header {name!r}, which is not a valid header name; correct it")
         if name.lower() in _OWN_HEADERS:
             raise PipelineError(f"{who} has a header {name!r}, which every request already sets; leave it out")
         if not isinstance(value, str) or not _HEADER_TEXT.fullmatch(value):
-            raise PipelineError(
-                f"{who}: the value of its header {name!r} cannot be sent; give one line of Latin-1 text"
-            )
+            raise PipelineError(f"{who}: the value of its header {name!r} cannot be sent; use one line of Latin-1 text")

@@ -1,7 +1,8 @@
 """Authenticates the other end of a socket: CURVE keys, and the ZAP handler that maps a public key to a host's name.
 
-Every socket that leaves the machine is set up here.  A connection without the key of a host of the roster never
-delivers a message; of every other message `user_of` returns the host that sent it, whatever the message claims.
+Every socket that can be reached from other machines is set up here. A connection without the key of a host in the
+roster never delivers a message; for every other message, `user_of` returns the host that sent it, regardless of the
+content.
 """
 
 from __future__ import annotations
@@ -17,18 +18,18 @@ from causal.network.roster import KeyPair, Roster
 DOMAIN = b"causal"
 ZAP = "inproc://zeromq.zap.01"
 REFUSALS_LOGGED_MAX = 100
-"""Refused keys that are logged; later ones are only counted."""
+"""The number of refused keys that are logged; further ones are only counted."""
 
 _log = logging.getLogger("causal.curve")
 
 
 class Authenticator:
-    """The ZAP handler of one context: one more socket of a poll loop.
+    """The ZAP handler of one context; it adds one socket to a poll loop.
 
-    It must exist before the first CURVE server of the context is bound, and be served by the loop: a handshake waits
-    for its answer.
+    It must exist before the first CURVE server of the context is bound, and the loop must serve it, because each
+    handshake waits for its answer.
 
-    State: `roster` may be replaced at any time and counts from the next handshake on.
+    State: `roster` may be replaced at any time; the new one applies to later handshakes.
     """
 
     def __init__(self, context: zmq.Context[Any], roster: Roster) -> None:
@@ -41,7 +42,7 @@ class Authenticator:
         self._complaints: set[bytes] = set()
 
     def serve(self) -> None:
-        """Answer the handshakes that wait."""
+        """Answer the waiting handshakes."""
         while True:
             try:
                 request = self.socket.recv_multipart(zmq.NOBLOCK)
@@ -79,7 +80,7 @@ def new_key(name: str) -> KeyPair:
 
 
 def serve_with(socket: zmq.Socket[Any], key: KeyPair) -> None:
-    """Make a socket that will bind accept only hosts that the context's `Authenticator` knows."""
+    """Configure a socket, before it is bound, to accept only hosts that the context's `Authenticator` knows."""
     socket.curve_server = True
     socket.curve_secretkey = key.secret.encode()
     socket.curve_publickey = key.public.encode()
@@ -88,7 +89,7 @@ def serve_with(socket: zmq.Socket[Any], key: KeyPair) -> None:
 
 
 def connect_with(socket: zmq.Socket[Any], key: KeyPair, server_public: str) -> None:
-    """Make a socket that will connect prove its identity, and accept only the holder of that public key."""
+    """Configure a socket, before it connects, to prove its identity and to accept only the owner of that public key."""
     socket.curve_secretkey = key.secret.encode()
     socket.curve_publickey = key.public.encode()
     socket.curve_serverkey = server_public.encode()

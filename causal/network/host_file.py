@@ -1,4 +1,4 @@
-"""The host's own facts in its job directory: what the agent and its processes need to take part as that host."""
+"""The file in a job directory that describes its host: the data with which the agent and workers join as that host."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from causal.storage.files import replace_text
 FILE = "host.json"
 INCARNATION = "incarnation.json"
 BEGAN = "began"
-"""The file with the time at which the first source began to read: sources compute from it which records are due."""
+"""The file with the time at which the first source began to read, from which sources compute which records are due."""
 
 SIGN = "alive.json"
-"""The file that an agent renews as long as it lives: whether it takes part in the job."""
+"""The file that a running agent renews; it states whether the agent takes part in the job."""
 
 TERM = "term"
-"""The file with the highest leadership term of which the host has heard."""
+"""The file with the highest leadership term that the host knows."""
 
 KEY = "host.key"
-"""A copy of the host's key, readable by its user alone; none where a job speaks plainly over loopback."""
+"""A copy of the host's key that only its user can read; missing if the job uses plain connections over loopback."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostFile:
-    """Written by `causal agent`, read by the agent and by every worker of the host.
+    """The description of a host, which `causal agent` writes and the agent and all workers of the host read.
 
     Attributes:
         join: the addresses of the supervisor and its successors, as `causal.network.seats` reads them.
-        address: the address at which other hosts reach the processes of this one.
-        session: the mark of this life of the host's processes.
+        address: the address at which other hosts reach the processes of this host.
+        session: the mark of the current incarnation of the host's processes.
     """
 
     host: str
@@ -45,11 +45,11 @@ class HostFile:
     machine: str
     labels: dict[str, str]
     version: str = ""
-    """The version of the package here."""
+    """The version of causal-streams on this host."""
     drain_s: float = 0.0
-    """The time that the host's tasks have to move to other hosts when it is asked to end."""
+    """The time that the host's tasks have to move to other hosts when the agent is asked to stop."""
     breakable: bool = True
-    """Whether the operator may have the agent killed from the dashboard."""
+    """Whether the agent may be killed from the dashboard."""
 
     def save(self, directory: Path) -> None:
         """Replace the file atomically."""
@@ -72,9 +72,7 @@ class HostFile:
 
 
 def keys_of(directory: Path) -> tuple[KeyPair | None, Roster]:
-    """Return the key of the host whose job directory this is, and the roster; no key where everything is on
-    loopback.
-    """
+    """Return the key of the host with this job directory, and the roster; no key if all connections use loopback."""
     if not (directory / KEY).exists():
         return None, Roster({})
     return load_key(directory / KEY), Roster.load(directory / ROSTER)
@@ -95,7 +93,7 @@ class RosterFile:
         self._roster = Roster({})
 
     def read(self) -> Roster:
-        """Return the roster as it is now; as it was before where the file cannot be read."""
+        """Return the current roster, or the previous one if the file cannot be read."""
         try:
             mtime_ns = self._path.stat().st_mtime_ns
             if mtime_ns != self._mtime_ns:
@@ -106,7 +104,7 @@ class RosterFile:
 
 
 def read_incarnation(directory: Path, session: str) -> int:
-    """Return the incarnation in which the host has joined with this mark; 0 if it has not."""
+    """Return the incarnation in which the host has joined with this session's mark; 0 if it has not joined."""
     try:
         content = json.loads((directory / INCARNATION).read_text())
         return int(content["incarnation"]) if content["session"] == session else 0
@@ -115,23 +113,23 @@ def read_incarnation(directory: Path, session: str) -> int:
 
 
 def save_incarnation(directory: Path, session: str, incarnation: int) -> None:
-    """Remember the incarnation for an agent that is started again in the same session."""
+    """Store the incarnation for an agent that is restarted in the same session."""
     replace_text(directory / INCARNATION, json.dumps({"session": session, "incarnation": incarnation}))
 
 
 def save_roster(directory: Path, text: str) -> None:
-    """Replace the roster, which the processes of the host read again."""
+    """Replace the roster file, which the processes of the host then read again."""
     replace_text(directory / ROSTER, text)
 
 
 def save_began(directory: Path, began_ns: int) -> None:
-    """Write the time at which the job began to read, unless a process of this host has."""
+    """Write the time at which the job began to read, unless another process of this host has already written it."""
     with suppress(FileExistsError), open(directory / BEGAN, "x") as file:
         file.write(str(began_ns))
 
 
 def save_earlier(directory: Path, began_ns: int) -> None:
-    """Replace the time at which the job began to read by that of a clock which was restarted since."""
+    """Replace the time at which the job began to read with the time from a clock that has been restarted since."""
     replace_text(directory / BEGAN, str(began_ns))
 
 
@@ -141,7 +139,7 @@ def save_sign(directory: Path, joined: bool) -> None:
 
 
 def read_term(directory: Path) -> int:
-    """Return the highest leadership term of which this host has heard; 0 for none."""
+    """Return the highest leadership term that this host knows; 0 for none."""
     try:
         return int((directory / TERM).read_text())
     except (FileNotFoundError, ValueError):
@@ -149,5 +147,5 @@ def read_term(directory: Path) -> int:
 
 
 def save_term(directory: Path, term: int) -> None:
-    """Remember the term for an agent that is started again, and for the tether."""
+    """Store the term for a restarted agent, and for the tether."""
     replace_text(directory / TERM, str(term))

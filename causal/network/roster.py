@@ -1,9 +1,9 @@
-"""The keys of hosts: each host's own in a file of its own, everybody's public ones in `hosts.toml`.
+"""The keys of hosts: one secret key file per host, and the public keys of all hosts in `hosts.toml`.
 
-A key file (`b.key`) is secret and readable by its user alone.  The roster (`hosts.toml`) is public: a table per host
-with its public key, and, where the supervisor is to know it, `slots`, `zone` and `labels`.  The table `supervisor` is
-the supervisor's own, and `supervisor-…` those of its successors, each with the address at which it would `listen`.  A
-host that is not in the roster, or is `revoked` there, takes no part.
+A key file (`b.key`) is secret, and only its user can read it. The roster (`hosts.toml`) is public: it has one table per
+host with its public key and, optionally, `slots`, `zone` and `labels` for the supervisor. The table `supervisor`
+describes the supervisor, and `supervisor-…` its successors, each with the address at which it would `listen`. A host
+that is not in the roster, or is `revoked` there, cannot join.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from causal.errors import PipelineError
 
 ROSTER = "hosts.toml"
 SUPERVISOR = "supervisor"
-"""The name of the supervisor's own key, and before a hyphen the beginning of its successors'; no host may have it."""
+"""The name of the supervisor's key; the names of its successors' keys begin with it and a hyphen. Not for hosts."""
 
 FILE_BYTES_MAX = 1 << 20
 HOSTS_MAX = 10_000
@@ -42,7 +42,7 @@ class KeyPair:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A host of the roster; what is None is left to what its agent says of itself."""
+    """A host in the roster; its agent's own settings apply to fields that are None."""
 
     name: str
     public: str
@@ -50,22 +50,22 @@ class Member:
     zone: str | None = None
     labels: Mapping[str, str] | None = None
     listen: str | None = None
-    """The address at which agents join it, of a supervisor."""
+    """The address at which agents join a supervisor; empty for a host."""
 
 
 def is_supervisor(name: str) -> bool:
-    """Return whether the key of that name is a supervisor's."""
+    """Return whether the key with that name belongs to a supervisor."""
     return name == SUPERVISOR or name.startswith(f"{SUPERVISOR}-")
 
 
 @dataclass(frozen=True, slots=True)
 class Roster:
-    """The hosts that may take part, without those that are revoked."""
+    """The hosts that may take part; revoked hosts are left out."""
 
     members: Mapping[str, Member]
 
     def name_of(self, public: str) -> str | None:
-        """Return the host with this public key; None if it may not take part."""
+        """Return the host with this public key; None if that host may not take part."""
         return next((member.name for member in self.members.values() if member.public == public), None)
 
     @property
@@ -107,7 +107,7 @@ class Roster:
         """Read the roster in a file.
 
         Raises:
-            PipelineError: it cannot be read, or is no roster.
+            PipelineError: the file cannot be read, or is not a roster.
         """
         return cls.read(_text(path), str(path))
 
@@ -117,7 +117,7 @@ def _member(name: str, table: Any, where: str) -> tuple[Member, bool]:
     if not _NAME.fullmatch(name):
         problem = "a name consists of at most 63 lowercase letters, digits and '-'"
     elif not isinstance(table, dict):
-        problem = f"give a table [{name}] with its public key"
+        problem = f"use a table [{name}] with its public key"
     else:
         problem = _problem_of(table)
     if problem is not None:
@@ -133,28 +133,29 @@ def _problem_of(table: Mapping[str, Any]) -> str | None:
         if name not in known:
             return f"unknown setting {name!r:.40}; the known settings are {', '.join(known)}"
         if type(value) is not known[name]:
-            return f"{name} is {value!r:.40}; give a {known[name].__name__}"
+            return f"{name} is {value!r:.40}; use a {known[name].__name__}"
     if not _PUBLIC.fullmatch(table.get("public", "")):
         return "its public key is missing or malformed; copy the table that `causal keys new` wrote"
     if not 1 <= table.get("slots", 1) <= HOSTS_MAX:
-        return f"slots is {table['slots']}; give a number from 1 to {HOSTS_MAX}"
+        return f"slots is {table['slots']}; use a number from 1 to {HOSTS_MAX}"
     if not all(type(value) is str for value in table.get("labels", {}).values()):
         return "the values of labels must be strings"
     return None
 
 
 def read_rosters(paths: Sequence[Path]) -> tuple[Roster, str]:
-    """Read the files that together are one roster; returns it and its text.
+    """Read the files that together form one roster; return the roster and its text.
 
     Raises:
-        PipelineError: one cannot be read, or together they are no roster, for example because both have a host.
+        PipelineError: a file cannot be read, or they do not form a roster, for example because two files have the same
+        host.
     """
     text = "\n".join(_text(path) for path in paths)
     return Roster.read(text, " and ".join(map(str, paths))), text
 
 
 def mark_of(text: str) -> str:
-    """Return the mark of a roster by which both ends notice that one has another; empty for none."""
+    """Return the mark of a roster, with which both ends detect that their rosters differ; empty for no roster."""
     return blake2b(text.encode(), digest_size=8).hexdigest() if text else ""
 
 
@@ -162,7 +163,7 @@ def load_key(path: Path) -> KeyPair:
     """Read a key file.
 
     Raises:
-        PipelineError: it cannot be read, others can read it, or it holds no key.
+        PipelineError: the file cannot be read, other users can read it, or it has no key.
     """
     text = _text(path)
     if stat.S_IMODE(path.stat().st_mode) & 0o077:
@@ -185,7 +186,7 @@ def save_key(folder: Path, key: KeyPair) -> Path:
     Returns: the key file.
 
     Raises:
-        PipelineError: the name cannot be a host's, or there is such a key already; nothing is changed.
+        PipelineError: the name is not a valid host name, or the key already exists; nothing is changed.
     """
     if not _NAME.fullmatch(key.name):
         raise PipelineError(
@@ -194,7 +195,7 @@ def save_key(folder: Path, key: KeyPair) -> Path:
     path, roster = folder / f"{key.name}.key", folder / ROSTER
     known = Roster.load(roster).members if roster.exists() else {}
     if key.name in known or path.exists():
-        raise PipelineError(f"{folder} already has a key for {key.name}; give another name, or remove that key first")
+        raise PipelineError(f"{folder} already has a key for {key.name}; use another name, or remove that key first")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w") as file:
@@ -208,7 +209,7 @@ def save_key(folder: Path, key: KeyPair) -> Path:
 
 
 def save_members(path: Path, keys: Iterable[KeyPair]) -> None:
-    """Replace a roster by one with the public halves of these keys, atomically."""
+    """Replace a roster atomically with one that has the public halves of these keys."""
     fresh = path.with_name(path.name + ".new")
     fresh.write_text("".join(map(_table_of, keys)))
     os.replace(fresh, path)
@@ -222,12 +223,12 @@ def _text(path: Path) -> str:
     try:
         if path.stat().st_size > FILE_BYTES_MAX:
             raise PipelineError(
-                f"{path} has more than {FILE_BYTES_MAX} bytes, so it is not a key file or roster; give the path of one"
+                f"{path} has more than {FILE_BYTES_MAX} bytes, so it is not a key file or roster; use the path of one"
             )
         return path.read_text("utf-8-sig")
     except UnicodeDecodeError:
         raise PipelineError(
-            f"{path} is not a text file, so it is not a key file or roster; give the path of one"
+            f"{path} is not a text file, so it is not a key file or roster; use the path of one"
         ) from None
     except OSError as problem:
         raise PipelineError(f"{path} cannot be read: {problem.strerror}") from None

@@ -1,9 +1,10 @@
-"""A bound on the connections to a CURVE socket that have not proved a key: of too many, the oldest are closed.
+"""A bound on connections to a CURVE socket that have not proved a key: the oldest are closed when there are too many.
 
-ZeroMQ accepts whatever connects, and each connection uses a descriptor until the handshake is over or has lasted
+ZeroMQ accepts every connection, and each connection uses a descriptor until the handshake is over or has lasted
 `HANDSHAKE_MS`. Without a bound, silent connections use up all descriptors, and then the process cannot open files
-either. `unbind` is no means against that: it ends the established connections as well. A connection that has proved a
-key is never closed here, and a host that connects meanwhile finishes its handshake before it is the oldest.
+either. `unbind` does not help, because it closes the established connections as well. A connection that has proved a
+key is never closed here, and a host that connects in the meantime finishes its handshake before its connection is the
+oldest.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from typing import Any
 import zmq
 
 HANDSHAKE_MS = 2000
-"""The time that a connection has to prove its key."""
+"""The time within which a connection must prove its key."""
 
 STRANGERS_MAX = 256
-"""The connections to one socket that may be in their handshake; fewer where the process may have few descriptors."""
+"""The maximum number of connections to one socket in their handshake; lower if the process has few descriptors."""
 
 SHARE = 8
-"""Strangers may have one in this many of the descriptors that the process may open."""
+"""Unproved connections may use one in this many of the descriptors that the process may open."""
 
 _SENT_TO_STRANGERS_MAX = 64 + 170
 """The bytes of ZMTP's greeting and of CURVE's WELCOME: a peer gets more only once its key is accepted."""
@@ -38,9 +39,9 @@ _log = logging.getLogger("causal.strangers")
 
 
 class Strangers:
-    """The connections of one ROUTER that are in their handshake: one more socket of a poll loop.
+    """The connections of one ROUTER that are in their handshake; adds one socket to a poll loop.
 
-    It is made before the ROUTER is bound, and closed before the ROUTER is.
+    It is created before the ROUTER is bound, and closed before the ROUTER is closed.
     """
 
     def __init__(self, context: zmq.Context[Any], router: zmq.Socket[Any]) -> None:
@@ -50,17 +51,17 @@ class Strangers:
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._most = STRANGERS_MAX if soft == resource.RLIM_INFINITY else min(STRANGERS_MAX, soft // SHARE)
         self._since: dict[int, float] = {}
-        """Descriptor → the time at which it was noticed, oldest first; some are of hosts that were accepted since."""
+        """Descriptor → the time at which it was noticed, oldest first; some belong to hosts accepted since then."""
         self.socket = context.socket(zmq.PAIR)
         self.socket.linger = 0
-        self.socket.rcvhwm = 0  # with a bound, ZeroMQ's own thread would wait for this loop, holding a lock
+        self.socket.rcvhwm = 0  # with a bound, ZeroMQ's own thread would wait for this loop while it holds a lock
         router.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
         address = f"inproc://strangers-{self.socket.underlying}"
         router.monitor(address, zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED)
         self.socket.connect(address)
 
     def serve(self) -> None:
-        """Process socket events, and close the oldest of too many strangers."""
+        """Process socket events, and close the oldest connections if too many have not proved a key."""
         while True:
             try:
                 event, descriptor = _EVENT.unpack(self.socket.recv_multipart(zmq.NOBLOCK)[0])
@@ -93,9 +94,9 @@ class Strangers:
 
 
 def _end(descriptor: int, port: int) -> bool:
-    """End a connection to that port, as its peer would, unless its key was accepted; ZeroMQ closes the descriptor.
+    """Shut down a connection to that port, as its peer would, unless its key was accepted; ZeroMQ closes the socket.
 
-    Returns: whether it is ended; not one that ZeroMQ has closed meanwhile, nor what has its descriptor since.
+    Returns: whether the connection was shut down; false if ZeroMQ has closed it, or if its descriptor has been reused.
     """
     connection = None
     try:

@@ -1,11 +1,11 @@
-"""ZeroMQ as a transport: a ROUTER that neighbours upstream dial, one DEALER per neighbour downstream.
+"""ZeroMQ as a transport: a ROUTER to which upstream neighbours connect, and one DEALER per downstream neighbour.
 
-In a job of several hosts there is a second ROUTER, for neighbours on other hosts: each is authenticated by its host's
-key, and only the host on which the supervisor has placed a task may speak for it.
+A multi-host job has a second ROUTER, for neighbours on other hosts: each is authenticated by its host's key, and only
+the host on which the supervisor has placed a task may send its frames.
 
-A socket promises nothing: messages may be lost silently at a reconnect.  Positions, credits and
-the in-flight log carry correctness, so no high-water mark may ever drop (credits bound what is
-queued), and nothing lingers at close.
+A socket guarantees nothing: messages may be lost silently at a reconnect. Correctness depends on positions, credits and
+the in-flight log, so no high-water mark may drop messages (credits bound the queues), and sockets do not linger at
+close.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from causal.network.strangers import HANDSHAKE_MS, Strangers
 from causal.process.open_files import raise_limit
 
 RECEIVE_MAX = 64
-"""The most frames taken from one socket before the next one."""
+"""The maximum number of frames read from one socket before the next socket is read."""
 _HEARTBEAT_MS = 500
 _NOBLOCK, _MORE = int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE)
 _EVENTS, _POLLIN = int(zmq.EVENTS), int(zmq.POLLIN)
-"""They are integers here, as an operator of enumerations takes a microsecond."""
+"""The flags are integers, because an operation on enumerations takes a microsecond."""
 
 
 def _set_up(socket: zmq.Socket[bytes]) -> None:
@@ -53,7 +53,7 @@ _log = logging.getLogger("causal.transport")
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """The address, key and roster with which a process speaks to other hosts.
+    """The address, key and roster with which a process communicates with other hosts.
 
     Attributes:
         address: this host's, to bind to.
@@ -69,10 +69,10 @@ class Network:
 
 
 class Transport:
-    """The data plane of one process.  `endpoint` is known before any task runs here.
+    """The data plane of one process.  `endpoint` is known before the process runs a task.
 
     Args:
-        network: of a job of several hosts; `remote` is then the endpoint for tasks on other hosts.
+        network: the network of a multi-host job; `remote` is then the endpoint for tasks on other hosts.
 
     Raises:
         PipelineError: the address cannot be bound, or would be open to the network without a key.
@@ -86,15 +86,15 @@ class Transport:
         self._dealers: dict[int, zmq.Socket[bytes]] = {}
         self.undeliverable = 0
         self.refused = 0
-        """The number of frames of a task that came from another host than the one it is on."""
+        """The number of frames that arrived from a different host than the one of their task."""
         self._strangers: Strangers | None = None
         self._router = self._bound(endpoint, None)
         self.endpoint = self._router.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0")
         self._network = network
         self._hosts: dict[int, str] = {}
-        """Task on another host → that host, as the supervisor has named it."""
+        """Task on another host → that host, as reported by the supervisor."""
         self._undialled: dict[int, str] = {}
-        """Task → its endpoint, where a roster, this host's or its own, lacks the key of the other host."""
+        """Task → its endpoint, if the roster of this host or of the task's host lacks the key of the other host."""
         self._refusals: dict[int, tuple[zmq.Socket[Any], str]] = {}
         """Task on another host → the socket that shows a refusal of this host's key, and the endpoint."""
         self._refused_at: dict[int, str] = {}
@@ -114,7 +114,7 @@ class Transport:
         scheme, _, address = endpoint.rpartition(":")[0].partition("://")
         if key is None and scheme == "tcp" and not is_loopback(address.strip("[]")):
             raise PipelineError(
-                f"{endpoint} can be reached from the network; give keys (create them with `causal keys new`)"
+                f"{endpoint} can be reached from the network; use keys (create them with `causal keys new`)"
             )
         router: zmq.Socket[Any] = self._context.socket(zmq.ROUTER)
         _set_up(router)
@@ -126,17 +126,17 @@ class Transport:
         try:
             router.bind(endpoint)
         except zmq.ZMQError as problem:
-            raise PipelineError(f"{endpoint} cannot be bound: {problem}; give another --address") from None
+            raise PipelineError(f"{endpoint} cannot be bound: {problem}; use another --address") from None
         self._poller.register(router, zmq.POLLIN)
         return router
 
     @property
     def refused_connections(self) -> int:
-        """The number of connections of other hosts that were closed as they proved no key."""
+        """The number of connections from other hosts that were closed because they did not prove a key."""
         return self._strangers.refused if self._strangers is not None else 0
 
     def place(self, task: int, endpoint: str) -> None:
-        """Record where a neighbour is, so that it is heard from there alone."""
+        """Record the host of a neighbour, so that its frames are accepted only from that host."""
         host, at, _ = endpoint.partition("://")[2].rpartition("@")
         if at:
             self._hosts[task] = host
@@ -144,14 +144,14 @@ class Transport:
             self._hosts.pop(task, None)
 
     def dial(self, target: int, endpoint: str) -> None:
-        """Connect to the task downstream; an older connection is closed, and what was queued to it is dropped."""
+        """Connect to the downstream task; an older connection is closed, and frames queued on it are dropped."""
         self._disconnect(target)
         self._undialled[target] = endpoint
         if not self._connect(target, endpoint):
             _log.warning("the host of task %d is not in the roster: no connection is made to it (%s)", target, endpoint)
 
     def _connect(self, target: int, endpoint: str) -> bool:
-        """Connect to the task, unless the key of its host is revoked; return whether this does."""
+        """Connect to the task unless the key of its host is revoked; return whether a connection was made."""
         scheme, _, rest = endpoint.partition("://")
         host, at, address = rest.rpartition("@") if scheme == "tcp" else ("", "", rest)
         network = self._network
@@ -180,7 +180,7 @@ class Transport:
                 socket.close(0)
 
     def _take_refusals(self, ready: dict[zmq.Socket[bytes], int]) -> None:
-        """Close the connections whose key was refused: ZeroMQ gives them up, so the next frame dials again."""
+        """Close connections whose key was refused: ZeroMQ abandons them, so the next frame must connect again."""
         for target, (socket, endpoint) in list(self._refusals.items()):
             if socket in ready:
                 if self._refused_at.get(target) != endpoint:
@@ -192,7 +192,7 @@ class Transport:
     def send(self, target: int, parts: list[bytes]) -> None:
         """Send a frame if it can; the protocol handles frames that do not arrive."""
         endpoint = self._undialled.get(target) if self._undialled else None
-        if endpoint is not None:  # a key may be in the roster again before any supervisor has noticed that it was not
+        if endpoint is not None:  # a key may be back in the roster before any supervisor has noticed its absence
             self._connect(target, endpoint)
         socket = self._dealers.get(target)
         if socket is None:
@@ -252,7 +252,7 @@ class Transport:
                 return
 
     def _heard(self, host: str, parts: list[bytes]) -> bool:
-        """Return whether the task that this frame claims to be of is on the host that has sent it."""
+        """Return whether the frame comes from the host of the task that it names as its sender."""
         network = self._network
         if network is None or network.key is None or not parts:
             return True
@@ -286,7 +286,7 @@ def _take(socket: zmq.Socket[bytes]) -> Iterator[list[bytes]]:
             return
 
 
-# What `send_multipart` and `recv_multipart` do in addition, and the exception for no further message, cost as much as a
+# The extra work of `send_multipart` and `recv_multipart`, and the exception if no message is left, cost as much as a
 # small message itself.
 
 

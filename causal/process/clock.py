@@ -1,7 +1,7 @@
-"""The real clock and the real entropy: what `causal.ports.Environment` is in a process.
+"""The real clock and entropy: the implementation of `causal.ports.Environment` in a process.
 
-The functions are taken when this module is loaded: what `operators.capture` later routes to the causal services ends
-here.
+The clock functions are bound when this module is loaded, because `operators.capture` later redirects the originals to
+the causal services, which call this module.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ OFFSET = "clock_offset"
 """The file in a host's job directory with the offset of its clock to the supervisor's, in nanoseconds."""
 
 SLEW = 500
-"""A corrected clock gains or loses one unit in this many: more than two clocks can drift apart, and never backwards."""
+"""A corrected clock gains or loses one unit in this many: faster than clocks drift apart, and never backwards."""
 
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """The offset of this host's clock, on its way from one measurement to the next."""
+    """The offset of this host's clock during its gradual change from one measurement to the next."""
 
     since_ns: int = 0
-    """The moment, of this host's clock, at which it left `start_ns`."""
+    """The time on this host's clock at which the change from `start_ns` began."""
     start_ns: int = 0
     goal_ns: int = 0
 
     def at(self, local_ns: int) -> int:
-        """Return the offset at a moment of this host's clock."""
+        """Return the offset at a time of this host's clock."""
         if self.start_ns == self.goal_ns:
             return self.goal_ns
         most_ns = max(0, local_ns - self.since_ns) // SLEW
         return self.start_ns + max(-most_ns, min(most_ns, self.goal_ns - self.start_ns))
 
     def toward(self, goal_ns: int, local_ns: int) -> Correction:
-        """Return the correction that continues from a moment of this host's clock to a new measurement."""
+        """Return the correction that continues from a time of this host's clock to a new measurement."""
         return Correction(local_ns, self.at(local_ns), goal_ns)
 
 
@@ -67,17 +67,17 @@ def monotonic_ns() -> int:
 
 
 def of_job(local_ns: int) -> int:
-    """Return a moment of this host's own clock (`time.monotonic_ns()`) in the job's time; 0 stays 0, for none."""
+    """Convert a time of this host's clock (`time.monotonic_ns()`) to the job's time; 0 stays 0 and means no time."""
     return local_ns + _offset_at(local_ns) if local_ns else 0
 
 
 def of_host(job_ns: int) -> int:
-    """Return a moment of the job's time in this host's own clock."""
+    """Convert a time of the job to this host's clock."""
     return job_ns - _offset_at(time.monotonic_ns())
 
 
 def take_offset(directory: Path) -> None:
-    """Adopt the offset that the agent has measured: the first immediately, later ones so slowly that no time repeats.
+    """Adopt an offset that the agent has measured: the first immediately, later ones so slowly that no time repeats.
 
     Two clocks drift apart by seconds in a day, so a process does this repeatedly.
     """
@@ -90,9 +90,7 @@ def take_offset(directory: Path) -> None:
 
 
 def read_offset(directory: Path) -> int | None:
-    """Return the offset that the agent has measured last; None on the supervisor's own host, or before the first
-    one.
-    """
+    """Return the offset that the agent measured last; None on the supervisor's host, or before a measurement."""
     try:
         return int((directory / OFFSET).read_text())
     except (FileNotFoundError, ValueError):
@@ -100,7 +98,7 @@ def read_offset(directory: Path) -> int | None:
 
 
 def save_offset(directory: Path, offset_ns: int) -> None:
-    """Replace the offset, which the processes of the host take."""
+    """Replace the offset file, which the processes of the host read."""
     fresh = directory / (OFFSET + ".new")
     fresh.write_text(str(offset_ns))
     os.replace(fresh, directory / OFFSET)

@@ -1,8 +1,8 @@
-"""The end of a process: all that an interpreter does for others, and nothing that it does for itself.
+"""The end of a process: the exit steps that others depend on, without those that only free the interpreter's memory.
 
-An interpreter takes its objects apart, which copies the memory that forked processes share: 20 ms and 11 MB for each,
-in the moment when all of a job end.  And what waits to be written to a file that is part of a cycle can be lost in it
-(https://github.com/python/cpython/issues/62052), as always where the collector leaves it alone (`gc.freeze`).
+At its exit, an interpreter destroys its objects, which copies the memory that forked processes share: 20 ms and 11 MB
+per process, when all processes of a job end. Data buffered for a file that is part of a reference cycle can be lost
+(https://github.com/python/cpython/issues/62052), and always is if the collector ignores the file (`gc.freeze`).
 """
 
 from __future__ import annotations
@@ -16,22 +16,24 @@ import stat
 import sys
 import threading
 import traceback
-from _io import _BufferedIOBase, _IOBase, _TextIOBase  # those of `io` call each class that they do not know
+
+# The classes of `io` call methods of classes that they do not know.
+from _io import _BufferedIOBase, _IOBase, _TextIOBase
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 STANDARD_ERROR = 2
 OUTPUT_LOST = 120
-"""The status with which an interpreter ends that cannot write its standard output."""
+"""The exit status of an interpreter that cannot write its standard output."""
 FILES_WITHIN_S, PIPES_WITHIN_S = 5.0, 0.5
-"""The times that writing may take: a pipe or a socket may have no reader."""
+"""The time limits for writing, because a pipe or a socket may have no reader."""
 EXIT_WITHIN_S = 1.0
-"""The time that what libraries do at their exit may take."""
+"""The time limit for the exit handlers of libraries."""
 NESTED_MAX = 8
 
 
 def run(main: Callable[[], int]) -> NoReturn:
-    """Run a process to its end, and return the status that `main` returns; raises what that raises.
+    """Run a process to its end, and return the status that `main` returns; exceptions of `main` propagate.
 
     A child that user code has forked, and that returns from `main`, ends as `os._exit` ends it.
     """
@@ -43,9 +45,9 @@ def run(main: Callable[[], int]) -> NoReturn:
 
 
 def end(status: int) -> NoReturn:
-    """End this process: waits for its threads, calls what `atexit` has, writes its files; leaves its objects alone.
+    """End this process: wait for its threads, call the `atexit` functions and write its files, but destroy no objects.
 
-    No finaliser (`__del__`) runs, as where a process is killed.  What the C library has at its exit is done: it writes
+    No finaliser (`__del__`) runs, as in a process that is killed. The exit handlers of the C library run, which write
     the files of C code.
     """
     of_threads: Any = threading
@@ -61,10 +63,10 @@ def end(status: int) -> NoReturn:
 
 
 def _exit(status: int) -> NoReturn:
-    """Exit as the C library does, which keeps the lock of the interpreter.
+    """Exit through the C library while this thread holds the interpreter's lock.
 
-    A library may wait there for a thread of its own that waits for that lock, or computes: SIGALRM ends the process
-    then, with its number as the status, by a handler that needs no lock.
+    An exit handler may wait for a thread that waits for that lock or is busy; in this case SIGALRM ends the process,
+    with its number as the status, through a handler that needs no lock.
     """
     library = ctypes.PyDLL(None)
     library.signal.argtypes = (ctypes.c_int, ctypes.c_void_p)
@@ -76,7 +78,7 @@ def _exit(status: int) -> NoReturn:
 
 
 def _attempt(step: Callable[[], object]) -> bool:
-    """Perform a step; returns whether it did not raise. The next one is performed all the same."""
+    """Perform a step and return whether it did not raise, so that a failed step does not prevent the next one."""
     try:
         step()
     except BaseException as problem:
@@ -86,7 +88,7 @@ def _attempt(step: Callable[[], object]) -> bool:
 
 
 def _write_files() -> None:
-    """Write buffered data, on threads: first to files on the disk, then to others as far as they are read."""
+    """Write buffered data on threads: first to files on disk, then to other files as far as they are read."""
     if not _has_open_files():
         return
     gc.unfreeze()
@@ -110,16 +112,15 @@ def _write(files: Sequence[Any]) -> None:
 
 
 def _order(file: Any) -> tuple[bool, bool, int]:
-    """Return the place of a file in the order of writing: text, then what encodes it (`gzip`) and may add an end, then
-    bytes.
+    """Return the place of a file in the order of writing: text, then encoders (`gzip`) with their trailers, then bytes.
 
-    Of those that encode, first those that write into another one.
+    Among encoders, those that write into another encoder come first.
     """
     return not issubclass(type(file), _TextIOBase), not _encodes(file) and _is_built_in(file), -_depth(file, NESTED_MAX)
 
 
 def _depth(file: Any, most: int) -> int:
-    """Return the number of files that encode one within the other, from this one on."""
+    """Return the number of nested encoders, from this file on."""
     if not most or not _encodes(file):
         return 0
     kept = gc.get_referents(file)
@@ -128,9 +129,7 @@ def _depth(file: Any, most: int) -> int:
 
 
 def _encodes(file: Any) -> bool:
-    """Return whether it is to be closed. What is only read has nothing to write, and may be in use by another
-    thread.
-    """
+    """Return whether the file must be closed. A file that is only read may be in use by another thread."""
     return (
         issubclass(type(file), _BufferedIOBase) and not _is_built_in(file) and _answer(lambda: file.writable()) is True
     )
@@ -141,18 +140,18 @@ def _is_built_in(file: object) -> bool:
 
 
 def _is_closed(file: Any) -> bool:
-    """Return whether nothing can be written: it is closed, detached from its buffer, or does not report that."""
+    """Return whether nothing can be written: the file is closed, detached, or does not report its state."""
     return _answer(lambda: bool(file.closed)) is not False
 
 
 def _is_on_disk(file: Any) -> bool:
-    """Return whether writing cannot wait for a reader; also of what is in memory, or no file of the system's."""
+    """Return whether writing never waits for a reader, which also holds for files in memory."""
     mode = _answer(lambda: os.fstat(file.fileno()).st_mode)
     return not isinstance(mode, int) or stat.S_ISREG(mode)
 
 
 def _answer(ask: Callable[[], Any]) -> Any:
-    """Return what a file says, or the exception that its class, which may be the user's, raise instead."""
+    """Return the result of a method of a file, or the exception that its class, possibly the user's, raised instead."""
     try:
         return ask()
     except Exception as problem:
@@ -165,6 +164,6 @@ def _has_open_files() -> bool:
             try:
                 os.fstat(int(name))
             except OSError:
-                continue  # it was that of the list
+                continue  # the list held the last reference
             return True
     return False

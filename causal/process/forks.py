@@ -1,9 +1,10 @@
-"""Locks between the processes of one host (`flock`), and what a forked child must not keep: descriptors, handlers.
+"""Locks between the processes of one host (`flock`), and descriptors and handlers that a forked child must not keep.
 
 A lock lasts until the last copy of its descriptor is closed.
 
-User code may fork (`multiprocessing`, `os.fork`) at any moment.  O_CLOEXEC closes a descriptor only where another
-program is started; a child that runs on without that would keep the locks of its parent after the parent was killed.
+User code may fork (`multiprocessing`, `os.fork`) at any moment.  O_CLOEXEC closes a descriptor only when another
+program is started; a child that continues without doing so would keep the locks of its parent after the parent was
+killed.
 """
 
 from __future__ import annotations
@@ -15,12 +16,11 @@ import threading
 import time
 
 _mine: dict[int, tuple[int, int]] = {}
-"""Descriptor → (device, inode) of its file: where another part of the program has closed it, its number may be another
-file's by now, which a child needs."""
+"""Descriptor → (device, inode) of its file, because the number of a closed descriptor may be reused."""
 
 
 def lock(descriptor: int, wait_s: float, pause_s: float = 0.02) -> bool:
-    """Lock an open file against every other process; returns false where one of them had it all the time."""
+    """Lock an open file against all other processes; return false if another process held the lock all the time."""
     deadline_s = time.monotonic() + wait_s
     while True:
         try:
@@ -50,7 +50,7 @@ def _close_in_child() -> None:
         try:
             status = os.fstat(descriptor)
         except OSError:
-            continue  # closed meanwhile
+            continue  # closed in the meantime
         if (status.st_dev, status.st_ino) == file:
             os.close(descriptor)
     _mine.clear()
@@ -65,15 +65,15 @@ _masks = threading.local()
 
 
 def let_children_end() -> None:
-    """Make every child that is forked from now on end at SIGTERM and SIGINT, whatever handlers this process has.
+    """Make every child that is forked from now on end at SIGTERM and SIGINT, regardless of this process's handlers.
 
-    Otherwise `Process.terminate` would have no effect, and a `Pool` never end.
+    Otherwise `Process.terminate` would have no effect, and a `Pool` would never end.
     """
     os.register_at_fork(before=_hold_signals, after_in_parent=_release_signals, after_in_child=_end_at_signals)
 
 
 def _hold_signals() -> None:
-    """Delay signals until the child has its handlers: some programs terminate it immediately."""
+    """Delay signals until the child has its handlers, because some programs terminate a child immediately."""
     _masks.before = signal.pthread_sigmask(signal.SIG_BLOCK, _TO_END)
 
 

@@ -1,9 +1,9 @@
 """Signals the death of this process to another one, before the kernel has freed its memory.
 
-A process of which a gigabyte has to be freed is dead for tens of milliseconds before its pidfd, its parent or
-its sockets show it.  The kernel releases the *robust* mutexes of its threads before that.  So a process
-holds one, shared, in its main thread and for its whole life, and a process that waits for it gets it with EOWNERDEAD
-in the moment in which the main thread can run no more code.  A process that ends normally releases it first.
+If the kernel has to free a gigabyte of a dead process, tens of milliseconds pass before its pidfd, its parent or its
+sockets show the death. The kernel releases the *robust* mutexes of its threads before that. Therefore the main thread
+of a process holds a shared robust mutex as long as the process lives, and a process that waits for the mutex gets it
+with EOWNERDEAD as soon as the main thread can run no more code.  A process that ends normally releases it first.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _OWNED, _LET_GO = 1, 2
 _BYTES = 4096
 _MUTEX_AT = 64
 _ATTRIBUTE_BYTES = 64
-"""A size beyond any C library's pthread_mutexattr_t; the mutex has the rest of the page."""
+"""A size above any C library's pthread_mutexattr_t; the mutex can use the rest of the page."""
 _SHARED = _ROBUST = 1
 """The value of PTHREAD_PROCESS_SHARED and PTHREAD_MUTEX_ROBUST in every C library on Linux."""
 _WAIT_S = 10.0
@@ -50,10 +50,10 @@ def _mutex_in(page: mmap.mmap) -> ctypes.c_void_p:
 
 
 def _locked_within(library: Any, mutex: ctypes.c_void_p) -> int:
-    """Wait for the mutex for a while; returns the status, ETIMEDOUT if it was not released in that time.
+    """Wait for the mutex for a limited time; return the status, ETIMEDOUT if it was not released in that time.
 
-    A clock that is set back must not lengthen the wait by hours, so it is the wall clock only where the C library
-    has no other (musl, glibc before 2.30).
+    A clock that is set back must not lengthen the wait by hours, so the wall clock is used only if the C library has no
+    alternative (musl, glibc before 2.30).
     """
     if hasattr(library, "pthread_mutex_clocklock"):
         until = _Moment(int(time.monotonic() + _WAIT_S), 0)
@@ -67,7 +67,7 @@ class Lifeline:
 
     def __init__(self, library: Any, page: mmap.mmap) -> None:
         self._library = library
-        self._page = page  # its descriptor is what others find in /proc
+        self._page = page  # other processes find this descriptor in /proc
         self._pid = os.getpid()
 
     def let_go(self) -> None:
@@ -78,7 +78,7 @@ class Lifeline:
 
 
 def hold() -> Lifeline | None:
-    """Return the lifeline of this process, held by the calling thread; None where there can be none."""
+    """Return the lifeline of this process, held by the calling thread; None if the system does not support one."""
     library = _c_library()
     if library is None:
         return None
@@ -109,7 +109,7 @@ class Watch:
     """Another process's lifeline.  Made by `watch`; `wait` is for a thread of its own.
 
     Attributes:
-        over: set to end a wait that is not needed any more.
+        over: set to end a wait that is no longer needed.
     """
 
     def __init__(self, library: Any, page: mmap.mmap) -> None:
@@ -118,16 +118,16 @@ class Watch:
         self._page = page
 
     def wait(self) -> bool:
-        """Wait for the holder's end; True if it died, False if it let go or `over` was set some seconds ago.
+        """Wait for the holder's end; True if it died, False if it released the mutex or `over` was set seconds ago.
 
-        It can be called once.
+        This can be called only once.
         """
         mutex = _mutex_in(self._page)
         status = errno.ETIMEDOUT
         while status == errno.ETIMEDOUT and not self.over:
             status = _locked_within(self._library, mutex)
         if status in (0, errno.EOWNERDEAD):
-            # Unlocked without being made consistent, it reports to all others that wait that its holder is dead.
+            # Unlocking it without making it consistent reports the holder's death to all other waiting processes.
             self._library.pthread_mutex_unlock(mutex)
         unreleased = _HEADER.unpack_from(self._page)[2] == _OWNED
         return unreleased and status in (errno.EOWNERDEAD, errno.ENOTRECOVERABLE)
@@ -136,7 +136,7 @@ class Watch:
 def watch(pid: int) -> Watch | None:
     """Return the lifeline that a process holds; None if it holds none (yet), or access is denied.
 
-    The caller makes sure, by a pidfd, that the process of this pid is the one that it means.
+    The caller must ensure, with a pidfd, that this pid belongs to the intended process.
     """
     library = _c_library()
     if library is None:

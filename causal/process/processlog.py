@@ -2,7 +2,7 @@
 
 A line is `2026-11-22T09:41:53.123Z LABEL SOURCE: text`.  SOURCE is `print` for what was printed, otherwise a level and
 a logger.  The file is bounded (`bound`).  A line that cannot be written, on a disk that is full, is dropped and
-counted: no process ends, and no record is lost, for its log.  A file that was removed is made again.
+counted: its log never ends a process or loses a record.  A file that was removed is created again.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 LOG_BYTES_MAX = 16 << 20
-"""The most bytes of one file; the one before it is kept as well."""
+"""The maximum size of one file; the previous file is kept as well."""
 LINE_CHARACTERS_MAX = 16_384
-"""The length from which a line is cut into several."""
+"""The length from which a line is split into several."""
 STDOUT, STDERR = 1, 2
 
 BEGINS = "begins as incarnation "
-"""The beginning of the line that a process logs as it begins to run a task, so that what follows is known as its."""
+"""The beginning of the line that a process logs when it starts to run a task; later lines belong to that task."""
 
 _PREFIX = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z) (\S+)(?: \(replay\))? ([^:]*): ?")
-_time_ns = time.time_ns  # taken before an operator's clock is captured
+_time_ns = time.time_ns  # bound before `operators.capture` replaces the clock
 
 
 class ProcessLog:
@@ -52,7 +52,7 @@ class ProcessLog:
         os.register_at_fork(after_in_child=self._forked)
 
     def _forked(self) -> None:
-        self._lock = threading.Lock()  # another thread of the parent may hold the old one forever
+        self._lock = threading.Lock()  # another thread of the parent may have held the old lock at the fork
 
     def write(self, source: str, text: str) -> None:
         """Write each line of `text`."""
@@ -87,17 +87,17 @@ class ProcessLog:
 
 
 def open_log(path: Path) -> int:
-    """Open a log, and make it or its directory where they are missing; returns the descriptor, which appends.
+    """Open a log for appending, and create it and its directory if they are missing; return the descriptor.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: the file cannot be created.
     """
     path.parent.mkdir(exist_ok=True)
     return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
 def bound(path: Path, more: int = 0) -> None:
-    """Empty a log that this many bytes more would make too large; `NAME.log.1` gets its content, or the end of that.
+    """Empty a log that would be too large with this many more bytes; its content, or its end, moves to `NAME.log.1`.
 
     Every writer appends, so this concerns user code, its children and C libraries as well, which have the descriptor
     and write to it directly.
@@ -123,7 +123,7 @@ def bound(path: Path, more: int = 0) -> None:
                 shutil.copyfileobj(log, copy)
             os.replace(fresh, older)
         except OSError:
-            for each in (fresh, older):  # there is room for it now, when the next line comes
+            for each in (fresh, older):  # there is space for it now, when the next line is written
                 each.unlink(missing_ok=True)
             raise
         log.truncate(0)
@@ -191,7 +191,7 @@ class _Logged(logging.Handler):
 def begin(path: Path, label: Callable[[], str]) -> ProcessLog:
     """Turn all that this process prints, and logs from INFO on, into lines of its log (`ProcessLog`).
 
-    A crash in C code has its stacks there, without the time in front.
+    The stacks of a crash in C code are logged there as well, without a time.
     """
     log = ProcessLog(path, label)
     faulthandler.enable(STDERR)

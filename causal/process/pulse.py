@@ -1,8 +1,9 @@
 """A worker's pulse: the messages of a thread that sends while the loop's thread is busy, so that silence means death.
 
-It has a socket of its own, made, used and closed on this thread (a ZeroMQ socket belongs to one thread). The loop's
-heartbeats carry everything that a supervisor needs; a pulse shows that the process lives, and its current work. It
-cannot be sent while the process is stopped or C code holds the interpreter's lock: the limit is for these cases.
+It has its own socket, which is created, used and closed on this thread (a ZeroMQ socket belongs to one thread). The
+loop's heartbeats carry everything that a supervisor needs; a pulse shows that the process lives, and its current work.
+It cannot be sent while the process is stopped or C code holds the interpreter's lock: the time limit on silence detects
+these cases.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ Message = tuple[str, dict[str, Any]]
 
 
 def look_ns(heartbeat_timeout_ms: int) -> int:
-    """Return the time between two looks of the thread: several fit into the silence that counts as death."""
+    """Return the interval of the thread's checks, several of which fit into the silence that counts as death."""
     return min(LOOK_NS_MAX, heartbeat_timeout_ms * 1_000_000 // LOOKS_PER_LIMIT)
 
 
@@ -36,7 +37,7 @@ class Pulse:
 
     Args:
         endpoint: the endpoint of the supervisor.
-        every_ns: the time between two looks.
+        every_ns: the time between two checks.
         look: called on this thread; returns the message that is due now, or None.  After a message of kind "failed"
             the process ends immediately, with status 1: the loop's thread cannot be stopped in any other way.
     """
@@ -60,7 +61,7 @@ class Pulse:
         try:
             socket.linger = 0
             socket.setsockopt(zmq.IDENTITY, (self._slot + PULSE_SUFFIX).encode())
-            socket.setsockopt(zmq.SNDHWM, LOOKS_PER_LIMIT)  # what is older proves nothing
+            socket.setsockopt(zmq.SNDHWM, LOOKS_PER_LIMIT)  # an older message proves nothing
             socket.setsockopt(zmq.RECONNECT_IVL, 20)
             socket.setsockopt(zmq.RECONNECT_IVL_MAX, 200)
             socket.connect(self._endpoint)
@@ -76,7 +77,7 @@ class Pulse:
         try:
             socket.send(encode({"kind": kind, "slot": self._slot, **facts}), zmq.NOBLOCK)
         except zmq.Again:
-            pass  # the supervisor is unavailable: the next pulse says the same
+            pass  # the supervisor is unavailable; the next pulse repeats the message
         if kind == "failed":
             socket.close(LINGER_MS)
             time.sleep(LINGER_MS / 1000)

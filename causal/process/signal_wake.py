@@ -1,4 +1,4 @@
-"""A socket that signals make readable: a wait for sockets would otherwise rest further."""
+"""A socket that signals make readable, because a wait for sockets would otherwise continue after a signal."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def woken_by_signals() -> Iterator[socket.socket]:
-    """Return a socket that each signal with a handler of Python's makes readable, with the number of the signal.
+    """Return a socket to which each signal with a Python handler writes its number.
 
-    Both ends stay open until signals write elsewhere again: one that arrives as the process ends is not an error. In
-    another thread than the main one, which alone may set where signals are written, none makes it readable.
+    Both ends stay open until signals are written elsewhere again, so a signal that arrives as the process ends is not
+    an error. Outside the main thread, which alone may redirect signals, no signal makes the socket readable.
     """
     wake, waker = socket.socketpair()
     with wake, waker:

@@ -1,8 +1,8 @@
-"""Elements in bulk: records to bytes and back, and chunks, the unit in which they travel.
+"""Elements in bulk: the encoding of records, and chunks, the unit in which elements are sent.
 
-A *chunk* is what one event of a task put on one channel: either records, or one punctuation.  It is
-encoded once, at the end of the event (D10); afterwards only its bytes are gathered, so a frame may
-hold any number of whole chunks and timing cannot change content (D2).
+A *chunk* is the output of one event of a task on one channel: either records, or one punctuation. It is encoded once,
+at the end of the event (D10); afterwards only its bytes are gathered, so a frame may contain any number of whole
+chunks, and timing cannot change content (D2).
 
 On the wire a chunk is kind (1 byte), count (4), length (4) and a body of that length:
 
@@ -25,19 +25,19 @@ from causal.records.rows import COUNTED, PLAIN, TUPLES, VECTORS, Batch, Counted,
 from causal.records.values import NotCarried, decode, decode_dicts, encode_loosely
 from causal.records.vectors import Vectors
 
-# Chunk kinds.  A tag is never reused; retired ones stay here with a note.
+# Chunk kinds. A tag is never reused; retired tags stay here with a note.
 RECORDS = 1
 BARRIER = 2
 END = 3
 WATERMARK = 4
 ROWS = 5  # a sink's encoded rows; never on the wire
-LISTED = 6  # body = list of records or Vectors that never were bytes (a source's partition); never on the wire
+LISTED = 6  # body = list of records or Vectors that were never encoded (a source's partition); never on the wire
 
 IDLE_NS = -(1 << 63)
 """The time of the watermark of an idle channel: the receiver does not wait for it until its next element."""
 
 FINAL = 1 << 62
-"""The bit in a barrier's epoch that marks the last one: a task that has performed it performs nothing more (`causal
+"""The bit in a barrier's epoch that marks the last barrier: a task that has performed it performs nothing more (`causal
 savepoint --stop`)."""
 
 _CHUNK = struct.Struct("<BII")
@@ -47,7 +47,7 @@ _ON_THE_WIRE = frozenset((RECORDS, BARRIER, END, WATERMARK))
 
 _PLAIN_TAG, _TUPLES_TAG, _VECTORS_TAG, _COUNTED_TAG = (tag[0] for tag in (PLAIN, TUPLES, VECTORS, COUNTED))
 _BLOCK = 512
-"""Tuples that are converted to columns at a time: with more, those of the first column leave the cache."""
+"""The number of tuples converted to columns at a time; with more, the first column's values leave the cache."""
 _COPIED_BYTES_MAX = 4096
 """Up to this size a copy is faster than a view."""
 
@@ -62,7 +62,7 @@ class Chunk:
     count: int
     body: Any
     origin_ns: int = 0
-    """The time at which its oldest record entered the job; for latencies only, never part of content"""
+    """The time at which its oldest record entered the job; only for latencies, never part of the content"""
 
     @property
     def size(self) -> int:
@@ -98,14 +98,14 @@ def encode_records(records: Sequence[Any] | Batch) -> bytes:
     Tuples of one length, the common case, travel as columns, as do vectors.
 
     Raises:
-        NotCarried: a record MessagePack cannot carry unchanged (bytearray and memoryview do arrive, as bytes).
+        NotCarried: MessagePack cannot encode a record unchanged (bytearray and memoryview are decoded as bytes).
     """
     if isinstance(records, Batch):
         return records.encode()
     if records and type(records[0]) is tuple and records[0] and list(map(type, records)).count(tuple) == len(records):
         try:
             columns = _columns(records) if len(records) > _BLOCK else list(map(list, zip(*records, strict=True)))
-        except ValueError:  # of different lengths
+        except ValueError:  # the tuples have different lengths
             return _encode_plain(records)
         try:
             return TUPLES + encode_loosely(columns, 1)
@@ -118,7 +118,7 @@ def _columns(records: Sequence[tuple[Any, ...]]) -> list[list[Any]]:
     """Return the columns of many tuples of one length.
 
     Raises:
-        ValueError: they are of different lengths.
+        ValueError: the tuples have different lengths.
     """
     columns = list(map(list, zip(*records[:_BLOCK], strict=True)))
     for place in range(_BLOCK, len(records), _BLOCK):
@@ -142,7 +142,7 @@ def decode_records(body: bytes | memoryview) -> Any:
 
 
 def decode_rows(body: bytes | memoryview) -> Any:
-    """Return the same as `decode_records`, but tuples of one length as `Rows`.
+    """Decode like `decode_records`, but return tuples of one length as `Rows`.
 
     Raises:
         PeerViolation: the bytes are not such a body.
@@ -176,7 +176,7 @@ def pack_chunks(chunks: Iterable[Chunk]) -> bytes:
 
 
 def unpack_chunks(payload: bytes | memoryview, origin_ns: int = 0) -> list[Chunk]:
-    """Return the chunks of a payload, bodies as bytes.
+    """Return the chunks of a payload, with bodies as bytes.
 
     Raises:
         PeerViolation: lengths do not add up, a count is 0, or a kind is unknown.

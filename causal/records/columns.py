@@ -3,8 +3,8 @@
     02 00 00 00 | rows, 4 | length of the schema, 4 | schema | per column: nulls 1, bytes of text 4 | columns
 
 The schema is a MessagePack list of [name, type].  A column is up to three buffers, each of exactly its length and
-padded with zeros to a multiple of 8: validity bits if it has nulls, offsets if it is text, values.  What is under a
-null is zero, spare bits are zero, offsets begin at 0.  Arrow's IPC format would not do: `docs/design/0007-vectors.md`.
+padded with zeros to a multiple of 8: validity bits if it has nulls, offsets if it is text, values.  Values of nulls and
+spare bits are zero, and offsets begin at 0. Arrow's IPC format is not suitable: `docs/design/0007-vectors.md`.
 
 Needs pyarrow and NumPy; `causal.records.vectors` imports it when there are vectors.
 """
@@ -44,7 +44,7 @@ _PLAIN: dict[str, tuple[Any, int, int]] = {
     "large_string": (pa.large_string(), 0, 8),
     "large_binary": (pa.large_binary(), 0, 8),
 }  # fmt: skip
-"""The plain types: type as text → (type, bytes of a value, bytes of an offset); a bool has neither."""
+"""The plain types: name of the type → (type, bytes of a value, bytes of an offset); a bool has neither."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ def _entry_of(name: str, kind: pa.DataType) -> Any:
     """Return the entry of a type in a schema.
 
     Raises:
-        NotCarried: vectors cannot hold it.
+        NotCarried: vectors cannot contain the type.
     """
     text = str(kind)
     if text in _PLAIN:
@@ -125,7 +125,7 @@ def _plain(schema: pa.Schema) -> pa.Schema:
     """Return the schema without metadata, every column nullable.
 
     Raises:
-        NotCarried: vectors cannot have it.
+        NotCarried: vectors cannot have this schema.
     """
     names = schema.names
     if not 1 <= len(names) <= COLUMNS_MAX:
@@ -141,10 +141,10 @@ def _plain(schema: pa.Schema) -> pa.Schema:
 
 
 def carried(rows: Any) -> pa.RecordBatch:
-    """Return a record batch, table or dict of columns as one record batch that can be carried.
+    """Return a record batch, table or dict of columns as one record batch that can be encoded.
 
     Raises:
-        NotCarried: it cannot be; the message names the column and the remedy.
+        NotCarried: the rows cannot be encoded; the message names the column and the remedy.
     """
     if isinstance(rows, dict):
         try:
@@ -158,7 +158,7 @@ def carried(rows: Any) -> pa.RecordBatch:
         schema = _plain(rows.schema)
     else:
         raise NotCarried(
-            f"a {type(rows).__name__} is not a batch; give a pyarrow RecordBatch, a Table or a dict of columns"
+            f"a {type(rows).__name__} is not a batch; use a pyarrow RecordBatch, a Table or a dict of columns"
         )
     return pa.RecordBatch.from_arrays(rows.columns, schema=schema)
 
@@ -177,7 +177,7 @@ def joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     """Return the rows of all batches, in order.
 
     Raises:
-        NotCarried: the columns of one are not those of another.
+        NotCarried: two batches have different columns.
     """
     for batch in batches:
         if batch.schema != batches[0].schema:
@@ -229,7 +229,7 @@ def _bits(flags: Any) -> bytes:
 
 
 def _values(column: pa.Array, width: int, empty: Any) -> Any:
-    """Return the values, zero where there is none, without what surrounds them in the buffer."""
+    """Return the values of a column, zero for nulls, without the rest of the buffer."""
     buffer, size = column.buffers()[1], len(column) * width
     if buffer is None:
         return bytes(size)
@@ -242,7 +242,7 @@ def _values(column: pa.Array, width: int, empty: Any) -> Any:
 
 
 def _put_text(parts: list[Any], column: pa.Array, width: int) -> int:
-    """Append the offsets, from 0, and the text they point into; returns its length."""
+    """Append the offsets, from 0, and the text they point into; return the length of the text."""
     _, places, text = column.buffers()
     if not len(column) or places is None:
         _put(parts, bytes(width * (len(column) + 1)))
@@ -262,7 +262,7 @@ def decode(body: bytes | memoryview) -> pa.RecordBatch:
     """Return the rows of a body. Nothing is copied: the columns are views of it.
 
     Raises:
-        PeerViolation: it is not the body of any rows.
+        PeerViolation: the bytes are not the body of any rows.
     """
     data = body if type(body) is bytes else bytes(body)
     if len(data) < _HEAD.size:
@@ -298,7 +298,7 @@ def decode(body: bytes | memoryview) -> pa.RecordBatch:
 
 
 def _sizes(column: Column, rows: int, nulls: int, text: int) -> list[int | None]:
-    """Return the length of each buffer of a column; None for one that is absent."""
+    """Return the length of each buffer of a column; None for an absent buffer."""
     if nulls > 1 or (text and not column.offset):
         raise PeerViolation("a batch of vectors has a column of an unknown shape")
     bits = (rows + 7) // 8

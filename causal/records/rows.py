@@ -53,7 +53,7 @@ class Rows(Batch):
     """Rows of at least one column; iterating over them yields tuples.
 
     Attributes:
-        columns: lists of one length, which belong to the rows from then on.
+        columns: lists of one length, which the rows own from then on.
     """
 
     __slots__ = ("columns", "_listed")
@@ -82,7 +82,7 @@ class Rows(Batch):
         return Rows([list(chain.from_iterable(parts)) for parts in columns])
 
     def listed(self) -> list[tuple[Any, ...]]:
-        """Return the rows as tuples, the same ones at every call."""
+        """Return the rows as tuples; every call returns the same tuples."""
         if self._listed is None:
             self._listed = list(zip(*self.columns, strict=True))
         return self._listed
@@ -110,7 +110,7 @@ class Counted(Batch):
         return len(self.keys)
 
     def __iter__(self) -> Iterator[Any]:
-        raise NotCarried("its sender counts records, and did not before")
+        raise NotCarried("its sender now counts records, but did not before")
 
     def __getitem__(self, part: slice) -> Counted:
         return Counted(self.keys[part], self.counts[part])

@@ -1,13 +1,12 @@
-"""MessagePack that returns exactly what was encoded (D10), or refuses it.
+"""MessagePack encoding that restores every value exactly (D10), or refuses it.
 
 tuple and list, int keys and str keys, datetime, Decimal and integers beyond 64 bits survive a round
 trip unchanged.  Sets are refused (their order after a restore would depend on their history), and so
-are subclasses and objects, bytes that can be changed in place, and time zones that are more than an
-offset: nothing is ever unpickled.
+are subclasses and objects, mutable bytes, and time zones other than fixed offsets; nothing is ever unpickled.
 
-`msgpack` defines what can be carried, its bytes and each refusal. `ormsgpack`, which is two to four times as fast, is
-tried first where it can only agree or give up: a hook refuses everything that it would encode differently, it supports
-only keys of text, and its input must be consumed completely.
+`msgpack` defines which values can be encoded, their bytes and each refusal. `ormsgpack`, which is two to four times as
+fast, is tried first where it can only agree or give up: a hook refuses everything that it would encode differently, it
+supports only string keys, and its input must be consumed completely.
 """
 
 from __future__ import annotations
@@ -30,15 +29,15 @@ _SECOND_PASS = b"~"
 """The suffix of a datetime with fold = 1, which ISO 8601 cannot express."""
 
 NESTING_MAX = 1024
-"""The deepest nesting of lists and dicts, which take C stack in MessagePack; each tuple starts another count."""
+"""The deepest nesting of lists and dicts, which use C stack in MessagePack; each tuple starts a new count."""
 _TOO_DEEP = "ecursion limit"
-"""A part of both libraries' errors for deeper nesting."""
+"""A part of the error messages of both libraries for deeper nesting."""
 TUPLE_DEPTH_MAX = 32
-"""The deepest nesting of tuples: each level is a call into MessagePack, which takes 40 KiB of the C stack."""
+"""The deepest nesting of tuples: each level is a call into MessagePack, which uses 40 KiB of the C stack."""
 
 _MAY_HOLD_BYTES = re.compile(rb"[\xc4-\xc6]").search
 _MAY_HOLD_EXTENSIONS = re.compile(rb"[\xc4-\xc9\xd4-\xd8]").search
-"""Find the marks of bytes, or of bytes and extensions, and sometimes a number that looks like one."""
+"""Find the marks of bytes, or of bytes and extensions, and sometimes numbers that look like such marks."""
 _MAY_HOLD_NAN = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]").search
 """Finds floats that are NaN, and infinite ones; a Decimal that is NaN is an extension."""
 _MAY_HOLD_ANY_NAN = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]|NaN").search
@@ -55,24 +54,24 @@ _PASSED_ON = (
 )
 _END = "~~ end of dicts"
 _END_BYTES = _END.encode()
-"""A text that is put after dicts before ormsgpack reads them; dicts that hold it are left to msgpack."""
+"""A text that is appended to dicts before ormsgpack reads them; dicts that contain it are left to msgpack."""
 _PAIR, _TEXT = b"\x92", bytes((0xA0 | len(_END_BYTES),))
-"""The marks of a list of two and of a text as long as that."""
+"""The marks of a list of two items and of a text with the length of `_END`."""
 _DICTS_BYTES_MIN = 150
-"""Below, reading a list of dicts with ormsgpack gains nothing."""
+"""Below this size, reading a list of dicts with ormsgpack gains nothing."""
 _DICT_BYTES_MAX = 256
-"""Above, on average, a dict is more than its keys, and only keys are read faster by ormsgpack."""
+"""Above this average size, a dict consists mostly of values, but ormsgpack reads only keys faster."""
 
 _swallowed: list[BaseException] = []
-"""Exceptions of signal handlers within hooks of ormsgpack, which raises an error of its own instead."""
+"""Exceptions of signal handlers within hooks of ormsgpack, which replaces them with its own error."""
 
 
 class NotCarried(TypeError):
-    """A value that MessagePack cannot carry unchanged; the message names it and what to use instead.
+    """A value that MessagePack cannot encode unchanged; the message names its type and the alternative.
 
     Args:
         text: the message.
-        whole: whether no part of the value is to blame alone.
+        whole: whether the whole value is the cause, not one part of it.
     """
 
     def __init__(self, text: str, whole: bool = False) -> None:
@@ -144,7 +143,7 @@ def _refused(kind: type) -> NotCarried:
     instead = next(filter(None, bases), "dict, list, tuple, str, bytes, int, float, bool, None, datetime or Decimal")
     if hasattr(kind, "__dataclass_fields__"):
         instead = "dataclasses.asdict(value)"
-    elif hasattr(kind, "model_dump"):  # of pydantic
+    elif hasattr(kind, "model_dump"):  # a pydantic model
         instead = "value.model_dump()"
     elif hasattr(kind, "__attrs_attrs__"):
         instead = "attrs.asdict(value)"
@@ -165,7 +164,7 @@ def _datetime_bytes(value: datetime) -> bytes:
 
 
 def _datetime_of(text: str) -> datetime:
-    """Return the datetime that was spelled so; Python itself reads offsets of less than a second as none."""
+    """Return the datetime with this text; Python itself drops offsets of less than a second."""
     value = datetime.fromisoformat(text)
     if value.tzinfo is UTC and text[-7] == ".":
         size = int(text[-6:])
@@ -174,7 +173,7 @@ def _datetime_of(text: str) -> datetime:
 
 
 def _restorer(inner: Callable[[int, bytes], Any] | None, swallowed: list[Any] | None) -> Callable[[int, bytes], Any]:
-    """Return the hook for extensions; `inner` is that for those within a tuple, None where none may be there."""
+    """Return the hook for extensions; `inner` is the hook for those within a tuple, or None if it may have none."""
 
     def restore(code: int, data: bytes) -> Any:
         try:
@@ -206,7 +205,7 @@ _NESTED = b""
 
 
 def _attempt(value: Any, depth: int) -> bytes | None:
-    """Encode within so many tuples with ormsgpack; None where msgpack decides, `_NESTED` where because of nesting."""
+    """Encode within this many tuples with ormsgpack; None if msgpack must decide, `_NESTED` if because of nesting."""
     first = value[0] if type(value) is list and value else value
     if type(first) is dict and _begins_otherwise(first):
         return None
@@ -221,15 +220,16 @@ def _attempt(value: Any, depth: int) -> bytes | None:
 
 
 def _begins_otherwise(value: dict[Any, Any]) -> bool:
-    """Return whether the first key is no text: then ormsgpack would refuse it anyway."""
+    """Return whether the first key is not a text, so that ormsgpack would refuse the dict anyway."""
     return bool(value) and type(next(iter(value))) is not str
 
 
 def _pack(value: Any, depth: int, attempt: bytes | None) -> bytes:
-    """Encode with msgpack what ormsgpack did not.
+    """Encode a value with msgpack after ormsgpack has given up.
 
     Raises:
-        RecursionError: msgpack could not read it; it reads one level less than it writes, if nothing is in the last.
+        RecursionError: msgpack could not read the bytes; it reads one level less than it writes if the innermost level
+        is empty.
     """
     packed: bytes = _Packer(default=_EXTEND[depth], strict_types=True, unicode_errors="surrogatepass").pack(value)
     if attempt == _NESTED:
@@ -241,7 +241,7 @@ def _pack(value: Any, depth: int, attempt: bytes | None) -> bytes:
 
 
 def _no_extension(code: int, data: bytes) -> None:
-    """Tuples count for themselves."""
+    """Ignore an extension, because tuples have their own limit."""
 
 
 def _pack_within(value: Any, depth: int) -> bytes:
@@ -264,7 +264,7 @@ for _ in range(TUPLE_DEPTH_MAX):
 _RESTORE, _RESTORE_FAST = _restorer(_RESTORE, None), _restorer(_RESTORE, _swallowed)
 
 _EXTENSIONS, _FRAGMENTS = getrefcount(_Extension), getrefcount(_Fragment)
-"""References to these types while there are no objects of them, which ormsgpack would write without asking a hook."""
+"""Reference counts of these types without any instances, which ormsgpack would encode without calling a hook."""
 
 
 def encode(value: Any) -> bytes:
@@ -278,17 +278,17 @@ def encode(value: Any) -> bytes:
         packed = attempt or _pack(value, 0, attempt)
     except _FAILURES as problem:
         raise _refusal(value, problem) from None
-    # All extensions are of the hook where ormsgpack has encoded, and all keys are texts.
+    # If ormsgpack has encoded the value, all extensions come from the hook and all keys are texts.
     if _MAY_HOLD_BYTES(packed) if attempt else _MAY_HOLD_EXTENSIONS(packed) or _MAY_HOLD_NAN(packed):
         _refuse_unfaithful(value, keys=not attempt)
     return packed
 
 
 def encode_loosely(value: Any, tuples: int = 0) -> bytes:
-    """Encode like `encode`, but accept bytearray and memoryview, which are decoded as bytes: for bulk.
+    """Encode like `encode`, but accept bytearray and memoryview, which are decoded as bytes; for bulk data.
 
     Args:
-        tuples: the number of tuples around the value, which count.
+        tuples: the number of tuples around the value, which count towards the limit.
 
     Raises:
         NotCarried: any other type that would not be decoded unchanged, NaN as a key, or nesting that is too deep.
@@ -315,11 +315,11 @@ def _refusal(value: Any, problem: Exception) -> NotCarried:
 
 
 PLACE_CHARACTERS_MAX = 200
-"""The length from which the place of a part of a value is not named more exactly."""
+"""The length from which the place of a part of a value is not extended."""
 
 
 def place_of_refused(value: Any, problem: NotCarried, carry: Callable[[Any], object] = encode) -> str:
-    """Return the place in `value` of what `carry` refuses, as `['a'][0]`; "" where no part alone is to blame."""
+    """Return the place of the part of `value` refused by `carry`, as `['a'][0]`; "" if no single part is to blame."""
     place = ""
     while not problem.whole and len(place) < PLACE_CHARACTERS_MAX:
         kind = type(value)
@@ -337,7 +337,7 @@ def place_of_refused(value: Any, problem: NotCarried, carry: Callable[[Any], obj
 
 
 _FAITHFUL = frozenset((int, str, float, bool, bytes, type(None), datetime, Decimal))
-"""The types that hold no others and that no other type is confused with."""
+"""The types without parts that MessagePack confuses with no other type."""
 
 
 _LISTS, _DICTS = frozenset((list, tuple)), frozenset((dict,))
@@ -345,12 +345,12 @@ _UNFAITHFUL = frozenset((bytearray, memoryview, msgpack.ExtType, msgpack.Timesta
 
 
 def _refuse_unfaithful(value: Any, keys: bool) -> None:
-    """Refuse types that MessagePack takes for others without calling the hook, and keys that are NaN.
+    """Refuse types that MessagePack confuses with others without calling the hook, and keys that are NaN.
 
-    Level by level: in few calls for however many values, and without recursion, whose depth depends on the caller.
+    This works level by level: in few calls for any number of values, and without recursion.
 
     Args:
-        keys: whether keys of dicts may be other than texts.
+        keys: whether keys of dicts may be of types other than text.
     """
     level, kinds = [value], {type(value)}
     while kinds:
@@ -370,7 +370,7 @@ def _refuse_unfaithful(value: Any, keys: bool) -> None:
 
 
 def _refuse_nan_keys(value: Any) -> None:
-    """Refuse keys that are NaN, level by level, in a value that was encoded and so has an end."""
+    """Refuse keys that are NaN, level by level, in a value that was encoded and therefore is finite."""
     level = [value]
     while level:
         dicts = [each for each in level if type(each) is dict]
@@ -386,7 +386,7 @@ def refuse_nan(keys: Iterable[Any]) -> None:
     """Refuse keys of a dict that are NaN, or tuples with NaN in them.
 
     Raises:
-        NotCarried: a dict finds such a key only by its identity, which a restore does not keep.
+        NotCarried: a key is NaN; a dict finds it only by its identity, which a restore does not keep.
     """
     others = [key for key in keys if type(key) not in _EQUAL_TO_THEMSELVES]
     while others:
@@ -398,7 +398,7 @@ def refuse_nan(keys: Iterable[Any]) -> None:
 
 
 def _holds_small_dicts(data: bytes | memoryview) -> bool:
-    """Return whether it begins like a list of dicts with texts as keys, and the keys make up much of it."""
+    """Return whether the bytes begin like a list of dicts with text keys, and the keys are a large part of it."""
     mark = data[0]
     if 0x92 <= mark <= 0x9F:
         count, place = mark & 0x0F, 1
@@ -417,10 +417,10 @@ def _holds_small_dicts(data: bytes | memoryview) -> bool:
 
 
 def _read_dicts(data: bytes | memoryview) -> Any:
-    """Return the list of dicts, or None where msgpack has to decide.
+    """Return the list of dicts, or None if msgpack has to decide.
 
-    ormsgpack reads a value and ignores what follows.  So it reads a pair, of the value and of `_END`, a text that is
-    nowhere else: it arrives as the second item only if the value ends exactly where the data does.
+    ormsgpack reads one value and ignores the bytes after it. Therefore it reads a pair of the value and `_END`, a text
+    that occurs nowhere else: `_END` is the second item only if the value ends exactly at the end of the data.
     """
     framed = b"".join((_PAIR, data, _TEXT, _END_BYTES))
     if framed.find(_END_BYTES) + len(_END_BYTES) != len(framed):
@@ -449,7 +449,7 @@ def decode(data: bytes | memoryview) -> Any:
 
 
 def decode_dicts(data: bytes | memoryview) -> Any:
-    """Decode like `decode`, and a list of dicts with texts as keys twice as fast: for bulk.
+    """Decode like `decode`, but read a list of dicts with text keys twice as fast; for bulk data.
 
     Raises:
         PeerViolation: the bytes are not one complete value.

@@ -1,4 +1,4 @@
-"""Whole numbers in as few bytes as they need: LEB128, and zigzag for those that may be negative."""
+"""Encodes whole numbers in as few bytes as possible: LEB128, with zigzag for signed numbers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def read_varint(data: bytes | bytearray | memoryview, place: int) -> tuple[int, 
     """Return (number, place after it).
 
     Raises:
-        PeerViolation: the bytes end inside it, or it has more than 64 bits.
+        PeerViolation: the bytes end inside the number, or it has more than 64 bits.
     """
     if place < len(data) and data[place] < 0x80:
         return data[place], place + 1

@@ -1,7 +1,7 @@
-"""`Vectors`: records as the columns of one Arrow record batch, which the core carries as it carries a list of records.
+"""`Vectors`: records as the columns of one Arrow record batch, which the core handles like a list of records.
 
-It has a length, can be sliced and joined, and becomes bytes and back (`causal.records.columns`).  Nothing here needs
-pyarrow before there are vectors, and a job without them never imports it.
+Vectors have a length, and can be sliced, joined, encoded and decoded (`causal.records.columns`). Jobs without vectors
+never import pyarrow.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Vectors(Batch):
     """Rows as columns; never changed in place.
 
     Attributes:
-        batch: a `pyarrow.RecordBatch` of types that can be carried, without metadata.
+        batch: a `pyarrow.RecordBatch` of types that can be encoded, without metadata.
     """
 
     __slots__ = ("batch",)
@@ -37,7 +37,7 @@ class Vectors(Batch):
         """Return the vectors of a record batch, a table, or a dict of columns.
 
         Raises:
-            NotCarried: a type that cannot be carried, a name that two columns share, or another object.
+            NotCarried: a type cannot be encoded, two columns have the same name, or the object is of another kind.
         """
         from causal.records.columns import carried
 
@@ -56,7 +56,7 @@ class Vectors(Batch):
         return Vectors(self.batch.slice(start, max(0, stop - start)))
 
     def encode(self) -> bytes:
-        """Encode the rows: equal rows give equal bytes, whatever they were sliced from."""
+        """Encode the rows; equal rows are encoded as equal bytes, regardless of the batch they were sliced from."""
         from causal.records.columns import encode
 
         return encode(self.batch)
@@ -71,7 +71,7 @@ class Vectors(Batch):
         """Decode what `encode` returned, and check it; the columns are views of `body`.
 
         Raises:
-            PeerViolation: the bytes are not such a body, or pyarrow is not installed here.
+            PeerViolation: the bytes are not such a body, or pyarrow is not installed.
         """
         try:
             from causal.records.columns import decode
@@ -86,7 +86,7 @@ def require_arrow(what: str) -> None:
     """Check that Arrow is installed.
 
     Raises:
-        PipelineError: pyarrow or NumPy is not installed; `what` needs them.
+        PipelineError: pyarrow or NumPy is not installed, although `what` needs them.
     """
     missing = [package for package in _NEEDED if find_spec(package) is None]
     if missing:

@@ -1,6 +1,6 @@
 """The body of the loop around one task: feeds events, performs effects in order, requests the next turn.
 
-Everything that touches the world for a running task is called from here, in the order the core gave (D4).
+Every effect of a running task on the outside is performed from here, in the order set by the core (D4).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from causal.task.task import TaskProtocol
 TURNS_PER_POLL = 8
 WAIT_MS_MAX = 1000
 REST_NS_MIN = 20_000
-"""A shorter rest counts as work: it costs about as much to find out what it waited for."""
+"""A shorter sleep counts as work, because finding its reason costs about as much."""
 
 
 class TaskDriver:
@@ -57,7 +57,8 @@ class TaskDriver:
         self._stores = stores
         self._staging = [store for store in stores.values() if isinstance(store, StagingStore)]
         self._readers = readers
-        # Not by `isinstance`: from Python 3.12 on it does not see what a reader passes on by `__getattr__`.
+        # `isinstance` does not work: from Python 3.12 on it ignores attributes that a reader delegates with
+        # `__getattr__`.
         counting = [getattr(reader, "counters", None) for reader in readers.values()]
         self._counting: list[Callable[[], dict[str, int | float]]] = [each for each in counting if callable(each)]
         self._report = report
@@ -82,7 +83,7 @@ class TaskDriver:
         return self.task.handle(event, monotonic_ns())
 
     def work(self, ready: dict[Any, int], rested_ns: int = 0) -> None:
-        """Perform one round: frames that have arrived, answers of the disk, due reads, then some turns.
+        """Perform one round: handle arrived frames, answers of the disk and due reads, then take some turns.
 
         Args:
             rested_ns: how long the loop has slept before it.
@@ -121,7 +122,7 @@ class TaskDriver:
         return ms_until(min(due), now_ns) if due else WAIT_MS_MAX
 
     def _report_abandoned(self) -> None:
-        """Log once that the calls that may run are all abandoned, and once that they are not any more."""
+        """Log once when all calls that may run are abandoned, and once when this is no longer so."""
         stuck = self._asking.abandoned
         if stuck != self._abandoned:
             self._abandoned = stuck
@@ -150,7 +151,7 @@ class TaskDriver:
         }
 
     def _note_rest(self, rested_ns: int) -> None:
-        """Count the sleep of the loop: blocked, if a neighbour or a store has to take something first."""
+        """Count the sleep of the loop as blocked if the task waits for a neighbour or a store, otherwise as idle."""
         if rested_ns < REST_NS_MIN:
             return
         if self._performer.waiting or self.task.full:
@@ -170,12 +171,12 @@ class TaskDriver:
         return {"staged_rows": sum(r for r, _ in staged), "staged_bytes": sum(b for _, b in staged)} if staged else {}
 
     def _source_counters(self) -> dict[str, int | float]:
-        """Return what readers count of their sources in addition to records."""
+        """Return the counters that readers keep for their sources in addition to records."""
         figures = [counters() for counters in self._counting]
         return {name: value for counters in figures for name, value in counters.items()} | self._input_counters()
 
     def _input_counters(self) -> dict[str, int]:
-        """Return how much input the task has and has read, where every reader of it knows (`measured`)."""
+        """Return how much input the task has and how much it has read, if all its readers know (`measured`)."""
         if not self._readers:
             return {}
         known: list[tuple[int, int]] = []
@@ -189,7 +190,7 @@ class TaskDriver:
 
     @property
     def reported_state(self) -> str:
-        """The task's state for a heartbeat: an end only after its store has all rows, and that was reported."""
+        """The task's state for a heartbeat: it is ended only after its store has all rows and that was reported."""
         return self._performer.reported_state
 
     @property
@@ -204,7 +205,7 @@ class TaskDriver:
 
     @property
     def waiting(self) -> tuple[int, str] | None:
-        """The time since which a store is waited for, and why; None if none is."""
+        """The time since which the task waits for a store, and the reason; None if it waits for none."""
         return self._store_calls.waiting
 
     @property
@@ -213,7 +214,7 @@ class TaskDriver:
         return self._store_calls.call_ns
 
     def overdue(self) -> str | None:
-        """Return why the process must end, if a store does not answer at all. Another thread may call it."""
+        """Return why the process must end if a store does not answer at all. Another thread may call this method."""
         return self._store_calls.overdue()
 
     def close(self) -> None:
@@ -225,7 +226,7 @@ class TaskDriver:
         self._asking.close()
 
     def _tried_again(self) -> bool:
-        """Retry the effects that wait for a store, if that is due; returns whether none waits any more."""
+        """Retry the effects that wait for a store if that is due; return whether none waits any more."""
         return monotonic_ns() >= self._store_calls.again_ns and self._performer.retry()
 
 

@@ -1,7 +1,7 @@
 """The calls of a sink's stores: an unavailable store throttles its task, and is retried for as long as configured.
 
-A call that raises `Unavailable` is retried, after 10 ms at first, later after 1 s. One that does not return at all is
-detected by the thread that sends pulses (`causal.process.pulse`), which reads `waiting` and `overdue`. Either way
+A call that raises `Unavailable` is retried, after 10 ms at first, later after 1 s. A call that does not return at all
+is detected by the thread that sends pulses (`causal.process.pulse`), which reads `waiting` and `overdue`. In both cases
 `waiting` has the start and the reason, and the wait is limited.
 
 A call that accepts rows in parts calls `progressed` after each: only the time since then counts as an outage.
@@ -24,7 +24,7 @@ LONG_NS = 500_000_000
 """The duration from which a call is reported as waiting."""
 NO_ANSWER = "a call has not returned"
 _THREAD = threading.local()
-"""`calls`: the calls of the store that this thread is in; None outside of one."""
+"""`calls`: the `StoreCalls` of the call that this thread is making; None outside a call."""
 
 
 def progressed() -> None:
@@ -57,7 +57,7 @@ class StoreCalls:
 
     @property
     def waiting(self) -> tuple[int, str] | None:
-        """The time since which its store is waited for, and why; None if it is not."""
+        """The time since which the task waits for its store, and the reason; None if it does not wait."""
         if self._since_ns:
             return self._since_ns, self._reason
         call_ns = self.call_ns
@@ -67,7 +67,7 @@ class StoreCalls:
         """Call `attempt` and return its result.
 
         Raises:
-            StoreUnavailable: it has raised `Unavailable`, and is to be retried at `again_ns`.
+            StoreUnavailable: the attempt raised `Unavailable`, and will be retried at `again_ns`.
             RetriesExhausted: it has done so for too long.
         """
         self.call_ns = began_ns = monotonic_ns()
@@ -90,7 +90,7 @@ class StoreCalls:
         return answer
 
     def progressed(self) -> None:
-        """Count what is unavailable from now on as an outage of its own; see `progressed` of the module."""
+        """Treat any unavailability from now on as a new outage; see `progressed` of the module."""
         self.call_ns = now_ns = monotonic_ns()
         self._pause_ns = PAUSE_NS_MIN
         if self._since_ns:

@@ -1,9 +1,9 @@
 """The pool of threads that sends a task's requests, with time-outs and retries; only the last outcome becomes an event.
 
 The task never waits: requests are queued, at most `concurrency` calls of an operator run at the same time, and a
-response wakes the task's loop as the disk does.  A call cannot be stopped: one that is out of time is abandoned, its
-result is ignored, and its place goes to the next call.  While `concurrency` or more are abandoned, `abandoned`
-reports it; with `ABANDONED_PER_PLACE` times as many the task fails, because the number of threads is limited.
+response wakes the task's loop as the disk does.  A call cannot be stopped: one that times out is abandoned, its result
+is ignored, and the next call takes its place. While `concurrency` or more calls are abandoned, `abandoned` reports it;
+with `ABANDONED_PER_PLACE` times as many the task fails, because the number of threads is limited.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class RequestPolicy:
     """The rules for sending the requests of one operator.
 
     `perform(body)` returns (whether it succeeded, the response's bytes) and does not raise; `late(seconds)` is the
-    response where it took too long.
+    response if the call took too long.
     """
 
     perform: Callable[[bytes], tuple[bool, bytes]]
@@ -50,7 +50,7 @@ class _Attempt:
     request: Request
     tries: int
     due_ns: int = 0
-    """The time at which it may start, or, once started, at which it is out of time; 0 for immediately, or never."""
+    """The time at which it may start or, once started, at which it times out; 0 means immediately or never."""
     began_ns: int = 0
 
 
@@ -61,7 +61,7 @@ class _Operator:
         self.policy = policy
         self.waiting: deque[_Attempt] = deque()
         self.resting: list[_Attempt] = []
-        """The attempts to be made again, from `due_ns` on."""
+        """The attempts that will be repeated from `due_ns` on."""
         self.running: dict[int, _Attempt] = {}
         self.abandoned: dict[int, _Attempt] = {}
         self._deliver = deliver
@@ -110,7 +110,7 @@ class _Operator:
         return True
 
     def next_ns(self) -> int | None:
-        """Return the next time at which a call is out of time or an attempt is due."""
+        """Return the next time at which a call times out or an attempt is due."""
         due = [attempt.due_ns for attempt in self.running.values() if attempt.due_ns]
         return min([*due, *(attempt.due_ns for attempt in self.resting)], default=None)
 
@@ -144,7 +144,7 @@ class RequestPool:
         }
         self.wake = self._waker = -1
         self._lock = threading.Lock()
-        """The lock around the descriptor: it may be closed while abandoned calls return."""
+        """The lock around the descriptor, which may be closed while abandoned calls return."""
         if policies:
             self.wake, self._waker = os.pipe()
             os.set_blocking(self.wake, False)
@@ -160,7 +160,7 @@ class RequestPool:
         """Return the final outcomes since the last call.
 
         Raises:
-            OperatorFailed: too many calls are out of time and have not returned.
+            OperatorFailed: too many calls have timed out and have not returned.
         """
         responses: list[ResponseReceived] = []
         now_ns = monotonic_ns()
@@ -168,7 +168,7 @@ class RequestPool:
             try:
                 os.read(self.wake, 4096)
             except BlockingIOError:
-                pass  # an attempt may be due by time alone
+                pass  # an attempt may be due without an event
         while not self._ended.empty():
             ordinal, attempt, well, body = self._ended.get()
             operator = self._operators[ordinal]
@@ -188,7 +188,7 @@ class RequestPool:
 
     @property
     def abandoned(self) -> str:
-        """A message that names an operator with as many abandoned calls as it may have running; empty for none."""
+        """A message that names an operator whose abandoned calls have reached its `concurrency`; empty for none."""
         for each in self._operators.values():
             if len(each.abandoned) >= each.policy.concurrency:
                 timeout_s, name = each.policy.timeout_s, each.policy.operator
@@ -230,4 +230,4 @@ class RequestPool:
                 try:
                     os.write(self._waker, b"!")
                 except BlockingIOError:
-                    return  # the pipe is full: the task will wake up
+                    return  # the pipe is full, so the task will wake up anyway

@@ -53,11 +53,12 @@ class FileJournal:
         return self.path
 
     def prepare(self) -> None:
-        """Make the directory; the one above it is there."""
+        """Create the directory; its parent exists."""
         directory = self.path.parent
         directory.mkdir(exist_ok=True)
         if self.sync:
-            sync_directory(directory.parent)  # also where the process that made it died before that
+            # Even if the directory exists: the process that created it may have died before it synced the parent.
+            sync_directory(directory.parent)
 
     @contextmanager
     def locked(self) -> Iterator[None]:

@@ -60,9 +60,9 @@ def write_parts(path: Path, parts: Sequence[bytes], durable: bool) -> tuple[int,
         if durable:
             sync_directory(path.parent)
     except (OSError, Unavailable) as problem:
-        with suppress(OSError):  # what cannot be removed either is another's file
+        with suppress(OSError):  # a file that cannot be removed either belongs to another process
             written.unlink(missing_ok=True)
-        if isinstance(problem, Unavailable):  # a part that comes from a disk
+        if isinstance(problem, Unavailable):  # a part was read from a disk
             raise
         raise Unavailable(f"{path}: cannot be written: {problem.strerror}; free space or fix the disk") from problem
     return size + _DIGEST_BYTES, digest.hexdigest()

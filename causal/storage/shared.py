@@ -251,7 +251,7 @@ def _client(url: str, retry_s: float) -> Any:
     if parts.scheme == "s3" and parts.netloc:
         retries: Any = {"retry_timeout": timedelta(seconds=retry_s)}
         return S3Store(parts.netloc, prefix=parts.path.strip("/") or None, retry_config=retries)
-    raise PipelineError(f"{url} is not the URL of a store; give file:///DIRECTORY or s3://BUCKET/PREFIX")
+    raise PipelineError(f"{url} is not the URL of a store; use file:///DIRECTORY or s3://BUCKET/PREFIX")
 
 
 def _line(problem: Exception) -> str:

@@ -116,7 +116,7 @@ class StableLogs:
             try:
                 return self._read(self._folder / f"i{youngest}")
             except FileNotFoundError:
-                continue  # a younger one has begun meanwhile, and removed it
+                continue  # a newer incarnation has started in the meantime and removed it
         raise Unavailable(f"{self._folder}: its files change while they are listed; its task restarts")
 
     def _read(self, folder: Path) -> list[LogDelta]:
@@ -142,7 +142,8 @@ class StableLogs:
                 self._write(delta)
             if self._sync:
                 sync_directory(fresh)
-            shutil.rmtree(self._own, ignore_errors=True)  # left where a loss of power took the decision to begin it
+            # It is left over if a power loss erased the decision to start this incarnation.
+            shutil.rmtree(self._own, ignore_errors=True)
             os.rename(fresh, self._own)
             if self._sync:
                 sync_directory(self._folder)
@@ -154,7 +155,7 @@ class StableLogs:
             ) from problem
         for older in self._begun():
             if older < self._incarnation:
-                shutil.rmtree(self._folder / f"i{older}", ignore_errors=True)  # what stays is ignored
+                shutil.rmtree(self._folder / f"i{older}", ignore_errors=True)  # files that remain are ignored
         return [(delta.task, delta.epoch, len(delta.bytes)) for delta in logs]
 
     def append(self, logs: Sequence[LogDelta]) -> list[Extent]:
@@ -188,7 +189,7 @@ class StableLogs:
         for name in names:
             match = _EPOCH.fullmatch(name)
             if match is not None and int(match[1]) < epoch:
-                with suppress(OSError):  # what stays costs space, and goes with the directory
+                with suppress(OSError):  # files that remain only cost space until the directory is removed
                     (self._own / name).unlink(missing_ok=True)
 
     def close(self) -> None:

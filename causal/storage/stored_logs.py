@@ -59,7 +59,7 @@ class StoredLogs:
             try:
                 return self._read(max(begun), places)
             except CorruptData:
-                continue  # a younger one has begun meanwhile and removed it, or a checkpoint has covered it
+                continue  # a newer incarnation has removed it in the meantime, or a checkpoint has covered it
         raise Unavailable(f"{self._folder}: its objects change while they are listed; its task restarts")
 
     def _read(self, incarnation: int, places: Sequence[tuple[int, int]]) -> list[LogDelta]:
@@ -67,7 +67,8 @@ class StoredLogs:
         for place in [place for owner, place in places if owner == incarnation]:
             for epoch, offset, body in _records(self._depot.read(self._name(incarnation, place))):
                 log = logs.setdefault(epoch, bytearray())
-                if offset == len(log):  # of an epoch that a checkpoint covers, the beginning may be removed
+                # The beginning of an epoch may be missing after a checkpoint has covered the epoch.
+                if offset == len(log):
                     log += body
         return [LogDelta(-1, epoch, 0, bytes(log)) for epoch, log in sorted(logs.items())]
 
@@ -82,7 +83,8 @@ class StoredLogs:
         places = self._places()
         if not self._depot.create(self._name(self._incarnation, 0), data):
             own = [self._name(*each) for each in places if each[0] == self._incarnation]
-            if self._depot.read(self._name(self._incarnation, 0)) != data:  # of a decision that was never journaled
+            # A different object belongs to a decision that was never journaled.
+            if self._depot.read(self._name(self._incarnation, 0)) != data:
                 self._depot.remove(own)
                 self._depot.create_own(self._name(self._incarnation, 0), data)
         self._note(0, ends)
@@ -96,7 +98,7 @@ class StoredLogs:
             Unavailable: the store does not answer.
         """
         if self._pending is not None:
-            self._create(*self._pending)  # its answer was lost: it is there with that content, or is created now
+            self._create(*self._pending)  # the answer was lost: the object exists with this content, or is created now
         fresh = [trimmed for delta in logs if (trimmed := self._trimmed(delta)).bytes]
         if fresh:
             self._create(*_packed(fresh))

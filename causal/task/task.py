@@ -470,7 +470,7 @@ class TaskProtocol:
                 effects += self.exchange.credit(channel, now_ns)
         effects += self._spilling.due(now_ns)
         effects += self.flushing.due(now_ns)
-        if echoes and self.recovery.state in PERFORMS:  # in earlier states, its own log may lack stable bytes
+        if echoes and self.recovery.state in PERFORMS:  # in earlier states, the task's own log may lack stable bytes
             effects += self.echo.due(execution.checkpointing.cuts[self.cursor.epoch], self.incarnation, now_ns)
         if not self._first_output_reported and (self.exchange.first_output or execution.writing.wrote):
             self._first_output_reported = True

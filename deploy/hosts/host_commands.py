@@ -78,11 +78,11 @@ def settings_of(arguments: argparse.Namespace) -> dict[str, Any]:
         result.update(options.settings_of(arguments, on))
         listen = result["listen"] = listen or options.default_listen(on)
     elif options.for_executors(arguments):
-        raise PipelineError("--agents and --spark-conf are about executors of a Spark cluster; give --on as well")
+        raise PipelineError("--agents and --spark-conf are for executors of a Spark cluster; add --on")
     if listen is None:
         for name, value in (("--hosts", roster), ("--key", key)):
             if value is not None:
-                raise PipelineError(f"{name} is for a job of several hosts; give --listen tcp://ADDRESS:PORT as well")
+                raise PipelineError(f"{name} is for a multi-host job; add --listen tcp://ADDRESS:PORT")
         return result
     address, _ = address_of(listen)
     if store is None:
@@ -91,14 +91,17 @@ def settings_of(arguments: argparse.Namespace) -> dict[str, Any]:
         raise PipelineError("--key and --hosts belong together: the supervisor's key, and the public keys of the hosts")
     if key is None and on is None and not is_loopback(address):
         raise PipelineError(
-            f"--listen {listen} is open to the network; give --key and --hosts (make keys with `causal keys new`)"
+            f"--listen {listen} can be reached from the network; use --key and --hosts (create keys with "
+            "`causal keys new`)"
         )
     if key is not None and roster is not None:
         pair, members = load_key(Path(key)), Roster.load(Path(roster))
         if not is_supervisor(pair.name) or members.name_of(pair.public) != pair.name:
-            raise PipelineError(f"{key} is not the key of [{SUPERVISOR}] in {roster}; `causal keys new {SUPERVISOR}`")
+            raise PipelineError(
+                f"{key} is not the key of [{SUPERVISOR}] in {roster}; create it with `causal keys new {SUPERVISOR}`"
+            )
         if not members.hosts and on is None:
-            raise PipelineError(f"{roster} names no host; `causal keys new NAME` adds one")
+            raise PipelineError(f"{roster} does not name any host; add one with `causal keys new NAME`")
         result.update(key=str(Path(key).absolute()), hosts=str(Path(roster).absolute()))
         result["hosts_expected"] = len(members.hosts)
     return result
@@ -117,7 +120,7 @@ def check(planned: Plan, config: JobConfig, arguments: argparse.Namespace) -> No
         if not places.get(task, ("", {}))[0]:
             operator = task.rpartition("/")[0]
             raise PipelineError(
-                f"{task}: {reason}, so it cannot follow to another host; keep it on one with "
+                f"{task}: {reason}, so it cannot move to another host; keep it on one with "
                 f'pipeline.place({operator!r}, host="NAME"), or use PostgresSink, RedisSink, or JsonLinesSink or '
                 "ParquetSink with the URL of a store (s3://BUCKET/PREFIX)"
             )
@@ -125,7 +128,7 @@ def check(planned: Plan, config: JobConfig, arguments: argparse.Namespace) -> No
     for task, (host, _) in places.items():
         if host and config.on and host not in names:
             raise PipelineError(
-                f"{task} is placed on {host}, but executors come and go; give --hosts with a host of that name"
+                f"{task} is placed on {host}, but executors come and go; use --hosts with a host of that name"
             )
         if host and config.hosts and host not in names:
             raise PipelineError(f"{task} is placed on {host}, which {config.hosts} does not have")
@@ -139,7 +142,7 @@ def _check_port(listen: str) -> None:
         socket.create_server((address, port), family=socket.AF_INET6 if ":" in address else socket.AF_INET).close()
     except OSError as problem:
         reason = os.strerror(problem.errno) if problem.errno and problem.errno > 0 else str(problem)
-        raise PipelineError(f"--listen {listen} cannot be bound: {reason}; give another address or port") from None
+        raise PipelineError(f"--listen {listen} cannot be bound: {reason}; use another address or port") from None
 
 
 def share(config: JobConfig, archive: Archive) -> None:
@@ -179,7 +182,7 @@ def _hosts(arguments: argparse.Namespace) -> int:
         print(json.dumps(to_builtins(answer), indent=1))
         return 0
     if not JobConfig.load(job).listen:
-        print(f"{view.job} is on this machine alone; give `causal run` --listen for several hosts")
+        print(f"{view.job} is only on this machine; run it on several hosts with `causal run --listen`")
         return 0
     present = alive and not view.ended
     if not present:

@@ -117,7 +117,7 @@ class Shown:
             return
         self._last = (leader.term, leader.here)
         if leader.here:
-            say(f"leads job {self._name} (term {leader.term}); its tasks work on")
+            say(f"leads job {self._name} (term {leader.term}); its tasks keep running")
         else:
             say(f"a candidate: {led_by(leader)} leads job {self._name}")
 
@@ -129,7 +129,7 @@ def _check_free(listen: str) -> None:
         socket.create_server((address, port), family=socket.AF_INET6 if ":" in address else socket.AF_INET).close()
     except OSError as problem:
         raise PipelineError(
-            f"--listen {listen} cannot be bound: {problem.strerror}; give another address or port"
+            f"--listen {listen} cannot be bound: {problem.strerror}; use another address or port"
         ) from None
 
 
@@ -163,7 +163,8 @@ def _prepare(directory: JobDirectory, run: str, term: Term, own: Mapping[str, An
     config = replace(settings_of(term.job), **own)
     if config.on:
         raise PipelineError(
-            f"job {config.name} runs --on {config.on}: its agents end with `causal run`, and cannot be taken over"
+            f"job {config.name} runs --on {config.on}: its agents end with `causal run`, so another "
+            "supervisor cannot take it over"
         )
     save_settings(path, config, term.graph)
     fetch_code(path, config)
@@ -191,8 +192,8 @@ def refuse_if_led(config: JobConfig, job: Path) -> None:
         return
     if Depot(config.store, config.place_in_store).names(TERMS):
         raise PipelineError(
-            f"run {config.run} of job {config.name}, in whose sinks --keep-sinks continues, is in {config.store} "
-            "itself; resume it with --resume in its directory, or give another --store"
+            f"run {config.run} of job {config.name}, in whose sinks --keep-sinks continues, is in "
+            f"{config.store} itself; resume it with --resume in its directory, or use another --store"
         )
     depot, seen = _run_before(config)
     if depot is None or seen is None:
@@ -200,13 +201,13 @@ def refuse_if_led(config: JobConfig, job: Path) -> None:
     own = _holder(job)
     if seen.term.holder == own and _closing(depot, seen) not in (ENDED, STOPPED):
         raise PipelineError(
-            f"job {config.name} was interrupted, and its tasks may still work on: resume it with --resume, or begin "
-            "again with another --state-dir"
+            f"job {config.name} was interrupted, and its tasks may still be running: resume it with --resume, "
+            "or start again with another --state-dir"
         )
     leader = _leader(depot, own)
     if leader is not None:
         raise PipelineError(
-            f"job {config.name} is led by {leader.leader}: follow it with --resume in its directory, or end it first"
+            f"job {config.name} is led by {leader.leader}: follow it with --resume in its directory, or stop it first"
         )
 
 
@@ -235,8 +236,8 @@ class Brought(Enum):
     """The state of a job that is to be resumed here, according to the store."""
 
     LED = "led"  # another supervisor leads the job: the job is running, and is followed instead
-    INTERRUPTED = "interrupted"  # its supervisors were lost: its tasks may still be running
-    STILL = "still"  # its processes have ended, or belong to this machine
+    INTERRUPTED = "interrupted"  # the job's supervisors were lost, so its tasks may still be running
+    STILL = "still"  # the job's processes have ended, or belong to this machine
 
 
 def bring(directory: JobDirectory) -> Brought:
@@ -264,7 +265,7 @@ def _brought(directory: JobDirectory) -> Brought:
         return Brought.LED
     interrupted = fetch_decisions(job)
     if (job / IDENTITY).exists() and not (job / JOURNAL).exists():
-        Journal(job).close()  # the job ended before its first supervisor decided anything: it begins now
+        Journal(job).close()  # the job ended before its first supervisor made a decision, so it starts now
     return Brought.INTERRUPTED if interrupted else Brought.STILL
 
 
@@ -281,9 +282,9 @@ def takes_over(brought: Brought, before: JobConfig, config: JobConfig, job: Path
     if brought is not Brought.INTERRUPTED or config.on:
         return False
     if replace(before, **own) != config or Blueprint.load(job) != blueprint:
-        say(f"job {config.name}: its settings have changed, so its tasks begin again from their last checkpoint")
+        say(f"job {config.name}: its settings have changed, so its tasks restart from their last checkpoint")
         return False
-    say(f"job {config.name}: tasks that work on are taken over where they are")
+    say(f"job {config.name}: tasks that are still running are taken over in place")
     return True
 
 
@@ -341,8 +342,8 @@ def _check_unbegun(config: JobConfig, job: Path) -> None:
     """Refuse a store that contains no decisions of a job that this directory's supervisor has led."""
     if (job / IDENTITY).exists() and Identity.load(job).boot:
         raise CorruptData(
-            f"{config.store}: {config.place_in_store} lacks the decisions of this job; restore it from a copy, or "
-            "start afresh, without --resume"
+            f"{config.store}: {config.place_in_store} lacks the decisions of this job; restore it from a copy, "
+            "or start again without --resume"
         )
 
 
@@ -355,8 +356,8 @@ def _check_checkpoint(config: JobConfig, job: Path) -> None:
     lacking = [path for files in newest[1].values() for path, _, _ in files if path not in present]
     if lacking:
         raise CorruptData(
-            f"{config.store}: {config.place_in_store} lacks {len(lacking)} files of checkpoint {newest[0]}, such as "
-            f"{lacking[0]}; restore it from a copy, or start afresh, without --resume"
+            f"{config.store}: {config.place_in_store} lacks {len(lacking)} files of checkpoint {newest[0]}, "
+            f"such as {lacking[0]}; restore it from a copy, or start again without --resume"
         )
 
 
@@ -378,7 +379,7 @@ def _leader(depot: Depot, own: str) -> Term | None:
     seen = perform(looked(None), depot)
     if seen is None or seen.term.holder == own or (seen.entry is not None and seen.entry.closing in (ENDED, STOPPED)):
         return None
-    say(f"{seen.term.leader} has led this job: looking for {SILENCE_S:.0f} s whether it still does")
+    say(f"{seen.term.leader} has led this job; checking for {SILENCE_S:.0f} s whether it still does")
     until_s = time.monotonic() + SILENCE_S + LOOK_S
     while time.monotonic() < until_s:
         time.sleep(LOOK_S)

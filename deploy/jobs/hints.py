@@ -55,7 +55,7 @@ def check_led_here(job: Path) -> None:
     except (OSError, ValueError):
         return
     if view is not None and view.leader is not None and not view.leader.here:
-        raise PipelineError(f"the job in {job} is led by {led_by(view.leader)}; give this command on that machine")
+        raise PipelineError(f"the job in {job} is led by {led_by(view.leader)}; run this command on that machine")
 
 
 def _short(path: Path) -> str:

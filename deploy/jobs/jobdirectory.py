@@ -130,17 +130,17 @@ class JobDirectory:
             foreign = [name for name in OWNED if (self.path / name).exists()]
             if foreign and not ours:
                 raise PipelineError(
-                    f"{self.path} has {', '.join(foreign)} and is not a job's directory; give another --state-dir"
+                    f"{self.path} has {', '.join(foreign)} and is not a job's directory; use another --state-dir"
                 )
             self._lock = keep_from_children(os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         except OSError as problem:
             raise PipelineError(f"--state-dir {self.path} cannot be used: {problem.strerror}") from None
         if not self._locked():
             close_lock(self._lock)
-            raise PipelineError(f"a job runs in {self.path}; stop it first, or give another --state-dir")
+            raise PipelineError(f"a job runs in {self.path}; stop it first, or use another --state-dir")
         if not self._locks_what_is_there():
             close_lock(self._lock)
-            raise PipelineError(f"another job was refused in {self.path} at this moment; start this one again")
+            raise PipelineError(f"another job was being refused in {self.path} at the same time; start this one again")
         self._note_view()
 
     def _note_view(self) -> None:
@@ -200,7 +200,7 @@ class JobDirectory:
         """
         self._carry_out_change()
         if not (self.path / "job.json").exists() or not (self.path / JOURNAL).exists():
-            raise PipelineError(f"{self.path} holds no job to resume; start one without --resume")
+            raise PipelineError(f"{self.path} does not contain a job to resume; start one without --resume")
         config = JobConfig.load(self.path)
         self.end_leftovers()
         self._check_journal()
@@ -217,7 +217,7 @@ class JobDirectory:
         complete = newest[0] if newest is not None else 0  # the manifest is written before it is journaled
         if complete > decided + 1 or (not records and (self.path / BEGAN).exists()):
             raise CorruptData(
-                f"{self.path / JOURNAL} lacks decisions of this job; restore it from a copy, or start afresh, "
+                f"{self.path / JOURNAL} lacks decisions of this job; restore it from a copy, or start again "
                 "without --resume"
             )
 
@@ -226,9 +226,11 @@ class JobDirectory:
         try:
             began = path.read_bytes() if path.exists() else b""
         except OSError as problem:
-            raise CorruptData(f"{path} cannot be read: {problem.strerror}; remove it: rates then begin again") from None
+            raise CorruptData(
+                f"{path} cannot be read: {problem.strerror}; remove it, and the rates start again"
+            ) from None
         if began and not began.removeprefix(b"-").isdigit():
-            raise CorruptData(f"{path} is damaged; remove it: the rates of sources then begin again")
+            raise CorruptData(f"{path} is damaged; remove it, and the rates of sources start again")
 
     def _carry_out_change(self) -> None:
         """Move the change that `deploy.savepoints.upgrading` has prepared into place; may be interrupted and
@@ -331,7 +333,7 @@ class JobDirectory:
             shutil.rmtree(self._runtime, ignore_errors=True)
         if self._new_lock and not any((self.path / name).exists() for name in OWNED):
             (self.path / "lock").unlink(missing_ok=True)
-            with suppress(OSError):  # one of the directories is not empty
+            with suppress(OSError):  # fails for directories that are not empty
                 for each in self._new_directories:
                     each.rmdir()
         close_lock(self._lock)
@@ -344,7 +346,9 @@ class JobDirectory:
         kill_listed(self.path)
         left = kill_marked(self.path, KILL_S)
         if left:
-            raise PipelineError(f"{left} processes of the job before in {self.path} cannot be killed; end them first")
+            raise PipelineError(
+                f"{left} processes of the previous job in {self.path} cannot be killed; stop them first"
+            )
         self._drop_runtime()
 
     def _await_release(self, name: str) -> None:
@@ -354,7 +358,7 @@ class JobDirectory:
         handle = os.open(self.path / name, os.O_RDWR | os.O_CLOEXEC)
         try:
             if not lock(handle, RELEASE_S):
-                raise PipelineError(f"{self.path / name} is held by a process of the job before; end it")
+                raise PipelineError(f"{self.path / name} is in use by a process of the previous job; stop that process")
         finally:
             os.close(handle)
 
@@ -378,7 +382,9 @@ def check_processes_are_shown() -> None:
         PipelineError: there is no `/proc`.
     """
     if not PROCESSES.exists():
-        raise PipelineError("this machine has no /proc, by which a job finds its processes; mount it (mount -t proc)")
+        raise PipelineError(
+            "this machine has no /proc, which a job needs to find its processes; mount it (mount -t proc)"
+        )
 
 
 def check_room_for_sockets() -> None:

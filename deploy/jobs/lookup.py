@@ -94,12 +94,14 @@ def find_job(name: str | None, state_dir: str | None) -> Path:
     else:
         jobs = sorted(entry.parent for entry in ROOT.glob("*/job.json"))
         if len(jobs) > 1:
-            raise PipelineError(f"there are several jobs here; give --job {', --job '.join(job.name for job in jobs)}")
+            raise PipelineError(
+                f"several jobs exist here; choose one with --job {', --job '.join(job.name for job in jobs)}"
+            )
         if not jobs:
-            raise PipelineError(f"there is no job under {ROOT}; give --state-dir DIR")
+            raise PipelineError(f"{ROOT} has no jobs; use --state-dir DIR")
         path = jobs[0]
     if not holds_job(path):
-        raise PipelineError(f"{path} holds no job (job.json is missing); start one with `causal run`")
+        raise PipelineError(f"{path} does not contain a job (job.json is missing); start one with `causal run`")
     return path.resolve()
 
 
@@ -125,7 +127,7 @@ def chosen_job(arguments: argparse.Namespace) -> Path:
     """
     job, name, state_dir = arguments.job, arguments.name, arguments.state_dir
     if sum(each is not None for each in (job, name, state_dir)) > 1:
-        raise PipelineError("give one of JOB, --job and --state-dir")
+        raise PipelineError("use only one of JOB, --job and --state-dir")
     if job is not None and (holds_job(Path(job)) or not holds_job(ROOT / job)):
         return find_job(None, job)
     return find_job(job if name is None else name, state_dir)

@@ -64,9 +64,9 @@ def check_unfinished(job: Path, path: Path) -> None:
         return  # the earlier job cannot be resumed
     if of_other_file(job, config, path):
         raise PipelineError(
-            f"{job} holds an unfinished job of {config.pipeline}, which this one would discard; resume that with "
-            f"{resume_command(job)}, or give this one another --state-dir or its Pipeline another name; to discard "
-            f"that job, remove {os.fspath(job / 'job.json')}"
+            f"{job} has an unfinished job of {config.pipeline}, which this job would discard; resume that job "
+            f"with {resume_command(job)}, or use another --state-dir or Pipeline name for this one; to discard "
+            f"the unfinished job, remove {os.fspath(job / 'job.json')}"
         )
 
 
@@ -82,15 +82,15 @@ def finished(job: Path, before: JobConfig, path: Path, config: JobConfig) -> str
     changes = [] if of_other_file(job, before, path) else _changes(job, before, path, config)
     if changes:
         raise PipelineError(
-            f"job {config.name} has finished, and {listed(changes)} changed since: its windows and timers "
-            "ended with its input, so no other version continues it; start without --resume to run this one from the "
-            "beginning; a backfill that another version is to continue keeps its source open, and ends with "
-            "`causal savepoint --stop`"
+            f"job {config.name} has finished, and {listed(changes)} changed since: its windows and timers ended "
+            "with its input, so no other version can continue it; start without --resume to run this version "
+            "from the beginning; if another version should continue a backfill, keep its source open and end "
+            "it with `causal savepoint --stop`"
         )
     config = before
     if of_other_file(job, config, path):
         raise PipelineError(
-            f"{job} holds no job of {path} to resume: the job that finished there is {config.pipeline}; start this "
-            "one without --resume, with another --state-dir or Pipeline name"
+            f"{job} does not contain a job of {path} to resume: the finished job is {config.pipeline}; start "
+            "this one without --resume, with another --state-dir or Pipeline name"
         )
     return f"job {config.name} has finished already; start without --resume to run it again"

@@ -82,9 +82,9 @@ def check(written: Written, config: JobConfig, read: Settings) -> None:
     changes = list(_changes(written, config, read))
     if changes:
         raise PipelineError(
-            f"{' and '.join(changes)}; the job did not stop at a savepoint, and what it did can be replayed only as it "
-            "was done: resume without that change, and then `causal savepoint --stop` and --resume change it; "
-            "--code new replays with the new value, and ends the job if it gives other rows than are visible"
+            f"{' and '.join(changes)}; the job did not stop at a savepoint, so its events can be replayed only "
+            "with the old value: resume without the change, then make it after `causal savepoint --stop`; "
+            "--code new replays with the new value, and ends the job if the rows differ from visible ones"
         )
 
 
@@ -147,7 +147,7 @@ def written_before(job: Path, config: JobConfig) -> Written | None:
         return None
     except (ValueError, KeyError, TypeError, RecursionError) as problem:
         raise CorruptData(
-            f"{path} is damaged ({problem}); remove it: --code kept then means the code of the last resume"
+            f"{path} is damaged ({problem}); remove it, and --code kept will mean the code of the last resume"
         ) from None
     return before if by == Written.by(config) and _complete(job) <= epoch else None
 

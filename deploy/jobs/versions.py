@@ -87,7 +87,7 @@ def next_of(directory: JobDirectory, before: JobConfig, config: JobConfig, path:
         CorruptData: the archive of the job is damaged.
     """
     if not before.code:
-        raise CorruptData(f"{directory.path} does not say what code the job ran; start it afresh, without --resume")
+        raise CorruptData(f"{directory.path} does not say which code the job ran; start it again without --resume")
     if choice == KEPT:
         return _kept(Archive.load(directory.path, resuming.written(directory.path, before).code), config)
     kept = Archive.load(directory.path, before.code)
@@ -107,9 +107,10 @@ def next_of(directory: JobDirectory, before: JobConfig, config: JobConfig, path:
         return replace(version, archive=kept)
     if code is None:
         raise PipelineError(
-            f"{listed(names)} changed since this run began, and what it did can be replayed only by the code that did "
-            "it: --code kept resumes with that code, and then `causal savepoint --stop` and --resume upgrade; "
-            "--code new replays with the new code, and ends the job if it gives other rows than are visible"
+            f"{listed(names)} changed since this run started, but its events can be replayed only by the code "
+            "that performed them: resume with that code with --code kept, then upgrade after `causal savepoint "
+            "--stop`; --code new replays with the new code, and ends the job if the rows differ from visible "
+            "ones"
         )
     return replace(version, changed=tuple(names))
 
@@ -129,7 +130,7 @@ def _kept(kept: Archive, config: JobConfig) -> Version:
 def _compare_versions(kept: Archive) -> None:
     """Warn about dependencies that are not in the job's archive and now have another version."""
     for phrase in other_versions(kept, versions_now(kept)):
-        warn(f"{phrase}: it is no part of the archived code, and a replay with it may differ")
+        warn(f"{phrase}: it is not part of the archived code, so a replay may differ")
 
 
 def job_of(path: Path, state_dir: str | None, settings: dict[str, str]) -> Path:
@@ -149,7 +150,7 @@ def job_of(path: Path, state_dir: str | None, settings: dict[str, str]) -> Path:
                 jobs.append(job)
     if len(jobs) == 1:
         return jobs[0]
-    several = f"{len(jobs)} jobs run {path.name}; say which with --state-dir {' or --state-dir '.join(map(str, jobs))}"
+    several = f"{len(jobs)} jobs run {path.name}; choose one with --state-dir {' or --state-dir '.join(map(str, jobs))}"
     try:
         named = ROOT / load(path, settings).name
     except PipelineError as problem:

@@ -101,9 +101,9 @@ def run(arguments: argparse.Namespace) -> int:
     name = key.name if key is not None else _plain_name(arguments)
     labels = dict(_label(each) for each in arguments.label)
     if arguments.slots is not None and arguments.slots < 1:
-        raise PipelineError(f"--slots {arguments.slots}: give a number from 1")
+        raise PipelineError(f"--slots {arguments.slots}: use a number from 1")
     if not 0 <= arguments.drain_timeout <= DRAIN_S_MAX:
-        raise PipelineError(f"--drain-timeout {arguments.drain_timeout}: give 0 to {DRAIN_S_MAX} seconds")
+        raise PipelineError(f"--drain-timeout {arguments.drain_timeout}: use 0 to {DRAIN_S_MAX} seconds")
     directory = JobDirectory(Path(arguments.state_dir) if arguments.state_dir else ROOT / "hosts" / name)
     inquiry = Inquiry(seats, name, key)
     try:
@@ -149,21 +149,23 @@ def _check_addresses(seats: Sequence[Seat], key: KeyPair | None, own: str | None
     for option, address in [*named, (f"--address {own}", own or "localhost")]:
         if key is None and not is_loopback(address):
             raise PipelineError(
-                f"{option} is on the network; give --key NAME.key (make it with `causal keys new NAME`)"
+                f"{option} is on the network; use --key NAME.key (create it with `causal keys new NAME`)"
             )
 
 
 def _plain_name(arguments: argparse.Namespace) -> str:
     name: str = arguments.name or re.sub(r"[^a-z0-9-]", "-", socket.gethostname().lower())[:63].strip("-")
     if not _NAME.fullmatch(name):
-        raise PipelineError(f"--name {name!r:.80} is no name of a host: small letters, digits and '-', at most 63")
+        raise PipelineError(
+            f"--name {name!r:.80} is not a valid host name; use at most 63 lowercase letters, digits and '-'"
+        )
     return name
 
 
 def _label(text: str) -> tuple[str, str]:
     name, separator, value = text.partition("=")
     if not separator or not name:
-        raise PipelineError(f"--label {text!r:.80}: give NAME=VALUE")
+        raise PipelineError(f"--label {text!r:.80}: use NAME=VALUE")
     return name, value
 
 
@@ -175,7 +177,7 @@ def own_address(supervisor: str) -> str:
         try:
             probe.connect((supervisor, 9))
         except OSError as problem:
-            raise PipelineError(f"there is no route to {supervisor}: {problem.strerror}; give --address") from None
+            raise PipelineError(f"{supervisor} cannot be reached: {problem.strerror}; use --address") from None
         return str(probe.getsockname()[0])
 
 
@@ -192,7 +194,7 @@ def check_clock(name: str, ahead_s: float) -> None:
     line = f"{name}: its clock is {abs(ahead_s):,.1f} s {'ahead of' if ahead_s > 0 else 'behind'} the supervisor's"
     if abs(ahead_s) >= CLOCK_S_MAX:
         raise PipelineError(f"{line}; set it (NTP), then start `causal agent` again")
-    say(f"{line}: what asks for the time of day sees that when a task moves")
+    say(f"{line}: code that reads the time of day sees a jump when a task moves")
 
 
 def _serve(
@@ -281,8 +283,8 @@ def check_versions(name: str, archive: Archive) -> None:
     now = versions_now(archive)
     if minor(archive.python) != minor(now.python):
         raise PipelineError(
-            f"{name}: the job's code is of Python {archive.python}, and this host has {now.python}; start `causal "
-            f"agent` with Python {minor(archive.python)}"
+            f"{name}: the job's code needs Python {archive.python}, but this host has {now.python}; start "
+            f"`causal agent` with Python {minor(archive.python)}"
         )
     for phrase in other_versions(archive, now):
         say(f"{name}: {phrase} here")
@@ -293,8 +295,8 @@ def _check_place(depot: Depot, config: JobConfig, path: Path, outage: Outage) ->
     names = insist(lambda: depot.names("code"), outage.report, partial(_waits, path))
     if not names:
         raise PipelineError(
-            f"--store {config.store} holds nothing of job {config.name} as seen from this host; mount the directory "
-            "that the supervisor uses at the same path, or use s3://"
+            f"--store {config.store} has no files of job {config.name} when read from this host; mount the "
+            "directory that the supervisor uses at the same path, or use s3://"
         )
 
 
@@ -367,7 +369,7 @@ class Outage:
     def report(self, problem: str) -> None:
         """Record the problem of an attempt, or an empty string for a success."""
         if problem and not self._lasts:
-            say(f"{problem}; waiting for the store: check the URL and the credentials if that lasts")
+            say(f"{problem}; waiting for the store; if this lasts, check the URL and the credentials")
         elif not problem and self._lasts:
             say("the store answers again")
         self._lasts = bool(problem)

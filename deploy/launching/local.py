@@ -195,11 +195,11 @@ class LocalDeployment:
         if self._signal and not removed:
             name = signal.Signals(self._signal).name
             if view is not None and view.elsewhere:
-                reason = f"interrupted by {name}; the job continues, and is followed with: {resume_command(self._job)}"
+                reason = f"interrupted by {name}; the job continues; follow it with: {resume_command(self._job)}"
             elif begun(self._job):
                 reason = f"interrupted by {name}; resume it with: {resume_command(self._job)}"
             else:
-                reason = f"interrupted by {name} before it began; start it again without --resume"
+                reason = f"interrupted by {name} before it started; start it again without --resume"
             return Outcome(128 + self._signal, reason, view, wall_s, self._signal)
         return Outcome(1, self._failure or removed, view, wall_s)
 
@@ -343,7 +343,7 @@ class LocalDeployment:
         if removed := self._removed():
             return removed
         if shutil.disk_usage(self._job).free < FREE_BYTES_MIN:
-            return f"no space is left for {self._job}; make room, then resume it with: {resume_command(self._job)}"
+            return f"no space is left for {self._job}; free space, then resume it with: {resume_command(self._job)}"
         return last_line(self._job / "logs" / f"{name}.log")
 
     def _end(self) -> JobView | None:

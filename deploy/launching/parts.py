@@ -76,14 +76,16 @@ class Parts:
         # The directory may also be replaced during the check, which then missed its contents.
         if _identity(self._job) != self._identity:
             return (
-                f"its directory {self._job} was removed or moved while it ran; put it back, or where it is gone start "
-                "the job again without --resume"
+                f"its directory {self._job} was removed or moved while the job was running; put it back, or if "
+                "it is lost, start the job again without --resume"
             )
         return lost
 
     def _lost(self, runtime: Path | None) -> str:
         if self._described and not (self._job / DESCRIPTION).exists():
-            return f"{self._job / DESCRIPTION} was removed while it ran; start the job again without --resume"
+            return (
+                f"{self._job / DESCRIPTION} was removed while the job was running; start the job again without --resume"
+            )
         if runtime is not None and not runtime.exists():
             return f"the directory of its sockets {runtime} was removed; resume it with: {resume_command(self._job)}"
         return self._renewable() or self._irreplaceable() or self._unchecked()
@@ -93,7 +95,10 @@ class Parts:
             if (self._job / name).exists():
                 self._renewed.add(name)
             elif name in self._renewed:
-                return f"{self._job / name} was removed while it ran; resume it with: {resume_command(self._job)}"
+                return (
+                    f"{self._job / name} was removed while the job was running; resume it with: "
+                    f"{resume_command(self._job)}"
+                )
         return ""
 
     @property
@@ -103,7 +108,7 @@ class Parts:
             try:
                 self._alone = not JobConfig.load(self._job).store
             except PipelineError:
-                return False  # there are no settings: no job has written this directory
+                return False  # without settings, no job has written this directory
         return self._alone
 
     def _irreplaceable(self) -> str:
@@ -118,8 +123,8 @@ class Parts:
 
     def _gone(self, path: Path) -> str:
         return (
-            f"{path} was removed or moved while it ran; put it back and resume it with: {resume_command(self._job)}; "
-            "where it is gone, start the job again without --resume"
+            f"{path} was removed or moved while the job was running; put it back and resume it with: "
+            f"{resume_command(self._job)}; if it is lost, start the job again without --resume"
         )
 
     def _unchecked(self) -> str:
@@ -153,7 +158,8 @@ class Parts:
             self._keep_code()
         except OSError as problem:
             unwritten = (
-                f"{problem.filename} was removed while the job ran, and cannot be made again: {problem.strerror}"
+                f"{problem.filename} was removed while the job was running, and cannot be created again: "
+                f"{problem.strerror}"
             )
         if unwritten != self._unwritten:
             self._unwritten = unwritten
@@ -167,7 +173,7 @@ class Parts:
             self._logged = True
         elif self._logged:
             logs.mkdir(exist_ok=True)
-            self._say(f"{logs} was removed while the job ran; it is made again, without what was logged before")
+            self._say(f"{logs} was removed while the job was running; it is created again without the earlier logs")
 
     def _keep_code(self) -> None:
         """Rewrite the archive of the code, with which each process starts, from the content read when the job began."""
@@ -180,4 +186,4 @@ class Parts:
                 fresh = path.with_name(f"{path.name}.{os.getpid()}.tmp")
                 fresh.write_bytes(content)
                 os.replace(fresh, path)
-                self._say(f"{path}, the code of the run, was removed while the job ran; it is written again")
+                self._say(f"{path}, the code of the run, was removed while the job was running; it is written again")

@@ -25,7 +25,7 @@ def port(text: str) -> int:
         argparse.ArgumentTypeError: it is not a port number.
     """
     if not text.isdecimal() or len(text) > 5 or int(text) > 65535:
-        raise argparse.ArgumentTypeError(f"{text:.20} is no port; give a number up to 65535")
+        raise argparse.ArgumentTypeError(f"{text:.20} is not a port; use a number up to 65535")
     return int(text)
 
 
@@ -40,7 +40,7 @@ def listening(text: str) -> tuple[str, int | None]:
     try:
         ip_address(address)
     except ValueError:
-        wrong = f"{text:.80} is not an address; give one such as 0.0.0.0:9464 or [::1]:9464"
+        wrong = f"{text:.80} is not an address; use one such as 0.0.0.0:9464 or [::1]:9464"
         raise argparse.ArgumentTypeError(wrong) from None
     number = match["port"] if match else None
     return address, None if number is None else port(number)
@@ -70,9 +70,9 @@ def settings_of(arguments: argparse.Namespace) -> dict[str, Any]:
         return {} if number is None else {"metrics_port": number}
     address, own = at
     if own is None and number is None:
-        raise PipelineError(f"--metrics-listen {address} has no port; give --metrics-listen {_joined(address)}:9464")
+        raise PipelineError(f"--metrics-listen {address} has no port; use --metrics-listen {_joined(address)}:9464")
     if None not in (own, number) and own != number:
-        raise PipelineError(f"--metrics-listen has port {own}, --metrics-port is {number}; give one of them")
+        raise PipelineError(f"--metrics-listen has port {own}, --metrics-port is {number}; use one of them")
     return {"metrics_listen": address, "metrics_port": number if own is None else own}
 
 

@@ -35,11 +35,11 @@ def logs(arguments: argparse.Namespace) -> int:
     tails = LogTails(job / "logs")
     known = _known(job)
     if arguments.task is not None and arguments.task not in known:
-        raise PipelineError(f"logs {arguments.task}: there is no such task; there are {', '.join(known)}")
+        raise PipelineError(f"logs {arguments.task}: the task does not exist; the tasks are {', '.join(known)}")
     hosts = sorted(filter(None, (host_of(path.name) for path in (job / "logs").glob("*.log"))))
     if arguments.host is not None and arguments.host not in hosts:
         there = f"there are {', '.join(hosts)}" if hosts else "no host has sent any"
-        raise PipelineError(f"logs --host {arguments.host}: no lines of such a host; {there}")
+        raise PipelineError(f"logs --host {arguments.host}: no lines were received from that host; {there}")
     _show(_new(tails, arguments.host), arguments.task, arguments.lines)
     while arguments.follow:
         alive = running(job)  # before the files are read, so that the last lines of a job are shown

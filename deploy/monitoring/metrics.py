@@ -293,7 +293,7 @@ def _buckets(counts_by_bound: Sequence[int]) -> Buckets:
 
 def _checkpoints(view: JobView) -> Iterator[Metric]:
     if view.guarantee == "none":
-        return  # there are no checkpoints, and no alert must wait for one
+        return  # the job takes no checkpoints, so no alert may wait for one
     checkpoint, labels = view.checkpoint, [view.job]
     count = _counter("checkpoints", "Complete checkpoints.", JOB)
     count.add_metric(labels, checkpoint.count)
@@ -347,14 +347,14 @@ def serve(address: str, port: int, job: Path) -> Callable[[], None]:
     registry = CollectorRegistry(auto_describe=False)
     collector = ViewCollector(lambda: latest(job), lambda: view_age_s(job))
     for name in (VIEW_BEFORE, VIEW):
-        with suppress(FileNotFoundError, ValueError):  # there is no view, or it is damaged
+        with suppress(FileNotFoundError, ValueError):  # the view is missing or damaged
             collector.continue_from(JobView.of(json.loads((job / name).read_text())))
     registry.register(collector)
     try:
         server, thread = start_http_server(port, addr=address, registry=registry)
     except OSError as problem:
         where = f"--metrics-port {port}" if address == "127.0.0.1" else f"--metrics-listen {address}, port {port},"
-        raise PipelineError(f"{where} cannot be used: {problem.strerror}; give another") from None
+        raise PipelineError(f"{where} cannot be used: {problem.strerror}; use another") from None
 
     def stop() -> None:
         server.shutdown()

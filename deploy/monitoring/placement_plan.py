@@ -119,8 +119,8 @@ def depth_lines(plan: Mapping[str, Any]) -> Iterator[str]:
         yield f"sharing depth {wanted} is reached: no task shares a host with a holder of its determinants"
         return
     tasks = ", ".join(depth["at_home"])
-    few = f"; it needs {depth['hosts_needed']} hosts, there are {there}" if depth["hosts_needed"] > there else ""
+    few = f"; it needs {depth['hosts_needed']} hosts, but there are {there}" if depth["hosts_needed"] > there else ""
     yield (
-        f"sharing depth {wanted} counts as {depth['reached']}, as copies on the owner's own host count zero ({tasks})"
-        f"{few}; with --sharing-depth full the death of a host loses no determinant"
+        f"sharing depth {wanted} counts as {depth['reached']}, because copies on the owner's host do not count "
+        f"({tasks}){few}; with --sharing-depth full the death of a host loses no determinant"
     )

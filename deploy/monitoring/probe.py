@@ -39,10 +39,12 @@ def run(arguments: argparse.Namespace) -> int:
     directory = Path(arguments.state_dir)
     signs = [path for path in (directory / SIGN, directory / VIEW) if path.exists()]
     if not signs:
-        raise Unavailable(f"{directory} has no sign of life; is it the --state-dir of an agent or of a job?")
+        raise Unavailable(
+            f"{directory} shows no sign of life; check that it is the --state-dir of an agent or of a job"
+        )
     age_s = min(time.time() - path.stat().st_mtime for path in signs)
     if age_s >= OLD_S:
         raise Unavailable(f"the last sign of life in {directory} is {age_s:,.0f} s old; see its logs")
     if arguments.joined and (directory / SIGN).exists() and not json.loads((directory / SIGN).read_text())["joined"]:
-        raise Unavailable(f"the agent in {directory} takes part in no job now; see its logs")
+        raise Unavailable(f"the agent in {directory} is not part of a job at the moment; see its logs")
     return 0

@@ -61,7 +61,7 @@ def state(arguments: argparse.Namespace) -> int:
         print(encode_json(listed) if arguments.json else _keys_shown(listed))
         return 0
     if arguments.prefix:
-        raise PipelineError("--prefix is for a list of keys; give it or a key")
+        raise PipelineError("--prefix lists keys; use either a prefix or a key")
     key = key_of(arguments.key)
     pipeline = load_of_job(job, config)
     planned = plan(pipeline, config)
@@ -78,11 +78,11 @@ def state(arguments: argparse.Namespace) -> int:
     else:
         _show(answers, key, below_full=arguments.live and config.sharing_depth < _depth(planned))
         if not arguments.live and not running(job) and finished(journaled(job)):
-            print("the job has finished since: what it performed after that checkpoint is not in this state")
+            print("the job has finished since, and its events after that checkpoint are not in this state")
     if not _keeps(answers):
         near = [other for other in _alike(key, planned.keyed(operator)) if _keeps(kept_for(other))]
-        hint = f"; it keeps something for the key {encode_json(near[0])}" if near else ""
-        print(f"causal: operator {operator!r} keeps nothing for the key {encode_json(key)}{hint}", file=sys.stderr)
+        hint = f"; it has state for the key {encode_json(near[0])}" if near else ""
+        print(f"causal: operator {operator!r} has no state for the key {encode_json(key)}{hint}", file=sys.stderr)
     return 0
 
 
@@ -145,7 +145,7 @@ def _at_checkpoint(
         if manifest is None:
             if not running(job):
                 raise Unavailable(
-                    f"the job in {job} is not running, and no checkpoint of it was complete when it ended"
+                    f"the job in {job} is not running, and none of its checkpoints was complete when it ended"
                 )
             raise Unavailable(f"no checkpoint of the job in {job} is complete yet; try again, or ask it with --live")
         before, (epoch, files) = epoch, manifest

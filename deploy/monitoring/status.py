@@ -142,7 +142,7 @@ def _work(task: TaskView, view: JobView) -> Iterator[str]:
         if process.state == "idle" and process.standby_of == task.task and process.doing:
             yield f"standby {process.slot}: {sentence(process.doing, at_ns)}"
     if waited_s := task.number("ingest_waiting_s"):
-        unread = f"{task.number('ingest_unread_bytes'):,} bytes are published and not read (ingest_bytes_max)"
+        unread = f"{task.number('ingest_unread_bytes'):,} bytes are published but not yet read (ingest_bytes_max)"
         yield f"Spark has waited for {waited_s:.1f} s: {unread}"
     if waited_s := task.number("ingest_store_waiting_s"):
         yield f"has waited for the ingest log for {waited_s:.1f} s: the shared store does not answer"

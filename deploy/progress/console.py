@@ -55,7 +55,7 @@ class Console:
             while not self._ended.wait(0 if news else LOOK_S):
                 news = self.show()
             while self.show():
-                pass  # until nothing is left
+                pass  # read until nothing is left
         except OSError as problem:
             print(f"causal: rows cannot be shown any more: {problem}; they are in the job's directory", file=sys.stderr)
 

@@ -22,7 +22,7 @@ SETTLED_S = 3.0
 LONG_NS = 2_000_000_000
 """The duration beyond which work is shown; if there are several such tasks, the oldest work is shown."""
 NAMES_SHOWN = 4
-ROOM = "start another `causal agent`, or give --standbys 0"
+ROOM = "start another `causal agent`, or use --standbys 0"
 """The remedy if no host has room for a standby."""
 REASON_CHARACTERS_MAX = 120
 RECOVERIES_SHOWN = 3

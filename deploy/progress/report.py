@@ -230,14 +230,14 @@ def _changes(result: Report) -> Iterator[str]:
     if result.checked_epochs:
         epochs = result.checked_epochs.values()
         again = f"checked: {sum(epochs)} epochs of {sum(map(bool, epochs))} tasks were performed again"
-        yield f"{again} and found the same" if not result.status else again
+        yield f"{again} with the same result" if not result.status else again
     if result.withdrawn:
         why = "which depended on lost determinants or were of a version that was rolled back"
         yield f"withdrawn {result.withdrawn:,} rows, {why}"
     if result.dead_letters:
         yield f"dead letters {result.dead_letters:,}"
     if result.refused:
-        yield f"refused {result.refused:,} rows, which their store would not take: see the dead letters"
+        yield f"refused {result.refused:,} rows, which their store did not accept: see the dead letters"
 
 
 def operators_table(view: JobView) -> str:

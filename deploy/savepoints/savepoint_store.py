@@ -106,7 +106,9 @@ def keep(job: Path) -> Savepoint | None:
     if where.is_dir():
         return Savepoint.load(where)
     if len(kept(job)) >= KEPT_MAX:
-        raise PipelineError(f"{KEPT_MAX} savepoints are kept in {where.parent}; delete some: causal savepoint --delete")
+        raise PipelineError(
+            f"{KEPT_MAX} savepoints are already kept in {where.parent}; delete some with: causal savepoint --delete"
+        )
     assignments = Assignments(topology)
     for record in records:
         assignments.apply(record)
@@ -137,8 +139,8 @@ def named(job: Path, name: str) -> Savepoint:
     """
     savepoints = {each.name: each for each in kept(job)}
     if name not in savepoints:
-        known = f"there are {', '.join(savepoints)}" if savepoints else "there is none"
-        raise PipelineError(f"the job in {job} keeps no savepoint {name}; {known}")
+        known = f"there are {', '.join(savepoints)}" if savepoints else "it has none"
+        raise PipelineError(f"the job in {job} has no savepoint {name}; {known}")
     return savepoints[name]
 
 

@@ -42,7 +42,7 @@ def fetch(job: Path, files: Iterable[Files], config: JobConfig | None = None) ->
     for path, size in lacking:
         data = depot.read(path)
         if size is not None and len(data) != size:
-            raise CorruptData(f"{config.store}: {path} has {len(data)} bytes and not {size}; restore it from a copy")
+            raise CorruptData(f"{config.store}: {path} has {len(data)} bytes instead of {size}; restore it from a copy")
         fresh = (job / path).with_name(f"{(job / path).name}.{os.getpid()}.new")
         try:
             fresh.parent.mkdir(parents=True, exist_ok=True)
@@ -65,8 +65,9 @@ def check_unbound(config: JobConfig, planned: Plan, only: str = "") -> None:
     for task, reason in planned.bound() if config.listen else ():
         if only in ("", task):
             raise PipelineError(
-                f"{task}: {reason}, and a job of several hosts is changed from the supervisor's; use PostgresSink, "
-                "RedisSink, or JsonLinesSink or ParquetSink with the URL of a store, or resume it as it was"
+                f"{task}: {reason}, but a multi-host job is changed from the supervisor's machine; use "
+                "PostgresSink, RedisSink, or JsonLinesSink or ParquetSink with the URL of a store, or resume "
+                "the job unchanged"
             )
 
 

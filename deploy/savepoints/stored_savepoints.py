@@ -31,7 +31,7 @@ def is_url(place: str) -> bool:
 def check_room(url: str) -> None:
     """Raise `PipelineError` unless the store answers and has no objects at that URL."""
     if _sizes(url):
-        raise PipelineError(f"{url} is not empty; give another URL for the savepoint")
+        raise PipelineError(f"{url} is not empty; use another URL for the savepoint")
 
 
 def put(where: Path, url: str) -> None:
@@ -64,18 +64,18 @@ def as_directory(place: str | None) -> Iterator[str | None]:
 
 def _fetch(url: str, to: Path) -> None:
     sizes = _sizes(url)
-    again = "make another with `causal savepoint --to URL`"
+    again = "create another with `causal savepoint --to URL`"
     if not sizes:
-        raise PipelineError(f"{url} holds no savepoint; {again}")
+        raise PipelineError(f"{url} does not contain a savepoint; {again}")
     if not any(name.startswith(_MANIFEST) for name in sizes):
-        raise PipelineError(f"{url} holds a savepoint that is not complete: its manifest is missing; {again}")
+        raise PipelineError(f"{url} has an incomplete savepoint: its manifest is missing; {again}")
     if len(sizes) > FILES_MAX:
-        raise PipelineError(f"{url} holds {len(sizes)} objects, which no savepoint has; give the URL of one")
+        raise PipelineError(f"{url} has {len(sizes)} objects, more than any savepoint; use the URL of a savepoint")
     depot = _depot(url)
     try:
         for name in sizes:
             if ".." in PurePosixPath(name).parts:
-                raise PipelineError(f"{url} holds {name}, which is not a file of a savepoint; give the URL of one")
+                raise PipelineError(f"{url} has {name}, which is not a file of a savepoint; use the URL of a savepoint")
             make_directory((to / name).parent, durable=False)
             (to / name).write_bytes(depot.read(name))
         manifest = newest_manifest(to)
@@ -88,7 +88,7 @@ def _fetch(url: str, to: Path) -> None:
     lacking += [name for name in (FILE, "job.json", "topology.json") if name not in sizes]
     if manifest is None or lacking:
         shown = lacking[0] if lacking else "its manifest"
-        raise PipelineError(f"{url} holds a savepoint that is not complete: {shown} is missing or cut off; {again}")
+        raise PipelineError(f"{url} has an incomplete savepoint: {shown} is missing or truncated; {again}")
 
 
 def _sizes(url: str) -> dict[str, int]:
@@ -111,6 +111,6 @@ def _place(url: str) -> tuple[str, str]:
     parts = urlsplit(url.rstrip("/"))
     above, _, name = parts.path.rpartition("/")
     if parts.scheme not in ("s3", "file") or (parts.scheme == "file") == bool(parts.netloc) or name in ("", ".", ".."):
-        raise PipelineError(f"{url} is no place for a savepoint; give s3://BUCKET/NAME or file:///DIRECTORY/NAME")
+        raise PipelineError(f"{url} is not a place for a savepoint; use s3://BUCKET/NAME or file:///DIRECTORY/NAME")
     root = "/" if parts.scheme == "file" else ""
     return f"{parts.scheme}://{parts.netloc}{above or root}", name

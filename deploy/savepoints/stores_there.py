@@ -14,7 +14,7 @@ from standby.blueprint import Blueprint
 from standby.storage.manifests import newest_manifest
 
 RELATIVE = "a relative path counts from the current directory"
-RENAME = "or give the sink another name, with which it starts empty"
+RENAME = "or rename the sink so that it starts empty"
 AFRESH = "or start the job without --resume"
 
 
@@ -32,8 +32,8 @@ def check(rows: Mapping[str, int], config: JobConfig, planned: Plan, remedy: str
     for name in _gone(config, planned):
         if rows.get(name):
             raise PipelineError(
-                f"the store of {name}, {places[name]}, is not there, and the job has written {rows[name]:,} rows; "
-                f"restore it ({RELATIVE}), {remedy}"
+                f"the store of {name}, {places[name]}, is missing although the job has written {rows[name]:,} "
+                f"rows; restore it ({RELATIVE}), {remedy}"
             )
     return places
 
@@ -47,7 +47,7 @@ def check_resumed(job: Path, config: JobConfig, planned: Plan) -> None:
 
 
 def _gone(config: JobConfig, planned: Plan) -> list[str]:
-    if config.listen:  # its files are on other hosts
+    if config.listen:  # the files of the sink are on other hosts
         return []
     places = planned.sink_places()
     return [name for name, place in places.items() if os.path.isabs(place) and not os.path.lexists(place)]

@@ -104,9 +104,9 @@ def change(
             letters.add(job, config, planned)
         elif before != blueprint.topology:
             raise PipelineError(
-                f"the tasks are not those that the state in {job} was made with, and that job did not stop at a "
-                "savepoint: resume it with the operators and settings that it had (--on-error dead-letter may be "
-                "added) and change it after `causal savepoint --stop`, or start it afresh, without --resume"
+                f"the tasks differ from those that wrote the state in {job}, and that job did not stop at a "
+                "savepoint: resume it with its previous operators and settings (--on-error dead-letter may be "
+                "added) and change it after `causal savepoint --stop`, or start it again without --resume"
             )
         return False
     if before == blueprint.topology and not other_code and dict(JobConfig.load(job).settings) == dict(config.settings):
@@ -138,8 +138,8 @@ def _written(where: Path) -> Iterator[Plan]:
             pipeline = stack.enter_context(version_of_job(where, config))
         except PipelineError as problem:
             raise PipelineError(
-                f"the code that wrote the savepoint in {where} says what its tables have sent, and cannot be loaded "
-                f"here: {problem}"
+                f"the code that wrote the savepoint in {where} is needed to find the rows that its tables have "
+                f"sent, but cannot be loaded: {problem}"
             ) from None
         yield plan(pipeline, config)
 
@@ -180,12 +180,13 @@ def to_roll_back(job: Path) -> tuple[Upgrade, Savepoint]:
     """
     upgrade = upgrade_of(job)
     if upgrade is None:
-        raise PipelineError(f"the job in {job} runs the version that it began with; there is nothing to roll back")
+        raise PipelineError(f"the job in {job} runs the version that it started with, so it cannot be rolled back")
     savepoint = savepoint_store.named(job, upgrade.savepoint)
     if upgrade.complete:
         raise PipelineError(
-            f"this version has completed a checkpoint or finished since savepoint {savepoint.name}, so it cannot be "
-            f"rolled back; begin a new job with that savepoint: --from {savepoint.where} --state-dir DIR"
+            f"this version has completed a checkpoint or finished since savepoint {savepoint.name}, so it "
+            f"cannot be rolled back; start a new job from that savepoint: --from {savepoint.where} --state-dir "
+            "DIR"
         )
     return upgrade, savepoint
 
@@ -236,12 +237,12 @@ def _withdraw(job: Path, config: JobConfig, planned: Plan, upgrade: Upgrade, epo
             began = places[task]
             if state.next < began:
                 raise PipelineError(
-                    f"the store of {task} holds {state.next} rows, and held {began} when this version began; restore it"
+                    f"the store of {task} has {state.next} rows, but had {began} when this version started; restore it"
                 )
             if state.next > began and not _mark(store, state, began):
                 raise PipelineError(
-                    f"the store of {task} cannot take back the {state.next - began} rows that this version has put "
-                    "out; correct it and resume with --code new"
+                    f"the store of {task} cannot withdraw the {state.next - began} rows that this version has "
+                    "written; correct the code and resume with --code new"
                 )
         withdrawn = 0
         for task, (store, state) in stores.items():
@@ -273,19 +274,19 @@ def beginning(
         PipelineError: there is no savepoint, or the job cannot begin with it with this graph.
     """
     if where.resolve() == job:
-        raise PipelineError(f"{where} is the job's own directory; use --resume, or give another --state-dir")
+        raise PipelineError(f"{where} is the job's own directory; use --resume, or use another --state-dir")
     if not where.is_dir():
-        raise PipelineError(f"{where} holds no savepoint; make one with `causal savepoint --to {where}`")
+        raise PipelineError(f"{where} does not contain a savepoint; create one with `causal savepoint --to {where}`")
     config_before = JobConfig.load(where)
     if not (where / savepoint_store.FILE).exists():
-        raise PipelineError(f"{where} holds no savepoint; make one with `causal savepoint --to {where}`")
+        raise PipelineError(f"{where} does not contain a savepoint; create one with `causal savepoint --to {where}`")
     savepoint = Savepoint.load(where)
     if config_before.key_groups != config.key_groups:
-        raise PipelineError(f"the savepoint in {where} has key_groups {config_before.key_groups}; give the same")
+        raise PipelineError(f"the savepoint in {where} has key_groups {config_before.key_groups}; use the same number")
     if planned.companions(job) or not planned.positions_travel:
         raise PipelineError(
-            f"a source of {config.name} reads a log in the directory of its job; end that job with "
-            "`causal savepoint --stop` and then use --resume"
+            f"a source of {config.name} reads a log in the directory of its job; stop that job with `causal "
+            "savepoint --stop` and then use --resume"
         )
     begins = _beginning(where, savepoint, planned, config, allow_dropped)
     if keep_sinks:
@@ -364,8 +365,8 @@ def _check_unwritten(job: Path, config: JobConfig, planned: Plan) -> None:
     for name, (covered, _) in savepoint_store.stood(job, topology, newest[1]).items():
         if rows.get(name, 0) > covered:
             raise PipelineError(
-                f"the store of {name} holds {rows[name]} rows, at the savepoint it held {covered}: "
-                "a job has written there since the savepoint was made"
+                f"the store of {name} has {rows[name]} rows, but had {covered} at the savepoint: a job has "
+                "written to it since"
             )
 
 
@@ -391,7 +392,7 @@ def _opened(
                 incarnation = incarnations if isinstance(incarnations, int) else incarnations[name]
                 stores[name] = store, store.open(name, config.run, incarnation)
             except Fenced as problem:
-                raise PipelineError(f"{problem}: a job has written there since the savepoint was made") from None
+                raise PipelineError(f"{problem}: a job has written to it since the savepoint was made") from None
         yield stores
     finally:
         for store in opened:
@@ -416,8 +417,8 @@ def open_stores(job: Path, config: JobConfig, planned: Plan, begins: Beginning) 
             if name in begins.stores and name not in asking and state.next != begins.stores[name][0]:
                 where = f", {places[name]}," if name in places else ""
                 raise PipelineError(
-                    f"the store of {name}{where} holds {state.next} rows, at the savepoint it held "
-                    f"{begins.stores[name][0]}; restore it ({stores_there.RELATIVE}), {stores_there.RENAME}"
+                    f"the store of {name}{where} has {state.next} rows, but had {begins.stores[name][0]} at the "
+                    f"savepoint; restore it ({stores_there.RELATIVE}), {stores_there.RENAME}"
                 )
             positions[name] = state.next, state.digest
         for name, (store, _) in stores.items():

@@ -195,10 +195,10 @@ class Attempts:
         agent.refusals = agent.refusals + 1 if end.status == REFUSED and not sound else 0
         wait_ns = min(BACKOFF_NS_MIN << max(0, agent.failures - 1), BACKOFF_NS_MAX)
         agent.due_ns = now_ns + wait_ns
-        line = f"{agent.name}: attempt {agent.attempt} ended ({end.line or 'without a word'})"
+        line = f"{agent.name}: attempt {agent.attempt} ended ({end.line or 'without a message'})"
         if all(each.hopeless for each in self.agents.values()):
-            return [Fail(f"no agent can work in Spark's executors; {end.line or line}")]
-        return [Renew(agent.name), Say(f"{line}; the next one in {wait_ns / 1e9:.0f} s")]
+            return [Fail(f"no agent can run in Spark's executors; {end.line or line}")]
+        return [Renew(agent.name), Say(f"{line}; the next attempt starts in {wait_ns / 1e9:.0f} s")]
 
     def _decommissioned(self, agent: Agent) -> list[Effect]:
         if agent.state is not AgentState.SUBMITTED:
@@ -210,4 +210,4 @@ class Attempts:
         if agent.state is not AgentState.DRAINING:
             return []
         agent.step("cancel")
-        return [Cancel(agent.name), Say(f"{agent.name}: no task is left there; it leaves its executor")]
+        return [Cancel(agent.name), Say(f"{agent.name}: it has no tasks left and leaves its executor")]

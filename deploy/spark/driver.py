@@ -288,7 +288,7 @@ class Driver:
             return
         self._hinted.add((name, attempt))
         _log.warning(
-            "%s runs in an executor and has not joined; if it cannot reach %s, give --listen another address",
+            "%s runs in an executor and has not joined; if it cannot reach %s, use --listen another address",
             name,
             self._config.listen,
         )
@@ -364,4 +364,4 @@ def main(argv: list[str]) -> int:
 
 if __name__ == "__main__":
     ended = main(sys.argv[1:])
-    os._exit(ended)  # threads still wait for Spark jobs that are gone
+    os._exit(ended)  # threads still wait for Spark jobs that have ended

@@ -49,7 +49,7 @@ def settings_of(arguments: argparse.Namespace, master: str) -> dict[str, Any]:
     for entry in arguments.spark_conf:
         name, separator, value = entry.partition("=")
         if not separator or not name.startswith("spark."):
-            raise PipelineError(f"--spark-conf {entry:.80}: give NAME=VALUE, with a name that begins with spark.")
+            raise PipelineError(f"--spark-conf {entry:.80}: use NAME=VALUE, with a name that begins with spark.")
         conf[name] = value
     check_installed()
     return {"on": master, "agents": arguments.agents, "spark_conf": conf or None}
@@ -75,8 +75,8 @@ def default_listen(master: str) -> str:
     match = _MASTER.fullmatch(master)
     if match is None:
         raise PipelineError(
-            f"--on {master} does not say where the cluster is; give --listen tcp://ADDRESS:PORT as well: the address "
-            "of this machine that the executors can reach"
+            f"--on {master} does not name the address of the cluster; add --listen tcp://ADDRESS:PORT: the "
+            "address of this machine that the executors can reach"
         )
     address = own_address((match[1] or match[2]).strip("[]"))
     shown = f"[{address}]" if ":" in address else address
@@ -91,9 +91,7 @@ def _free_port(address: str) -> int:
             except OSError:
                 continue
             return port
-    raise PipelineError(
-        f"no port from {PORTS[0]} to {PORTS[-1]} is free at {address}; give --listen tcp://ADDRESS:PORT"
-    )
+    raise PipelineError(f"no port from {PORTS[0]} to {PORTS[-1]} is free at {address}; use --listen tcp://ADDRESS:PORT")
 
 
 def agent_names(count: int) -> list[str]:

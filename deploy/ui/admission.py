@@ -37,12 +37,12 @@ def refusal(headers: Mapping[str, str], token: str, changes: bool, secret: bool 
     """
     host = headers.get("host", "")
     if _name(host) not in LOOPBACK:
-        return "the address of the page is not one of this machine; open the one that `causal ui` has printed"
+        return "the address of the page is not an address of this machine; open the one that `causal ui` has printed"
     if changes and headers.get("origin") != f"http://{host}":
         return "the request does not come from the page of this dashboard"
     presented = headers.get(TOKEN, "").encode(errors="replace")
     if (secret or changes) and not compare_digest(presented, token.encode()):
-        return "the token is missing or of another dashboard; open the address that `causal ui` has printed"
+        return "the token is missing or belongs to another dashboard; open the address that `causal ui` has printed"
     return None
 
 

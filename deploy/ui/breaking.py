@@ -40,7 +40,7 @@ def broken(job: Path, kind: str, name: str) -> str:
     if kind in SERVERS and not (kind == "agent" and name):
         return _server_killed(job, kind)
     if kind not in ("task", "standby", "agent"):
-        raise PipelineError(f"there is no {kind!r:.40} to kill; give task, standby, agent or supervisor")
+        raise PipelineError(f"{kind!r:.40} cannot be killed; use task, standby, agent or supervisor")
     check_led_here(job)
     with _one_at_a_time:
         answer = ask((job / "runtime").read_text().strip(), "kill", {kind: name}, ANSWER_S)
@@ -73,12 +73,12 @@ def _server_killed(job: Path, kind: str) -> str:
             if pidfd is None:
                 continue
             try:
-                if _is_server(pid, job, kind):  # the same process as the one that is open now
+                if _is_server(pid, job, kind):  # the pid still belongs to the process of the open pidfd
                     send_signal(pidfd, signal.SIGKILL)
                     return f"killed the {kind} (process {pid})"
             finally:
                 os.close(pidfd)
-    raise PipelineError(f"there is no {kind} of this job on this machine at the moment")
+    raise PipelineError(f"this machine has no {kind} of this job at the moment")
 
 
 def _is_server(pid: int, job: Path, kind: str) -> bool:

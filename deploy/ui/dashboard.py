@@ -73,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _port(text: str) -> int:
     if not text.isdecimal() or not 0 < int(text) < 1 << 16:
-        raise argparse.ArgumentTypeError(f"{text!r} is no port; give 1 to 65535")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port; use 1 to 65535")
     return int(text)
 
 
@@ -93,4 +93,4 @@ def _bound(port: int | None) -> socket.socket:
             return listening
         except OSError as problem:
             reason = os.strerror(problem.errno) if problem.errno and problem.errno > 0 else str(problem)
-    raise PipelineError(f"--port {port} cannot be used: {reason}; give another")
+    raise PipelineError(f"--port {port} cannot be used: {reason}; use another")

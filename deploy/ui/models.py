@@ -137,16 +137,16 @@ def _says(facts: Facts) -> str:
     view = facts.view
     if view is None:
         if facts.alive:
-            return "The job has not come up yet."
-        return "The job did not come up; causal logs shows why."
+            return "The job has not started yet."
+        return "The job did not start; see causal logs."
     if reason := figures.stopped(view):
-        return _cut(f"{reason[:1].upper()}{reason[1:]}: causal run --resume continues there, also with other code.")
+        return _cut(f"{reason[:1].upper()}{reason[1:]}: causal run --resume continues there, even with other code.")
     if view.ended:
         reason = view.ended.reason
         return _cut(f"Ended with status {view.ended.status}: {reason or 'finished'}.")
     if not facts.alive:
         said = "Not running: it was interrupted, or causal run was killed; causal run --resume continues."
-        return f"{said} This is what its supervisor wrote last."
+        return f"{said} This is the last state that its supervisor wrote."
     leader = view.leader
     if leader is not None:
         shown = "" if leader.here else "; what is shown is as of its journal, and kills are for that machine"

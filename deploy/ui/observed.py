@@ -203,7 +203,7 @@ class ObservedJob:
     def _answer(self, options: list[str], *question: str) -> dict[str, Any]:
         """Return the answer of `causal state`, run in a separate process because it loads the pipeline's code."""
         if not self._asking.acquire(timeout=TURN_S):
-            raise Unavailable("another question for the state is under way; try again in a moment")
+            raise Unavailable("another request for the state is in progress; try again in a moment")
         try:
             status, printed, problem = self._run(module_command(
                 "deploy", "state", *options, "--", str(self.path), *question

@@ -40,7 +40,7 @@ def application(job: ObservedJob, output: OutputCheck, token: str) -> Starlette:
         if reason is not None:
             return _response({"problem": reason}, 403)
         if name not in files:
-            return _response({"problem": "there is no such page"}, 404)
+            return _response({"problem": "this page does not exist"}, 404)
         return Response(files[name], media_type=TYPES[Path(name).suffix], headers=HEADERS)
 
     def reading(answer: Callable[[Mapping[str, str]], Any]) -> Callable[[Request], Awaitable[Response]]:
@@ -62,7 +62,7 @@ def application(job: ObservedJob, output: OutputCheck, token: str) -> Starlette:
             return _response({"problem": reason}, 403)
         wanted = await _body(request)
         if wanted is None:
-            return _response({"problem": "give a JSON object with the texts `kind` and `name`"}, 400)
+            return _response({"problem": "use a JSON object with the strings `kind` and `name`"}, 400)
         return await _answered(partial(_broken, job, output, wanted["kind"], wanted["name"]))
 
     return Starlette(
@@ -93,7 +93,7 @@ def _broken(job: ObservedJob, output: OutputCheck, kind: str, name: str) -> dict
 
 
 async def _missing(request: Request, problem: Exception) -> Response:
-    return _response({"problem": "there is no such page"}, 404)
+    return _response({"problem": "this page does not exist"}, 404)
 
 
 async def _answered(answer: Answer) -> Response:

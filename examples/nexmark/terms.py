@@ -67,7 +67,7 @@ class Terms:
                     numbers[each.name] = number(settings[each.name])
                 except ValueError:
                     raise PipelineError(
-                        f"setting {each.name} is {settings[each.name]!r}; give a number ({each.type})"
+                        f"setting {each.name} is {settings[each.name]!r}; use a number ({each.type})"
                     ) from None
         return cls(**numbers)
 

@@ -47,8 +47,8 @@ def _undivided(node: Node) -> Iterator[str]:
     else:
         return
     yield (
-        f"{node.where}: operator {node.name!r} {what} but follows no key_by, so each of its {node.parallelism} tasks "
-        "has its own and sees only a part of the records; put .key_by(fn) before it, or give it parallelism=1"
+        f"{node.where}: operator {node.name!r} {what} but follows no key_by, so each of its {node.parallelism} "
+        "tasks has its own and sees only part of the records; put .key_by(fn) before it, or set parallelism=1"
     )
 
 
@@ -62,8 +62,8 @@ def _by_the_wall_clock(node: Node) -> Iterator[str]:
     if all(watermarked(edge.source) for edge in node.edges):
         size = f"{seconds_of(node.options['assigner'].size_ns):.15g}"
         yield (
-            f"{node.where}: window {node.name!r} of {size} s is by the wall clock, though its records have event time; "
-            f'give Tumbling({size}) for event time, or Tumbling({size}, clock="processing") if the wall clock is meant'
+            f"{node.where}: window {node.name!r} of {size} s uses the wall clock although its records have event time; "
+            f'use Tumbling({size}) for event time, or Tumbling({size}, clock="processing") if you mean the wall clock'
         )
 
 
@@ -101,13 +101,13 @@ def _captured(node: Node) -> Iterator[str]:
         seen.add(id(value))
         if hasattr(value, "fileno") and hasattr(value, "read"):
             what = f"the open file {getattr(value, 'name', name)!r}"
-            fix = "open it in open(ctx), only to read what does not change, or ask for it with ctx.call(fn)"
+            fix = "open it in open(ctx) if its content never changes, or read it with ctx.call(fn)"
         else:
             what = f"the {type(value).__name__} {name!r}"
             fix = "keep the position as state, or use a list"
         yield (
-            f"{node.where}: operator {node.name!r} uses {what}, whose position is no state: every process has a copy "
-            f"of its own, and a recovery does not set it back; {fix}"
+            f"{node.where}: operator {node.name!r} uses {what}, whose position is not state: every process has "
+            f"its own copy, and a recovery does not restore it; {fix}"
         )
 
 
@@ -124,8 +124,9 @@ def _written(node: Node) -> Iterator[str]:
             if name not in seen:
                 seen.add(name)
                 yield (
-                    f"{where}: operator {node.name!r} writes {name}, which is no state: after a failure or a resume it "
-                    "is that of another process; keep it in ctx.state, or set it in open(ctx) if it never changes"
+                    f"{where}: operator {node.name!r} writes {name}, which is not state: after a failure or a "
+                    "resume, another process has its own value; keep it in ctx.state, or set it in open(ctx) "
+                    "if it never changes"
                 )
 
 

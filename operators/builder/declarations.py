@@ -42,7 +42,7 @@ class Declarations:
         """Return the operator of that name."""
         if not isinstance(name, str) or name not in self.by_name:
             known = ", ".join(self.by_name) or "none yet"
-            raise PipelineError(f"{graph.caller()}: there is no operator {name!r}; there are {known}")
+            raise PipelineError(f"{graph.caller()}: operator {name!r} does not exist; the operators are {known}")
         return self.by_name[name]
 
     def add(
@@ -54,12 +54,12 @@ class Declarations:
             raise PipelineError(f"{where}: the name {name!r} is taken by the dead-letter output; choose another")
         if name in self.by_name:
             raise PipelineError(
-                f"{where}: there is an operator {name!r} already ({self.by_name[name].where}); choose another name"
+                f"{where}: operator {name!r} already exists ({self.by_name[name].where}); choose another name"
             )
         if type(parallelism) is not int or not 1 <= parallelism <= _PARALLELISM_MAX:
             raise PipelineError(
-                f"{where}: operator {name!r} has parallelism {parallelism!r}; "
-                f"give a whole number from 1 to {_PARALLELISM_MAX}"
+                f"{where}: operator {name!r} has parallelism {parallelism!r}; use a whole number from 1 to "
+                f"{_PARALLELISM_MAX}"
             )
         time_of = options.pop("time_of", None)
         node = Node(name, kind, subject, parallelism, where, len(self.by_name), edges, options, time_of=time_of)
@@ -80,7 +80,7 @@ class Declarations:
         origin, reader = self.named(source), self.named(target)
         if reader.kind == "source" or origin.kind == "sink":
             raise PipelineError(
-                f"{graph.caller()}: {source!r} cannot feed {target!r}; a source has no input, a sink no output"
+                f"{graph.caller()}: {source!r} cannot feed {target!r}; a source has no input and a sink has no output"
             )
         if reader.options.get("versions_read"):
             raise PipelineError(
@@ -93,10 +93,10 @@ class Declarations:
         """Keep the tasks of an operator on one host, or on hosts with these labels."""
         node = self.named(operator)
         if not host and not labels:
-            raise PipelineError(f"{graph.caller()}: {operator!r} is placed nowhere; give a host or labels")
+            raise PipelineError(f"{graph.caller()}: {operator!r} is placed without a host or labels; pass one of them")
         for name, value in (("host", host or ""), *labels.items()):
             if type(value) is not str:
-                raise PipelineError(f"{graph.caller()}: {operator!r} is placed by {name}={value!r:.80}; give a text")
+                raise PipelineError(f"{graph.caller()}: {operator!r} is placed by {name}={value!r:.80}; pass a string")
         node.options["place"] = (host or "", labels)
 
     @property
@@ -120,7 +120,9 @@ class Declarations:
             KINDS[node.kind].check(node)
         for outlet in self.loose:
             remedy = ".process, .reduce, .count or .window" if outlet.made_by == "key_by" else "an operator or a sink"
-            raise PipelineError(f"{outlet.where}: nothing reads what {outlet.made_by} gives; follow it with {remedy}")
+            raise PipelineError(
+                f"{outlet.where}: nothing reads the output of {outlet.made_by}; follow it with {remedy}"
+            )
 
 
 class Outlet:
@@ -181,15 +183,17 @@ class Outlet:
 def _side(where: str, edges: Sequence[Edge], tag: str) -> list[Edge]:
     """Return the edges of the side output `tag` of the single operator that `edges` read."""
     if len(edges) != 1 or edges[0].key_of is not None or edges[0].tag:
-        raise PipelineError(f"{where}: side {tag!r} reads no operator; put .side({tag!r}) directly after the operator")
+        raise PipelineError(
+            f"{where}: side {tag!r} does not follow an operator; put .side({tag!r}) directly after the operator"
+        )
     source = edges[0].source
     tags = KINDS[source.kind].asides
     if tags is not None and source.options.get("delivery"):
         tags = tuple(dict.fromkeys([*tags, "late"]))
     if not isinstance(tag, str) or not tag or (tags is not None and tag not in tags):
         has = f"it has {', '.join(map(repr, tags))}" if tags else "it has no side output"
-        remedy = has if tags is not None else "give a text that ctx.aside(tag, record) is given"
-        raise PipelineError(f"{where}: nothing puts records aside as {tag!r} in operator {source.name!r}; {remedy}")
+        remedy = has if tags is not None else "use the tag that is passed to ctx.aside(tag, record)"
+        raise PipelineError(f"{where}: operator {source.name!r} never puts records aside as {tag!r}; {remedy}")
     return [Edge(source, time_of=graph.time_of_inputs(source) if tag == "late" else None, tag=tag)]
 
 
@@ -198,12 +202,12 @@ def _check_kind(node: Node) -> None:
     kind, place = KINDS[node.kind], f"{node.where}: {node.kind} {node.name!r}"
     if kind.takes == "rows" and node.reads_vectors:
         remedy = "use map_batches, or put .to_rows(name) before it"
-        raise PipelineError(f"{place} works on rows, {node.edges[0].source.name!r} gives vectors; {remedy}")
+        raise PipelineError(f"{place} works on rows, but {node.edges[0].source.name!r} emits vectors; {remedy}")
     if node.reads_vectors and node.options.get("delivery"):
         raise PipelineError(f"{place} reads vectors, which have no order of their own; put .to_rows(name) before it")
     if kind.takes == "vectors" and not node.reads_vectors:
         remedy = "put .to_vectors(name, schema) before it"
-        raise PipelineError(f"{place} works on vectors, {node.edges[0].source.name!r} gives rows; {remedy}")
+        raise PipelineError(f"{place} works on vectors, but {node.edges[0].source.name!r} emits rows; {remedy}")
     if kind.keyed == "needed" and any(edge.key_of is None for edge in node.edges):
         raise PipelineError(f"{place} works per key; put .key_by(fn) before it")
     if kind.keyed == "never" and node.keyed:

@@ -139,7 +139,9 @@ def _read(path: str | Path) -> Module:
     try:
         return Module("", str(file), False, file.read_bytes())
     except FileNotFoundError:
-        raise PipelineError(f"{path}: there is no such file; give the path of a file that defines `pipeline`") from None
+        raise PipelineError(
+            f"{path}: the file does not exist; use the path of a file that defines `pipeline`"
+        ) from None
     except OSError as problem:
         raise PipelineError(f"{path}: cannot be read: {problem.strerror or problem}") from None
 
@@ -219,4 +221,7 @@ def _namesake(file: Path, problem: BaseException) -> str:
     if of_user(top) or beside is None:
         return ""
     whose = "causal-streams" if top in OURS else "Python's standard library"
-    return f"; {beside.relative_to(file.parent)} has the name of a module of {whose}, which is used: rename it"
+    return (
+        f"; {beside.relative_to(file.parent)} has the name of a module of {whose}, which is loaded instead: "
+        "rename the file"
+    )

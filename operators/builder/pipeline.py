@@ -128,7 +128,7 @@ class Pipeline:
             if name in _RUNNING:
                 file = self._declared.where.rpartition(":")[0].rpartition("/")[2] or "PIPELINE.py"
                 raise AttributeError(
-                    f"a pipeline has no {name}(): type `causal run {file}`; in a test, "
+                    f"a pipeline has no {name}(); run it with `causal run {file}`, or in a test with "
                     "operators.testing.run(pipeline, {source: records})"
                 )
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
@@ -141,7 +141,9 @@ class Pipeline:
         """
         where = graph.caller()
         if not isinstance(source, Source):
-            raise PipelineError(f"{where}: source {name!r} is given {kind_of(source)}; give one of operators.sources")
+            raise PipelineError(
+                f"{where}: source {name!r} was given {kind_of(source)}; pass a source of operators.sources"
+            )
         return Stream(self, self._declared.add(where, name, "source", source, parallelism, []))
 
     def stream(self, name: str) -> Stream[Any]:
@@ -214,9 +216,9 @@ class Stream(Generic[T]):
     def _other(self, where: str, what: str, other: object, remedy: str) -> Outlet:
         """Return the outlet of another stream of this pipeline."""
         if not isinstance(other, Stream):
-            raise PipelineError(f"{where}: {what} is given {kind_of(other)}; {remedy}")
+            raise PipelineError(f"{where}: {what} was given {kind_of(other)}; {remedy}")
         if other.pipeline is not self.pipeline:
-            raise PipelineError(f"{where}: {what} is given a stream of another pipeline")
+            raise PipelineError(f"{where}: {what} was given a stream of another pipeline")
         return other._outlet
 
     def map(self, name: str, fn: Callable[[T], U]) -> Stream[U]:
@@ -246,7 +248,7 @@ class Stream(Generic[T]):
         """
         where = graph.caller()
         if self._outlet.vectors and not isinstance(fn, str):
-            raise PipelineError(f"{where}: key_by on vectors is given {kind_of(fn)}; give the name of a column")
+            raise PipelineError(f"{where}: key_by on vectors was given {kind_of(fn)}; pass the name of a column")
         by: Any = ByColumn(fn) if self._outlet.vectors and isinstance(fn, str) else fn
         check_callable(where, "key_by", by, ("record",))
         edges = [replace(edge, key_of=by) for edge in self._outlet.consume()]
@@ -257,7 +259,7 @@ class Stream(Generic[T]):
         where = graph.caller()
         edges = self._outlet.consume()
         for stream in streams:
-            edges += self._other(where, "union", stream, "give streams").consume()
+            edges += self._other(where, "union", stream, "use streams").consume()
         return type(self)(self.pipeline, self._outlet.changed(edges, where, "union"))
 
     @overload
@@ -332,7 +334,7 @@ class Stream(Generic[T]):
         where = graph.caller()
         if not isinstance(rules, Stream) or rules.pipeline is not self.pipeline:
             what = f"the rules of broadcast {name!r} are {kind_of(rules)}"
-            raise PipelineError(f"{where}: {what}; give a stream of this pipeline")
+            raise PipelineError(f"{where}: {what}; use a stream of this pipeline")
         output = user_operators.broadcast(where, name, operator, self._outlet, rules._outlet, wait, parallelism)
         return Stream(self.pipeline, output)
 
@@ -376,7 +378,7 @@ class Stream(Generic[T]):
                 twice as long as the one before.
         """
         where, what = graph.caller(), f"call {name!r}"
-        check_callable(where, what, fn, ("record", "key"), fix="give a plain function, it runs in a thread")
+        check_callable(where, what, fn, ("record", "key"), fix="pass a plain function, which runs in a thread")
         options = call_options(where, what, combine, concurrency, order, timeout_s, retries, backoff_s)
         return self._feed(where, name, "call", fn, parallelism, **options)
 
@@ -535,7 +537,7 @@ class Stream(Generic[T]):
         """
         where = graph.caller()
         if not isinstance(sink, Sink):
-            raise PipelineError(f"{where}: sink {name!r} is given {kind_of(sink)}; give a Sink, e.g. SqliteSink(path)")
+            raise PipelineError(f"{where}: sink {name!r} was given {kind_of(sink)}; pass a Sink, e.g. SqliteSink(path)")
         self._outlet.feed(where, name, "sink", sink, parallelism)
         return self.pipeline.place(name, host) if host is not None else self.pipeline
 
@@ -627,7 +629,7 @@ class KeyedStream(Stream[T], Generic[K, T]):
     def _fold(self, kind: str, name: str, column: str, parallelism: int | None) -> Stream[Any]:
         where = graph.caller()
         if not isinstance(column, str):
-            raise PipelineError(f"{where}: {kind} {name!r} is given {kind_of(column)}; give the name of a column")
+            raise PipelineError(f"{where}: {kind} {name!r} was given {kind_of(column)}; pass the name of a column")
         return self._feed(where, name, kind, column, parallelism)
 
     @overload
@@ -722,7 +724,7 @@ class KeyedStream(Stream[T], Generic[K, T]):
         """
         where = graph.caller()
         what = f"join {name!r}"
-        right = self._other(where, what, other, "give a stream, or use join_table")
+        right = self._other(where, what, other, "use a stream, or use join_table")
         bounds = joining.within_ns(where, what, within)
         output = joining.join_streams(where, name, "join", self._outlet, right, fn, how, parallelism, within_ns=bounds)
         return Stream(self.pipeline, output)
@@ -796,7 +798,7 @@ class KeyedStream(Stream[T], Generic[K, T]):
         where = graph.caller()
         what = f"window_join {name!r}"
         check_event_windows(where, what, assigner)
-        right = self._other(where, what, other, "give a stream, or use join_table")
+        right = self._other(where, what, other, "use a stream, or use join_table")
         output = joining.join_streams(
             where, name, "window_join", self._outlet, right, fn, how, parallelism, assigner=assigner
         )
@@ -882,10 +884,10 @@ class KeyedStream(Stream[T], Generic[K, T]):
         what = f"join_table {name!r}"
         if not isinstance(table, Table):
             raise PipelineError(
-                f"{where}: {what} is given {kind_of(table)}; give a table: stream.key_by(fn).table(name)"
+                f"{where}: {what} was given {kind_of(table)}; pass a table: stream.key_by(fn).table(name)"
             )
         if table.pipeline is not self.pipeline:
-            raise PipelineError(f"{where}: {what} is given a table of another pipeline")
+            raise PipelineError(f"{where}: {what} was given a table of another pipeline")
         output = joining.join_table(where, name, self._outlet, table._outlet, fn, how, wait, parallelism, as_of)
         return Stream(self.pipeline, output)
 
@@ -990,9 +992,9 @@ class Table(Generic[K, V]):
         """
         where = graph.caller()
         if not isinstance(other, Table):
-            raise PipelineError(f"{where}: join {name!r} of a table is given {kind_of(other)}; give a table")
+            raise PipelineError(f"{where}: join {name!r} of a table was given {kind_of(other)}; pass a table")
         if other.pipeline is not self.pipeline:
-            raise PipelineError(f"{where}: join {name!r} is given a table of another pipeline")
+            raise PipelineError(f"{where}: join {name!r} was given a table of another pipeline")
         windowed = self.windowed and other.windowed
         output = joining.join_of_tables(where, name, self._outlet, other._outlet, fn, how, parallelism, windowed)
         return Table(self.pipeline, output, windowed)

@@ -41,4 +41,7 @@ def _text(file: str) -> str:
 
 def _say() -> None:
     if _noted[0] and getattr(sys, "last_type", None) is None and sys.stderr is not None:
-        print(f"{sys.argv[0]} defines a pipeline and does not run it; type: causal run {sys.argv[0]}", file=sys.stderr)
+        print(
+            f"{sys.argv[0]} defines a pipeline but does not run it; run it with: causal run {sys.argv[0]}",
+            file=sys.stderr,
+        )

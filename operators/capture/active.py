@@ -167,7 +167,7 @@ def inside(spelling: str, remedy: str) -> Active | None:
     if active is None or active.operator == NO_OPERATOR or active.thread != get_ident():
         return None
     if active.keying:
-        remedy = "a key depends on its record alone; put the value into the record before key_by"
+        remedy = "a key must depend only on its record; put the value into the record before key_by"
     elif not RUNNING.refuses:
         return active
     active.fault = HiddenNondeterminism(f"operator {active.operator!r} calls {spelling}: {remedy}")

@@ -59,7 +59,7 @@ def _streams(active: Active) -> Streams:
     return active.streams(active.operator)
 
 
-_FROM_OUTSIDE = "a Random() made outside of the operator"
+_FROM_OUTSIDE = "a Random() created outside the operator"
 _OWN = "_seeded_by_operator"
 """The mark in the `__dict__` of a generator that an operator has seeded, whose state follows from the records."""
 

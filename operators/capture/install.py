@@ -82,8 +82,9 @@ def install(how: str) -> None:
     if how == "allow":
         if _installed:
             raise PipelineError(
-                'hidden_nondeterminism="allow" comes too late: a run before in this process has captured; '
-                "give it to all runs, or run this test in a process of its own"
+                'hidden_nondeterminism="allow" is too late, because an earlier run in this process has '
+                "installed the capture; "
+                "pass it to all runs, or run this test in a separate process"
             )
         return
     RUNNING.refuses = how == "refuse"

@@ -90,9 +90,9 @@ class Archive:
         if len(self.modules) > MODULES_MAX or size > BYTES_MAX:
             largest = max(self.modules, key=lambda module: len(module.source))
             raise PipelineError(
-                f"{self.pipeline.path} reaches {len(self.modules)} modules of {size:,} bytes, the largest is "
-                f"{self.shown(largest)}; {MODULES_MAX} modules of {BYTES_MAX:,} bytes can be archived with a run: "
-                "install what is no part of the pipeline as a package"
+                f"{self.pipeline.path} imports {len(self.modules)} modules with {size:,} bytes, of which "
+                f"{self.shown(largest)} is the largest; at most {MODULES_MAX} modules with {BYTES_MAX:,} bytes "
+                "can be archived with a run: install modules that are not part of the pipeline as a package"
             )
 
     def packed(self) -> bytes:
@@ -145,7 +145,7 @@ class Archive:
         path = path_of(job, digest)
         try:
             if path.stat().st_size > BYTES_MAX + 2 * MANIFEST_BYTES_MAX:
-                raise ValueError("it is larger than an archive may be")
+                raise ValueError("it exceeds the size limit of an archive")
             body = path.read_bytes()
         except FileNotFoundError:
             raise CorruptData(f"{path}, the code of the run, is missing; restore it from a copy") from None
@@ -236,7 +236,7 @@ def _unpacked(body: bytes) -> Archive:
     with zipfile.ZipFile(BytesIO(body)) as archive:
         infos = {info.filename: info for info in archive.infolist()}
         if len(infos) > MODULES_MAX + 1 or sum(info.file_size for info in infos.values()) > len(body):
-            raise ValueError("it holds more than an archive may")
+            raise ValueError("its content exceeds the size limit of an archive")
         if any(info.compress_type != zipfile.ZIP_STORED for info in infos.values()):
             raise ValueError("its members are compressed")
         manifest = json.loads(archive.read(MANIFEST))
@@ -245,5 +245,5 @@ def _unpacked(body: bytes) -> Archive:
             for member, name, path, package in manifest["modules"]
         )
     if not modules or modules[0].name:
-        raise ValueError("it holds no pipeline file")
+        raise ValueError("it does not contain a pipeline file")
     return Archive(modules, manifest["outside"], manifest["plan"], manifest["python"], manifest["runtime"])

@@ -179,8 +179,8 @@ class ArchiveFinder(MetaPathFinder):
         if spec is None or spec.loader is None or spec.origin is None or not is_source_of_user(spec.origin):
             return spec if spec is not None and spec.loader is not None else None
         raise ModuleNotFoundError(
-            f"{fullname} ({spec.origin}) is not in the archived code of this run, because no import statement names "
-            f"it; import it in {Path(self.archive.pipeline.path).name} and start again",
+            f"{fullname} ({spec.origin}) is not in the archived code of this run, because no import statement "
+            f"names it; import it in {Path(self.archive.pipeline.path).name} and start the job again",
             name=fullname,
         )
 
@@ -272,7 +272,8 @@ def _bytes(path: Path) -> bytes:
     try:
         if path.stat().st_size > _SOURCE_BYTES_MAX:
             raise PipelineError(
-                f"{path} has more than {_SOURCE_BYTES_MAX:,} bytes; source files are archived with a run"
+                f"{path} has more than {_SOURCE_BYTES_MAX:,} bytes, which is too large for the archive of a "
+                "run; split it"
             )
         return path.read_bytes()
     except OSError as problem:

@@ -126,7 +126,7 @@ class FusedChain(PlainChain):
             self._active.end()
 
     def ended(self, input: int, services: Services) -> list[Output]:
-        self._failures.elsewhere("as an input ended")
+        self._failures.elsewhere("when an input ended")
         self._begin(services)
         try:
             merged = self._merge.ended(input)
@@ -194,7 +194,7 @@ class FusedChain(PlainChain):
         return earliest
 
     def fire(self, due_ns: int, services: Services) -> list[Output]:
-        self._failures.elsewhere("as a timer or window fired")
+        self._failures.elsewhere("when a timer or window fired")
         self._begin(services)
         try:
             waiting = [branch for branch in self._branches if branch.received != END_NS]
@@ -213,8 +213,8 @@ class FusedChain(PlainChain):
     def answer(self, operator: int, number: int, body: bytes, services: Services) -> list[Output]:
         branch = next((branch for branch in self._asking if branch.stage.ordinal == operator), None)
         if branch is None:
-            raise PeerViolation(f"an answer to operator {operator}, which makes no requests")
-        self._failures.elsewhere(f"as an answer to {branch.stage.name!r} came")
+            raise PeerViolation(f"an answer arrived for operator {operator}, which sends no requests")
+        self._failures.elsewhere(f"when an answer to {branch.stage.name!r} arrived")
         self._begin(services)
         try:
             self._active.operator = branch.stage.name
@@ -228,7 +228,7 @@ class FusedChain(PlainChain):
             self._active.end()
 
     def finish(self, services: Services) -> list[Output]:
-        self._failures.elsewhere("as the input ended")
+        self._failures.elsewhere("when the input ended")
         self._begin(services)
         try:
             self._advance_root(END_NS)

@@ -76,8 +76,8 @@ class ChainState:
                 if name not in loaders:
                     known = ", ".join(loaders) or "none"
                     raise PipelineError(
-                        f"the checkpoint holds state {name!r}, which this pipeline has not (it has {known}); "
-                        "resume with the pipeline that wrote it, or begin a new job"
+                        f"the checkpoint has state {name!r}, which this pipeline does not have (it has "
+                        f"{known}); resume with the pipeline that wrote it, or start a new job"
                     )
                 for fragment in fragments:
                     loaders[name](fragment)
@@ -89,26 +89,28 @@ class ChainState:
         turns, marks = header["turns"], header["marks"]
         inputs = len(header["merge"]["marks"])
         if (len(turns), len(marks), inputs) != (len(self._turns), len(self._branches), len(self._inputs)):
-            raise PipelineError("the checkpoint is of another task graph; resume with the pipeline that wrote it")
+            raise PipelineError(
+                "the checkpoint belongs to a different task graph; resume with the pipeline that wrote it"
+            )
         for stage in self._stages:
             was = header["kinds"].get(stage.name, stage.kind)
             if was != stage.kind:
                 raise PipelineError(
-                    f"operator {stage.name!r} was a {was!r} when the checkpoint was taken and is a {stage.kind!r} now; "
-                    "its state means something else: give it a name of its own"
+                    f"operator {stage.name!r} was a {was!r} when the checkpoint was taken and is a "
+                    f"{stage.kind!r} now; its state has another meaning: give the operator a new name"
                 )
             meant = header.get("meanings", {}).get(stage.name, stage.meaning)
             if meant != stage.meaning:
                 what = "positions" if stage.kind == "source" else "state"
                 raise PipelineError(
-                    f"{stage.kind} {stage.name!r} was {meant} when the checkpoint was taken and is {stage.meaning} "
-                    f"now; its {what} would mean something else: give it a name of its own, with --allow-dropped-state"
+                    f"{stage.kind} {stage.name!r} was {meant} when the checkpoint was taken and is "
+                    f"{stage.meaning} now; its {what} would have another meaning: give it a new name and pass "
+                    "--allow-dropped-state"
                 )
             if _swapped(header.get("before", {}).get(stage.name, ()), stage.before):
                 raise PipelineError(
-                    f"{stage.kind} {stage.name!r} keeps state of each of its inputs, and these have changed places: "
-                    "let the one read from the other as before, or give it a name of its own, with "
-                    "--allow-dropped-state"
+                    f"{stage.kind} {stage.name!r} keeps state for each of its inputs, and the inputs have "
+                    "changed places: restore their order, or give it a new name and pass --allow-dropped-state"
                 )
             stage.load_header(header["stages"].get(stage.name, {}), header["full"])
             stage.counts = dict(header["counts"].get(stage.name, {}))

@@ -44,12 +44,15 @@ class CheckedReader:
         if batch is None:
             return None
         if type(batch) is not Read:
-            raise PipelineError(f"{self._what} returned {_kind(batch)}; return Read(records, origin_ns), or None")
+            raise PipelineError(
+                f"{self._what} returned {_kind(batch)}; it must return Read(records, origin_ns), or None"
+            )
         if not hasattr(batch.records, "__len__"):
-            raise PipelineError(f"{self._what} returned records in {_kind(batch.records)}; give a list")
+            raise PipelineError(f"{self._what} returned records in {_kind(batch.records)}; it must return a list")
         if type(batch.origin_ns) is not int:
             raise PipelineError(
-                f"{self._what} returned origin_ns {batch.origin_ns!r:.40}; give an int, as time.monotonic_ns() returns"
+                f"{self._what} returned origin_ns {batch.origin_ns!r:.40}; it must be an int, as from "
+                "time.monotonic_ns()"
             )
         return batch
 

@@ -96,7 +96,8 @@ class Plan:
         self._connect()
         if len(self._channels) > CHANNELS_MAX:
             raise PipelineError(
-                f"the pipeline needs {len(self._channels)} channels, {CHANNELS_MAX} are possible; lower parallelisms"
+                f"the pipeline needs {len(self._channels)} channels, but the limit is {CHANNELS_MAX}; lower "
+                "the parallelism of its operators"
             )
         self.topology = Topology(tuple(tasks), tuple(self._channels))
         self._ordinals = [
@@ -138,8 +139,8 @@ class Plan:
         senders, readers = source.parallelism, target.parallelism
         if edge.key_of is not None and readers > self._config.key_groups:
             raise PipelineError(
-                f"{target.root.where}: operator {target.root.name!r} has parallelism {readers}, but there are only "
-                f"{self._config.key_groups} key groups; lower it, or raise key_groups"
+                f"{target.root.where}: operator {target.root.name!r} has parallelism {readers}, but the job has "
+                f"only {self._config.key_groups} key groups; lower it, or raise key_groups"
             )
         one_each = edge.key_of is None and not edge.broadcast and readers <= senders
         channels = [
@@ -405,7 +406,7 @@ class Plan:
                 name = self.topology.tasks[task].name
                 before, known = places.get(name, ("", {}))
                 if before and host and before != host:
-                    raise PipelineError(f"{node.where}: {name} is placed on {before} and on {host}; give one of them")
+                    raise PipelineError(f"{node.where}: {name} is placed on {before} and on {host}; choose one of them")
                 places[name] = (host or before, {**known, **labels})
                 if node.kind == "source":  # processes next to the job run on the host of its tasks
                     for companion in node.subject.companions(node.name, Path()):
@@ -476,5 +477,8 @@ def plan(pipeline: Pipeline, config: JobConfig) -> Plan:
     known = [node.name for node in pipeline.nodes if node.kind != "source"]
     for name in config.hot_operators:
         if name not in known:
-            raise PipelineError(f"--standbys: {name!r} is not an operator after a source; there are {', '.join(known)}")
+            raise PipelineError(
+                f"--standbys: {name!r} is not an operator downstream of a source; those operators are "
+                f"{', '.join(known)}"
+            )
     return Plan(pipeline, config, fuse(pipeline.nodes))

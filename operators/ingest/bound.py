@@ -43,13 +43,16 @@ def await_room(
             break
         log.check_token(token)
         if ended():
-            raise Unavailable(f"{log.where}: batch {batch} waited for room, and the driver has ended")
+            raise Unavailable(f"{log.where}: batch {batch} was waiting for space when the driver ended")
         now = time.monotonic()
         if not since_ns:
             since_ns = time.monotonic_ns()
             _say(
                 log,
-                f"batch {batch} waits: {unread:,} bytes are published and not read (ingest_bytes_max {bytes_max:,})",
+                (
+                    f"batch {batch} waits: {unread:,} bytes are published but not yet read (ingest_bytes_max "
+                    f"{bytes_max:,})"
+                ),
             )
         if now >= noted_at + NOTED_EVERY_S:
             noted_at = now
@@ -57,7 +60,7 @@ def await_room(
         time.sleep(log.look_s)
     log.note_backlog(Backlog(unread + coming, bytes_max, batch, 0))
     if since_ns:
-        _say(log, f"batch {batch} resumes after {seconds_of(time.monotonic_ns() - since_ns):.1f} s: there is room")
+        _say(log, f"batch {batch} resumes after {seconds_of(time.monotonic_ns() - since_ns):.1f} s: space is available")
 
 
 def orphaned() -> Callable[[], bool]:

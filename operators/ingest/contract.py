@@ -203,7 +203,7 @@ def unseal(data: bytes, where: str) -> dict[str, Any]:
     try:
         return dict(json.loads(text))
     except (RecursionError, TypeError, ValueError) as problem:
-        raise CorruptData(f"{where} has other fields ({problem}); {RESTORE}") from None
+        raise CorruptData(f"{where} has missing or unexpected fields ({problem}); {RESTORE}") from None
 
 
 def check_header(header: Mapping[str, Any], channels: int, where: str) -> None:
@@ -212,8 +212,8 @@ def check_header(header: Mapping[str, Any], channels: int, where: str) -> None:
         raise PipelineError(f"{where}: format {header.get('format')}, not {FORMAT}; use a new --state-dir")
     if header.get("channels") != channels:
         raise PipelineError(
-            f"{where} was written with partitions={header.get('channels')}, the source says {channels}; "
-            f"set partitions={header.get('channels')}, or use a new --state-dir"
+            f"{where} was written with partitions={header.get('channels')}, but the source has {channels}; set "
+            f"partitions={header.get('channels')}, or use a new --state-dir"
         )
 
 

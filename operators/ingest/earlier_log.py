@@ -33,7 +33,7 @@ def adopt(directory: Path) -> None:
         token = _number(fence, "token")
     except FileNotFoundError:  # the fence file is removed last, so without it no old manifest remains
         if any(manifests.glob("*.json")):
-            raise CorruptData(f"{fence} is missing although there are batches; {RESTORE}") from None
+            raise CorruptData(f"{fence} is missing although batches exist; {RESTORE}") from None
         return
     Directory(directory).create(f"tokens/{token:010d}", b"")
     for manifest in sorted(manifests.glob("*.json")):

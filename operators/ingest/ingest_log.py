@@ -123,7 +123,7 @@ class IngestLog(ReadableLog):
 
     def _check_no_batches(self, name: str) -> None:
         if self.batches():
-            raise CorruptData(f"{self.where}/{name} is missing although there are batches; {RESTORE}")
+            raise CorruptData(f"{self.where}/{name} is missing although batches exist; {RESTORE}")
 
     def take_over(self) -> int:
         """Create the next token, which fences every earlier driver, and return it.
@@ -140,7 +140,7 @@ class IngestLog(ReadableLog):
                     if excluded:
                         self._sweep()
                     return token
-        raise Unavailable(f"{self.where}: other drivers take over all the time")
+        raise Unavailable(f"{self.where}: other drivers keep taking over the log")
 
     def _check_gapless(self) -> None:
         floor = self._floor()
@@ -182,7 +182,9 @@ class IngestLog(ReadableLog):
         stored, digest = f"{self._folder}/segments/{name}", digest_of(data)
         try:
             if not self._objects.create(stored, data) and digest_of(self._objects.read(stored)) != digest:
-                raise CorruptData(f"{self.where}/segments/{name} exists with other content; another job writes there")
+                raise CorruptData(
+                    f"{self.where}/segments/{name} exists with different content; another job writes to this place"
+                )
         except Missing:
             raise Fenced(f"{self.where}: batch {batch_of(name)} was published without {name}") from None
         return digest
@@ -228,10 +230,10 @@ class IngestLog(ReadableLog):
                 if earlier.query == query and earlier.offsets == offsets:
                     return
                 raise PipelineError(
-                    f"{self.where}: batch {batch} is published, and Spark now takes other input for it: "
-                    f"its checkpoint was rolled back; {RESTORE}"
+                    f"{self.where}: batch {batch} is published, but Spark now uses different input for it, "
+                    f"because its checkpoint was rolled back; {RESTORE}"
                 )
-        raise Fenced(f"{self.where}: another driver has published batch {batch}; driver {token} begins again after it")
+        raise Fenced(f"{self.where}: another driver has published batch {batch}; driver {token} restarts after it")
 
     def _before(self, batch: int, query: str) -> tuple[int, ...]:
         if batch == 0:
@@ -240,10 +242,11 @@ class IngestLog(ReadableLog):
         if previous is None:
             last = max(self.batches(), default=-1)
             if last >= batch:
-                raise Fenced(f"{self.where}: batch {batch} was published and read long ago; this driver was replaced")
+                raise Fenced(f"{self.where}: batch {batch} was already published and read; this driver was replaced")
             raise PipelineError(
-                f"{self.where}: Spark commits batch {batch}, the last is {last if last >= 0 else 'none'}: "
-                "its checkpoint and this log do not belong together; restore both, or use a new --state-dir"
+                f"{self.where}: Spark commits batch {batch}, but the last batch is "
+                f"{last if last >= 0 else 'none'}: its checkpoint and this log do not belong together; restore "
+                "both, or use a new --state-dir"
             )
         if previous.ended:
             raise Fenced(f"{self.where}: another driver has ended the query with batch {batch - 2}")
@@ -276,14 +279,18 @@ class IngestLog(ReadableLog):
     def _end(self, token: int, latest: Manifest | None) -> None:
         self.check_token(token)
         if latest is not None and latest.token != token and latest.batch != self._resumed:
-            raise Fenced(f"{self.where}: another driver has published batch {latest.batch}, which this one never saw")
+            raise Fenced(
+                f"{self.where}: another driver has published batch {latest.batch}, which this driver has never seen"
+            )
         batch = latest.batch + 1 if latest is not None else 0
         query, before = (latest.query, latest.after()) if latest is not None else ("", (0,) * self.channels)
         manifest = Manifest(query, batch, token, "", monotonic_ns(), before, (), ended=True)
         if not self._objects.create(self._manifest_name(batch), manifest.packed()):
             there = self.manifest(batch)
             if there is None or not there.ended:
-                raise Fenced(f"{self.where}: another driver has published batch {batch}, which this one never saw")
+                raise Fenced(
+                    f"{self.where}: another driver has published batch {batch}, which this driver has never seen"
+                )
 
     # -- room --------------------------------------------------------------------------------------------------
 
@@ -333,8 +340,8 @@ class IngestLog(ReadableLog):
     def _check_query(self, manifest: Manifest, query: str) -> None:
         if manifest.query and manifest.query != query:
             raise PipelineError(
-                f"{self.where} holds the batches of query {manifest.query}, not of {query or 'a new one'}: "
-                f"its Spark checkpoint was removed or replaced; {RESTORE}"
+                f"{self.where} has the batches of query {manifest.query}, not of {query or 'a new query'}: its "
+                f"Spark checkpoint was removed or replaced; {RESTORE}"
             )
 
     def check_committed(self, batch: int) -> None:
@@ -351,7 +358,9 @@ class IngestLog(ReadableLog):
         """
         if max(self.batches(), default=-1) > batch and self.manifest(batch) is None:
             if batch < self._floor():
-                raise DeterminantsLost(f"{self.where}: batch {batch} was released; its reader was replaced")
+                raise DeterminantsLost(
+                    f"{self.where}: batch {batch} was already released, because its reader was replaced"
+                )
             raise CorruptData(self._lost_manifest(batch))
 
     def _lost_manifest(self, batch: int) -> str:

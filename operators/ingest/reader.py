@@ -79,12 +79,14 @@ class IngestReader:
         if not self._checkpoints:
             self._note_done(position)
         if position < self._first:
-            raise DeterminantsLost(f"{self._place}: {position} was released, {self._log.where} begins at {self._first}")
+            raise DeterminantsLost(
+                f"{self._place}: position {position} was already released: {self._log.where} begins at {self._first}"
+            )
         if position > self._end and not self._log.caught_up:
             return None
         if position > self._end:
             raise DeterminantsLost(
-                f"{self._place}: the job has read up to {position}, {self._log.where} ends at {self._end}: "
+                f"{self._place}: the job has read up to {position}, but {self._log.where} ends at {self._end}: "
                 f"it was removed or replaced; {RESTORE}"
             )
         if position == self._end:
@@ -236,5 +238,5 @@ class IngestReader:
             raise CorruptData(f"{self._log.label(segment)} is not Arrow: {problem}") from None
         if table.num_rows != segment.rows:
             path = self._log.label(segment)
-            raise CorruptData(f"{path} holds {table.num_rows} rows, its manifest says {segment.rows}; {RESTORE}")
+            raise CorruptData(f"{path} contains {table.num_rows} rows, but its manifest says {segment.rows}; {RESTORE}")
         return table

@@ -1,4 +1,4 @@
-"""All kinds of operators, by the name of the method of the builder."""
+"""All kinds of operators, by the name of their builder method."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _sink(node: Node, scope: Scope) -> Stage:
     return Stage(node.name, scope)
 
 
-# pyarrow is loaded only where a pipeline has vectors.
+# pyarrow is loaded only if a pipeline has vectors.
 
 
 def _filter(node: Node, scope: Scope) -> Stage:
@@ -87,7 +87,7 @@ def _column(node: Node) -> str:
 
 
 def _class_of_source(node: Node) -> str:
-    """Return the class of this package on which a source is based: it defines what the source's positions count."""
+    """Return the class of this package on which a source is based; it defines the meaning of the source's positions."""
     kinds = [kind for kind in type(node.subject).__mro__ if kind.__module__.startswith("operators.")]
     return kinds[0].__name__ if kinds[0] is not Source else "source of your own"
 

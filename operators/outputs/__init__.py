@@ -37,9 +37,9 @@ def open_output(path: str | os.PathLike[str]) -> Output:
     if isinstance(path, str) and (url := shared_url("open_output", path, None)):
         return _in_store(url)
     place = Path(path).absolute()
-    wanted = "give the file of a SqliteSink, or the directory of a JsonLinesSink or a ParquetSink"
+    wanted = "use the file of a SqliteSink, or the directory of a JsonLinesSink or ParquetSink"
     if not place.exists():
-        raise PipelineError(f"{place} does not exist: {wanted}, once its job has begun")
+        raise PipelineError(f"{place} does not exist; {wanted} after its job has started")
     if place.is_dir():
         if (place / _OF_PARQUET).is_dir():
             require_arrow("reading Parquet files")
@@ -48,10 +48,10 @@ def open_output(path: str | os.PathLike[str]) -> Output:
             return ParquetOutput(place)
         if any(place.glob(".*.journal")):
             return LinesOutput(place)
-        raise PipelineError(f"{place} is a directory in which no sink has written: {wanted}")
+        raise PipelineError(f"{place} is a directory to which no sink has written; {wanted}")
     with open(place, "rb") as file:
         if file.read(len(_SQLITE)) != _SQLITE:
-            raise PipelineError(f"{place} is not a file of a sink: {wanted}")
+            raise PipelineError(f"{place} is not the file of a sink; {wanted}")
     return SqliteOutput(place)
 
 
@@ -59,7 +59,7 @@ def _in_store(url: str) -> Output:
     depot = connected(url)
     runs = known_runs(depot)
     if not runs:
-        raise PipelineError(f"{url} has no rows of a sink; give the URL of one, once its job has begun")
+        raise PipelineError(f"{url} has no rows of a sink; use the URL of a sink whose job has started")
     if kind_of(depot, runs[-1]) != "parquet":
         return ObjectLinesOutput(depot)
     require_arrow("reading Parquet files")

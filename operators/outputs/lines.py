@@ -53,7 +53,9 @@ class LinesOutput:
             there = known.count(account.next, covered(account))
             tasks[account.task] = (min(there, covered(account)), there)
         if not tasks:
-            raise PipelineError(f"{self._directory} has no rows of a JsonLinesSink; give the directory of one")
+            raise PipelineError(
+                f"{self._directory} has no rows of a JsonLinesSink; use the directory of a JsonLinesSink"
+            )
         self._run = max(runs.values())
         self._tasks = {task: ends for task, ends in tasks.items() if runs[task] == self._run}
         self._files = files

@@ -35,7 +35,7 @@ class SqliteOutput:
             try:
                 there = {name for (name,) in db.execute("SELECT name FROM sqlite_master")}
                 if not {"causal_task", "output"} <= there:
-                    raise PipelineError(f"{self._path} has no rows of a SqliteSink; give the file of one")
+                    raise PipelineError(f"{self._path} has no rows of a SqliteSink; use the file of a SqliteSink")
                 db.execute("BEGIN")
                 tasks = db.execute("SELECT task, run, next, ended FROM causal_task").fetchall()
                 marks = dict(db.execute("SELECT task, min(next) FROM causal_mark GROUP BY task"))
@@ -74,4 +74,4 @@ class SqliteOutput:
             raise self._unavailable(problem) from problem
 
     def _unavailable(self, problem: sqlite3.Error) -> Unavailable:
-        return Unavailable(f"{self._path} cannot be read ({problem}); check the file and that its directory is there")
+        return Unavailable(f"{self._path} cannot be read ({problem}); check the file and its directory")

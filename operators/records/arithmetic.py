@@ -48,7 +48,9 @@ def checked(value: Any, operator: str) -> Any:
         ValueError: the value is a tuple or list that contains NaN, so it cannot be ordered.
     """
     if type(value) in (tuple, list) and _holds_nan(value):
-        raise ValueError(f"{operator} of {value!r:.80}, which holds NaN and has no place in any order; filter it out")
+        raise ValueError(
+            f"{operator} of {value!r:.80}, which contains NaN and therefore cannot be ordered; filter it out"
+        )
     return settled(value)
 
 
@@ -107,7 +109,7 @@ def shifted(total: Total, value: Any, sign: int) -> Total:
 
 
 def _shifted(parts: list[Any], value: Any, sign: int, number: int) -> Total:
-    if not isinstance(value, (int, float, Decimal)):  # a number of NumPy, or a Fraction
+    if not isinstance(value, (int, float, Decimal)):  # a NumPy number or a Fraction
         value = index(value) if hasattr(value, "__index__") else float(value)
     is_decimal, is_float = isinstance(value, Decimal), isinstance(value, float)
     if not _is_finite(value):

@@ -105,7 +105,7 @@ def check_carried(schema: pa.Schema) -> None:
     names: set[str] = set()
     for field in schema:
         if field.name in names:
-            raise PipelineError(f"two columns are called {field.name!r}: rename one, rows become dicts")
+            raise PipelineError(f"two columns are named {field.name!r}; rename one, because rows become dicts")
         names.add(field.name)
         _converter(field.type, field.name, _refuse)
 
@@ -140,7 +140,7 @@ def _converter(kind: pa.DataType, place: str, unheld: Refuse, decode: Decode | N
     if types.is_struct(kind):
         if len({field.name for field in kind}) < len(list(kind)):
             raise PipelineError(
-                f"column {place}: two of its fields have the same name: rename one, structs become dicts"
+                f"column {place}: two of its fields have the same name; rename one, because structs become dicts"
             )
         return _struct({field.name: _converter(field.type, f"{place}.{field.name}", unheld, decode) for field in kind})
     if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
@@ -155,7 +155,8 @@ def _converter(kind: pa.DataType, place: str, unheld: Refuse, decode: Decode | N
     if any(is_plain(kind) for is_plain in (*numbers, *bytes_)):
         return None
     raise PipelineError(
-        f"column {place}: records cannot hold {kind}; cast it to a string or a number where it is written, or in read()"
+        f"column {place}: records cannot contain {kind}; cast it to a string or a number in the program that "
+        "writes it, or in read()"
     )
 
 
@@ -189,11 +190,11 @@ def _time(unit: str, instant: bool, place: str, unheld: Refuse) -> Convert:
     def convert_time(value: int) -> Any:
         microseconds, rest = divmod(value * unit_ns, 1_000)
         if rest:
-            return unheld(f"column {place}: {value} {unit} since 1970", "no whole number of microseconds")
+            return unheld(f"column {place}: {value} {unit} since 1970", "not a whole number of microseconds")
         try:
             return epoch + timedelta(microseconds=microseconds)
         except OverflowError:
-            return unheld(f"column {place}: {value} {unit} since 1970", f"no time of {_SPAN}")
+            return unheld(f"column {place}: {value} {unit} since 1970", f"not a time in {_SPAN}")
 
     return convert_time
 
@@ -208,7 +209,7 @@ def _midnight(per_day: int, place: str, unheld: Refuse) -> Convert:
         try:
             return _EPOCH + timedelta(days=days)
         except OverflowError:
-            return unheld(f"column {place}: {days} days since 1970", f"no day of {_SPAN}")
+            return unheld(f"column {place}: {days} days since 1970", f"not a day in {_SPAN}")
 
     return convert_date
 
@@ -240,7 +241,7 @@ def _map(convert_key: Convert | None, convert_item: Convert | None, place: str, 
         }
         if len(entries) < len(value) or any(key != key for key in entries):
             shown = f"{value!r:.100}"
-            return unheld(f"column {place}: {shown}", "no dict, which has each key once, and none that is NaN")
+            return unheld(f"column {place}: {shown}", "not a dict, because a key is repeated or NaN")
         return entries
 
     return convert_map

@@ -69,7 +69,7 @@ def exact_array(place: str, kind: pa.DataType, values: Sequence[Any]) -> pa.Arra
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as problem:
         value = _first_refused(kind, values)
         raise Misfit(
-            f"column {place!r} takes {kind}, which cannot keep {_shown(value)}: {reason_of(problem)}; {_REMEDY}"
+            f"column {place!r} has type {kind}, which cannot store {_shown(value)}: {reason_of(problem)}; {_REMEDY}"
         ) from None
 
 
@@ -94,7 +94,7 @@ def _inferred(place: str, values: Sequence[Any]) -> pa.Array:
     try:
         column = pa.array(values)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as problem:
-        raise Misfit(f"column {place!r}: {reason_of(problem)}; make its values alike") from None
+        raise Misfit(f"column {place!r}: {reason_of(problem)}; give its values one type") from None
     kinds = set(map(type, values)) - {type(None)}
     if len(kinds) > 1 or kinds & {datetime, Decimal, dict, list, tuple}:
         check_values(place, column.type, values)
@@ -116,7 +116,7 @@ def _first_refused(kind: pa.DataType, values: Sequence[Any]) -> Any:
     return None
 
 
-_REMEDY = "convert it in a map before, or give the column another type"
+_REMEDY = "convert it in a map upstream, or give the column another type"
 
 
 def _shown(value: Any) -> str:
@@ -125,7 +125,7 @@ def _shown(value: Any) -> str:
 
 
 def _unkept(place: str, kind: pa.DataType, value: Any, why: str = "") -> Misfit:
-    return Misfit(f"column {place!r} takes {kind}, which cannot keep {_shown(value)}{why}; {_REMEDY}")
+    return Misfit(f"column {place!r} has type {kind}, which cannot store {_shown(value)}{why}; {_REMEDY}")
 
 
 def check_values(place: str, kind: pa.DataType, values: Sequence[Any]) -> None:
@@ -151,7 +151,7 @@ def check_values(place: str, kind: pa.DataType, values: Sequence[Any]) -> None:
         there = list(filter(None, values))
         strangers = set().union(*there).difference([field.name for field in kind])
         if strangers:
-            raise Misfit(f"column {place!r} takes {kind}: {min(map(str, strangers))!r} is none of its fields")
+            raise Misfit(f"column {place!r} has type {kind}, which has no field {min(map(str, strangers))!r}")
         for field in kind:
             check_values(f"{place}.{field.name}", field.type, list(map(dict.get, there, repeat(field.name))))
     elif types.is_map(kind):
@@ -168,7 +168,7 @@ def _check_kinds(place: str, kind: pa.DataType, values: Sequence[Any]) -> None:
     wrong = set(map(type, values)).difference(kept, (type(None),))
     if wrong:
         value = next(value for value in values if type(value) in wrong)
-        raise Misfit(f"column {place!r} takes {kind}, not {_name_of(type(value))} ({_shown(value)}); {_REMEDY}")
+        raise Misfit(f"column {place!r} has type {kind}, not {_name_of(type(value))} ({_shown(value)}); {_REMEDY}")
 
 
 def _name_of(kind: type) -> str:
@@ -200,18 +200,19 @@ def _check_times(place: str, kind: pa.DataType, values: Sequence[Any]) -> None:
         offset = value.utcoffset()
         if (offset is not None) != zoned:
             raise Misfit(
-                f"column {place!r} takes {kind}, which keeps {'a' if zoned else 'no'} zone, not {value}; {_REMEDY}"
+                f"column {place!r} has type {kind}, which has {'a' if zoned else 'no'} time zone, not "
+                f"{value}; {_REMEDY}"
             )
         if offset is None:
             if value.fold:
-                raise _unkept(place, kind, value, ", the second pass of its hour (fold=1)")
+                raise _unkept(place, kind, value, ", the second occurrence of its hour (fold=1)")
         elif offset.microseconds:
-            raise _unkept(place, kind, value, ", an offset of fractions of a second")
+            raise _unkept(place, kind, value, ", an offset with fractions of a second")
         elif not 1 < value.year < 9999:
             try:
                 value.astimezone(UTC)
             except OverflowError:
-                raise _unkept(place, kind, value, ", which in UTC is no time of years 1 to 9999") from None
+                raise _unkept(place, kind, value, ", which in UTC is outside the years 1 to 9999") from None
         if value.microsecond % coarse if coarse else (value.hour or value.minute or value.second or value.microsecond):
             raise _unkept(place, kind, value)
 
@@ -220,9 +221,9 @@ def check_cast(place: str, column: pa.Array, cast: pa.Array) -> None:
     """Raise `Misfit` if the values of `cast`, which is `column` cast to another type, differ from those of `column`."""
     before, after = column.type, cast.type
     if types.is_floating(before) != types.is_floating(after) and types.is_decimal(before) != types.is_decimal(after):
-        raise Misfit(f"column {place!r} takes {after}, not {before}")
+        raise Misfit(f"column {place!r} has type {after}, not {before}")
     if (getattr(before, "tz", None) is None) != (getattr(after, "tz", None) is None):
-        raise Misfit(f"column {place!r} takes {after}, not {before}: one of them has a zone")
+        raise Misfit(f"column {place!r} has type {after}, not {before}: only one of them has a time zone")
     wrong = _first_changed(column, cast)
     if wrong is not None:
         raise _unkept(place, after, wrong)

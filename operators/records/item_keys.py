@@ -62,7 +62,7 @@ def keys_in(records: Any, item: int | None) -> list[Any] | Exception:
     if isinstance(records, Batch) and (known := records.keys_at(item)) is not None:
         return known
     if item is None:
-        return LookupError("the key is not an item")
+        return LookupError("the key is not an item of the record")
     if item == RECORD:
         return list(records)
     try:

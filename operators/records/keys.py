@@ -101,7 +101,7 @@ def _of_datetime(key: datetime) -> datetime:
     try:
         return first.astimezone(UTC)
     except OverflowError:
-        raise Unroutable("a key is a time outside of the years 1 to 9999 of UTC; give key_by another one") from None
+        raise Unroutable("a key is a time that is outside the years 1 to 9999 in UTC; key by another value") from None
 
 
 def _of_tuple(key: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -115,7 +115,7 @@ _SPELLED: dict[type, Callable[[Any], Any]] = {
     datetime: _of_datetime,
     tuple: _of_tuple,
 }
-_NAN = "a key is NaN, which is not equal to itself; give key_by a value that is"
+_NAN = "a key is NaN, which is not equal to itself; key by a value that is equal to itself"
 
 
 def _of_subclass(key: Any) -> Any:
@@ -126,7 +126,7 @@ def _of_subclass(key: Any) -> Any:
             if plain == key or plain != plain:
                 return canonical_key(plain)
     raise Unroutable(
-        f"a key is a {type(key).__qualname__}; give key_by a str, bytes, int, float, bool, None, datetime, Decimal "
+        f"a key is a {type(key).__qualname__}; key by a str, bytes, int, float, bool, None, datetime, Decimal "
         "or a tuple of these"
     )
 

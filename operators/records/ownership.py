@@ -83,7 +83,7 @@ def _is_writable(value: Any) -> bool:
 
 def _refuse_buffer(value: Any) -> Any:
     if is_buffer(value):
-        raise TypeError(f"a {type(value).__name__} cannot be kept as state: it can change in place; use bytes(…)")
+        raise TypeError(f"a {type(value).__name__} cannot be kept as state: its content can change; use bytes(…)")
     return value
 
 

@@ -69,8 +69,9 @@ class Reuse:
                 if id(record) in copies and _differ(*copies[id(record)]):
                     kind = type(record).__name__
                     raise TypeError(
-                        f"{operator!r} gave the same {kind} for several records and changed it meanwhile; what is in "
-                        f"it now is in all of a batch: give {kind}(…), or a new one for each record"
+                        f"{operator!r} emitted the same {kind} for several records and changed it in between, "
+                        f"so all records of the batch have its last content; emit {kind}(…), or a new one for "
+                        "each record"
                     )
         if type(records[0]) not in SCALARS:
             buffers = buffers_in(records[0])
@@ -159,6 +160,6 @@ def _watched(buffer: Any) -> Callable[[], Any]:
 
 def _shared(buffer: Any, operator: str) -> TypeError:
     return TypeError(
-        f"{operator!r} gave the same {type(buffer).__name__} in two records; "
-        "what is in it now is in both: give bytes(…), or a new one for each record"
+        f"{operator!r} emitted the same {type(buffer).__name__} in two records, so both have its last content; "
+        "emit bytes(…), or a new one for each record"
     )

@@ -20,5 +20,5 @@ def stored(value: Any, what: str) -> Any:
         encode([[[value]]])  # nested as deeply as in a fragment
     except NotCarried as refused:
         place = place_of_refused(value, refused)
-        raise NotCarried(f"{what}{place} cannot be kept: {refused}") from None
+        raise NotCarried(f"{what}{place} cannot be stored: {refused}") from None
     return value

@@ -124,7 +124,7 @@ class HotStandby(Generic[Image]):
         checkpoint's barrier is passed.
         """
         if self._shadow.announce(incarnation):
-            self._report("another incarnation of its task is followed; it loads the last checkpoint again", False)
+            self._report("its task has a new incarnation; the standby loads the last checkpoint again", False)
         if self.shadowing and (self._completed is None or epoch > self._completed[0]):
             self._completed = epoch, files
         return self.shadowing
@@ -133,7 +133,7 @@ class HotStandby(Generic[Image]):
         """Process a frame, which may belong to the echo."""
         try:
             if self._shadow.receive(link, parts):
-                self._report("its task began another echo; it loads the last checkpoint again", False)
+                self._report("its task started a new echo; the standby loads the last checkpoint again", False)
         except PeerViolation as problem:
             self._lose(str(problem))
             return
@@ -210,16 +210,16 @@ class HotStandby(Generic[Image]):
         if task is None or self._shadow.task is None:
             return None
         if promotion.incarnation != self.incarnation + 1:
-            before = f"it has performed incarnation {self.incarnation}, not the one before"
+            before = f"it has performed incarnation {self.incarnation}, not the preceding one"
             self._report(f"it cannot take over as incarnation {promotion.incarnation}: {before}", False)
             return None
         if promotion.rollback.number != self._shadow.rollback:
             self._report(
-                f"it cannot take over after rollback {promotion.rollback.number}, of which it has no echo", False
+                f"it cannot take over after rollback {promotion.rollback.number}, for which it has no echo", False
             )
             return None
         if not task.covers(promotion.epoch):
-            self._report(f"it cannot take over at checkpoint {promotion.epoch}, and loads it", False)
+            self._report(f"it cannot take over at checkpoint {promotion.epoch}, so it loads that checkpoint", False)
             return None
         files = list(promotion.files)
         self._feed(task, Promoted(promotion.incarnation, promotion.epoch, files, promotion.rollback), now_ns)

@@ -69,7 +69,10 @@ class Image:
             parts = self._parts(path, digest)
             first = next(parts, None)
             if first is None:
-                raise CorruptData(f"{path} holds no parts; restore it from a copy or start the job without --resume")
+                raise CorruptData(
+                    f"{path} does not contain the parts of a snapshot; restore it from a copy or start the job "
+                    "without --resume"
+                )
             cut, loaded = Cut.unpack(first), _Measured(parts)
             for _ in self.chain.restoring(loaded):
                 yield done + loaded.bytes

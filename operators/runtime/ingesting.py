@@ -27,7 +27,7 @@ def main(argv: Sequence[str]) -> int:
         config = JobConfig.load(job_directory)
         source = load_of_job(job_directory, config, lasting=True).sources.get(name)
         if not isinstance(source, LineSource):
-            raise PipelineError(f"{config.pipeline} has no source of lines of that name")
+            raise PipelineError(f"{config.pipeline} has no source of lines with that name")
         writer = LineWriter(log_of(job_directory, name), config.ingest_bytes_max)
         if not writer.ended:
             source.ingest(writer, name, job_directory, root_pid)

@@ -40,7 +40,7 @@ def key_of(text: str) -> Any:
             return text
         return canonical_key(_meant(json.loads(text)))
     except (ValueError, ArithmeticError, RecursionError) as problem:
-        fix = "it is a text, a number, or other JSON: a text in double quotes, a list for a tuple"
+        fix = "use text, a number, or other JSON: a string in double quotes, a list for a tuple"
         raise PipelineError(f"the key {text:.80} cannot be used ({problem}); {fix}") from None
 
 
@@ -80,7 +80,7 @@ def _meant(value: Any) -> Any:
     if type(value) is dict:
         [(kind, text)] = value.items() if len(value) == 1 else [("", "")]
         if kind not in _KINDS or type(text) is not str:
-            raise Unroutable(f"an object is a text after one of {', '.join(_KINDS)}")
+            raise Unroutable(f"the value of an object must be a string, after one of {', '.join(_KINDS)}")
         return _KINDS[kind](text)
     return value
 
@@ -125,7 +125,7 @@ def _node(pipeline: Pipeline, operator: str) -> Node:
         if node.name == operator:
             return node
     known = ", ".join(node.name for node in pipeline.nodes if node.kind not in ("source", "sink"))
-    raise PipelineError(f"there is no operator {operator!r}; operators are {known or 'none'}")
+    raise PipelineError(f"operator {operator!r} does not exist; the operators are {known or 'none'}")
 
 
 def as_of(
@@ -169,6 +169,6 @@ def _restored(
     for path, _, digest in files:
         parts = read_parts(job / path, digest)
         if not parts:
-            raise CorruptData(f"{path} holds no parts")
+            raise CorruptData(f"{path} does not contain the parts of a snapshot")
         chain.restore_groups(parts[1:], groups)
     return chain

@@ -298,12 +298,12 @@ class Membership:
             return []
         try:
             size = len(encode(dict(facts)))
-            problem = f"{size} bytes are too many for an answer" if size > INSPECTED_BYTES_MAX else ""
+            problem = f"its {size} bytes exceed the limit of an answer" if size > INSPECTED_BYTES_MAX else ""
         except NotCarried as cause:
             problem = f"it cannot be sent: {cause}"
         if problem:
             facts = {name: value for name, value in facts.items() if name != "tables"}
-            facts = {**facts, "error": f"{problem}; ask without --live, as of the last checkpoint"}
+            facts = {**facts, "error": f"{problem}; ask without --live to see the last checkpoint"}
         return [SendReport("inspected", {"to": to, "facts": dict(facts)})]
 
     # -- in ------------------------------------------------------------------------------------------
@@ -392,7 +392,7 @@ class Membership:
     def _index(self, name: str) -> int:
         task = self._topology.named(name)
         if task is None:
-            raise PipelineError(f"the supervisor speaks of task {name!r}, which this pipeline does not have")
+            raise PipelineError(f"the supervisor named task {name!r}, which this pipeline does not have")
         return task.index
 
 

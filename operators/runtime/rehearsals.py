@@ -146,7 +146,9 @@ class Rehearsals:
         except ReplayDivergence as problem:
             return explained(problem, places, self._plan.topology, self._plan.commuting)
         except OperatorFailed as problem:
-            self._say(f"{name}, epoch {image.cut.epoch}: performed once more, it raised: {problem}; {words(places)}")
+            self._say(
+                f"{name}, epoch {image.cut.epoch}: it raised when it was performed again: {problem}; {words(places)}"
+            )
         return ""
 
     def _begun(self, image: Image) -> tuple[Witness, Image]:
@@ -176,5 +178,5 @@ class Rehearsals:
         task = image.task
         if canonical(written.chain, self._plan.chain(task)) != canonical(rehearsed.chain, self._plan.chain(task)):
             raise ReplayDivergence(
-                name, f"epoch {image.cut.epoch}: performed again from its own log, its state is another one"
+                name, f"epoch {image.cut.epoch}: when it was performed again from its own log, its state differed"
             )

@@ -101,16 +101,16 @@ class Rescaling:
         if not all(self._has_ended(channel.source) for channel in inputs):
             if olds and over:
                 raise PipelineError(
-                    f"operator {task.operators[0]!r} had finished at the savepoint and has an input now that has not "
-                    f"ended: give the operator another name, with {ALLOW}"
+                    f"operator {task.operators[0]!r} had finished at the savepoint but now has an input that "
+                    f"has not ended: give the operator a new name and pass {ALLOW}"
                 )
             return False
         senders = [channel.source for saved in olds for channel in self._before.inputs(saved.task.index)]
         if not over and not all(sender == OUTSIDE or self._saved[sender].cut.finished for sender in senders):
             raise PipelineError(
-                f"all that operator {task.operators[0]!r} reads now has ended, and at the savepoint it still waited "
-                "for an input that is gone, so nothing would let it finish: keep that input, or give the operator "
-                f"another name, with {ALLOW}"
+                f"all inputs of operator {task.operators[0]!r} have ended, but at the savepoint it was waiting "
+                "for an input that was removed, so it would never finish: keep that input, or give the "
+                f"operator a new name and pass {ALLOW}"
             )
         return over
 
@@ -208,14 +208,15 @@ class Rescaling:
                 if not stage.moves and (stage.name not in share.header["keyless"]) != stage.keyed:
                     was, now = ("by key", "without a key")[:: -1 if stage.keyed else 1]
                     raise PipelineError(
-                        f"operator {name!r} kept its state {was} at the savepoint, and would look for it {now}: give "
-                        f"it a name of its own, with {ALLOW}"
+                        f"operator {name!r} kept its state {was} at the savepoint, and would look for it {now}: "
+                        f"give it a new name and pass {ALLOW}"
                     )
                 if not (same or self._plan.keyed(name)):
                     if not stage.moves:
                         raise PipelineError(
-                            f"operator {name!r} keeps state per task; it cannot go from {len(self._had[name])} "
-                            f"tasks to {parallelism}; keep its parallelism, or give it another name, with {ALLOW}"
+                            f"operator {name!r} keeps state per task and cannot change from "
+                            f"{len(self._had[name])} tasks to {parallelism}; keep its parallelism, or give it a "
+                            f"new name and pass {ALLOW}"
                         )
                     group = without_key
                 if same or task_of_group(group, parallelism, self._key_groups) == place:
@@ -325,8 +326,8 @@ class Rescaling:
         for source, count in before.items():
             if source in now and now[source] != count:
                 raise PipelineError(
-                    f"source {source!r} had {count} partitions at the savepoint, now {now[source]}; "
-                    f"keep their number, or give it another name, with {ALLOW}"
+                    f"source {source!r} had {count} partitions at the savepoint and now has {now[source]}; keep "
+                    f"their number, or give it a new name and pass {ALLOW}"
                 )
 
     def _check_dropped(self) -> None:
@@ -353,8 +354,8 @@ def _operator_of(stage: str, task: Task) -> str:
 
 def _dropped(what: str) -> str:
     return (
-        f"the savepoint holds {what}, which this pipeline has not: it is looked up by name, so what was renamed "
-        f"needs the name that it had; run with {ALLOW} to leave it behind"
+        f"the savepoint has {what}, which this pipeline does not have: state is looked up by name, so restore "
+        f"the names of renamed operators, or run with {ALLOW} to drop it"
     )
 
 

@@ -57,7 +57,7 @@ class Resident:
 
     def freeze(self, image: Image) -> None:
         """Record that a task begins to use the state, which the garbage collector skips from now on."""
-        invariant(image is self.image and not self._frozen, "a process performs on the one state that it has, once")
+        invariant(image is self.image and not self._frozen, "a process performs its one state only once")
         self._frozen = True
         gc.freeze()
 

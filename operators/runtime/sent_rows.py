@@ -29,7 +29,7 @@ Written = Callable[[], AbstractContextManager[Plan]]
 """Loads the plan of the version that wrote the savepoint, whose code can be called until it is closed."""
 Files = Sequence[Sequence[bytes]]
 """The parts of each file of the snapshot of a task, oldest first."""
-_NEW_NAME = "give it a name of its own, with --allow-dropped-state"
+_NEW_NAME = "give it a new name and pass --allow-dropped-state"
 
 
 class SentRows:
@@ -118,12 +118,12 @@ class SentRows:
                 if reader.name not in self._tables or not (reader.accumulates or reader.node.kind == REVISIONS):
                     continue
                 was, before = self._tables[reader.name]
-                dropped = was not in self._nodes and not reader.accumulates  # with --allow-dropped-state
+                dropped = was not in self._nodes and not reader.accumulates  # possible only with --allow-dropped-state
                 if was != node.name and self._facts[reader.name] and not dropped:
                     raise PipelineError(
-                        f"{reader.node.where}: {reader.node.kind} {reader.node.name!r} has rows of table {was!r}, and "
-                        f"gets those of {node.name!r} now, so that nothing would take them back; "
-                        f"{_NEW_NAME if reader.accumulates else 'give it a name of its own'}"
+                        f"{reader.node.where}: {reader.node.kind} {reader.node.name!r} has rows of table "
+                        f"{was!r} but now reads {node.name!r}, so those rows would never be retracted; "
+                        f"{_NEW_NAME if reader.accumulates else 'give it a new name'}"
                     )
                 if reader.node.kind == "aggregate":
                     _check_retraction(before.node.subject, reader.node, self._facts[reader.name].values())
@@ -188,8 +188,8 @@ def _check_retraction(before: Aggregate[Any, Any], node: Node, facts: Iterable[S
             continue
         if not same(_taken(before, accumulator, value), _taken(node.subject, accumulator, value)):
             raise PipelineError(
-                f"{node.where}: aggregate {node.name!r} takes {_shown(value)} back from group {_shown(group)} "
-                f"otherwise than the one that added it, so its rows would stay wrong; {_NEW_NAME}"
+                f"{node.where}: aggregate {node.name!r} retracts {_shown(value)} from group {_shown(group)} in "
+                f"another way than the aggregate that added it, so its rows would stay wrong; {_NEW_NAME}"
             )
 
 

@@ -20,5 +20,5 @@ def reported(problem: BaseException, label: str) -> tuple[str, str, bool] | None
         return (error, f"{text} at {where}".lstrip(), False) if where else None
     at = f" at {location(problem)}" if location(problem) else ""
     did = "called exit()" if isinstance(problem, SystemExit) else f"raised {described(problem)}"
-    line = f"{label}: user code {did}{at}; raise an Exception where a record is wrong"
+    line = f"{label}: user code {did}{at}; raise an Exception if a record is wrong"
     return OperatorFailed.__name__, line, True

@@ -121,7 +121,7 @@ def explained(
     if places:
         return problem.because(NONDETERMINISTIC + words(places))
     if problem.where in commuting:
-        cure = "set commutes = False, or run it in operators.testing, which names what does not"
+        cure = "set commutes = False, or run it in operators.testing, which names the records that do not commute"
         return problem.because(f"is nondeterministic, or its records do not commute: {cure}")
     reading = {topology.tasks[channel.target].name for channel in topology.channels if channel.source == OUTSIDE}
     return str(problem).replace(CURE, CURE + CURE_OF_SOURCE) if problem.where in reading else str(problem)

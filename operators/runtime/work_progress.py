@@ -162,7 +162,7 @@ class Progress:
                 operator = (
                     stage.name if operator == NO_OPERATOR else operator
                 )  # within ctx.call no operator is said to run
-                break  # what lies further out is of the chain
+                break  # the frames further out belong to the chain
         return _Place(operator, index, key, record, at)
 
 
@@ -185,8 +185,9 @@ def timed_out(doing: Activity, lasted_s: float, limit_s: float) -> str:
     of_record = f"; record {doing.record}" if doing.record else ""
     at = f" at {doing.at}" if doing.at else ""
     return (
-        f"operator {doing.operator!r}{of_key}: still{at} after {lasted_s:.1f} s (event_timeout_s is {limit_s:g})"
-        f"{of_record}; correct the operator, or raise event_timeout_s and resume (--resume)"
+        f"operator {doing.operator!r}{of_key}: the event is still running{at} after {lasted_s:.1f} s "
+        f"(event_timeout_s is {limit_s:g}){of_record}; correct the operator, or raise event_timeout_s and "
+        "resume (--resume)"
     )
 
 

@@ -80,7 +80,7 @@ from operators.runtime.membership import (
     Tick,
     rest_ms,
 )
-from operators.runtime.preparing import prepare as prepare  # for the fork server
+from operators.runtime.preparing import prepare as prepare  # imported by the fork server
 from operators.runtime.rehearsals import Rehearsals
 from operators.runtime.resident import Loading, Resident
 from operators.runtime.task_disk import TaskDisk
@@ -497,12 +497,12 @@ class Worker:
                 self._shadows(self.hot, ready)
             elif ready:
                 for _ in self.transport.receive(ready):
-                    pass  # no task runs here: upstream tasks send HELLO again
+                    pass  # no task runs in this process; upstream tasks will send HELLO again
             now_ns = monotonic_ns()
             if now_ns >= self.bounds_look_due_ns:
                 self._look_at_bounds(now_ns)
             if self.root.gone(now_ns):
-                say("the job's root process is gone: ending")
+                say("the job's root process has ended, so this process exits")
                 self.stopping = True
 
     def _look_at_bounds(self, now_ns: int) -> None:
@@ -567,7 +567,7 @@ def _serve() -> int:
     workers.append(worker)
 
     def stop() -> None:
-        worker.stopping, worker.control.linger = True, 0  # the agent reports the end: pending messages may be lost
+        worker.stopping, worker.control.linger = True, 0  # the agent reports the end, so pending messages may be lost
 
     termination = Termination(stop)
     worker.poller.register(termination.wake, zmq.POLLIN)

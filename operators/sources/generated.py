@@ -54,14 +54,14 @@ class SequenceSource(Source[R_co]):
         where = caller()
         name = type(self).__name__
         if not callable(read):
-            raise PipelineError(f"{where}: {name} is given a {type(read).__name__}; give a function")
-        check_function(f"{where}: {name} is given", read, self._parameters)
+            raise PipelineError(f"{where}: {name} was given a {type(read).__name__}; pass a function")
+        check_function(f"{where}: {name} was given", read, self._parameters)
         if type(partitions) is not int or partitions < 1:
-            raise PipelineError(f"{where}: {name} has partitions {partitions!r}; give a whole number from 1")
+            raise PipelineError(f"{where}: {name} has partitions {partitions!r}; use a whole number from 1")
         if count is not None and (type(count) is not int or count < 0):
-            raise PipelineError(f"{where}: {name} has count {count!r}; give a whole number from 0, or None for endless")
+            raise PipelineError(f"{where}: {name} has count {count!r}; use a whole number from 0, or None for endless")
         if rate is not None and (isinstance(rate, bool) or not isinstance(rate, (int, float)) or not 0 < rate < 1e9):
-            raise PipelineError(f"{where}: {name} has rate {rate!r}; give records per second, or None for no limit")
+            raise PipelineError(f"{where}: {name} has rate {rate!r}; use records per second, or None for no limit")
         self.partitions = partitions
         self.count = count
         self.rate = rate
@@ -79,7 +79,7 @@ class SequenceSource(Source[R_co]):
             try:
                 values = ask(partition, start, stop)
                 if len(values) != stop - start:
-                    raise ValueError(f"{len(values)} elements were given for {stop - start}")
+                    raise ValueError(f"read returned {len(values)} elements instead of {stop - start}")
             except CausalError:
                 raise
             except Exception as problem:
@@ -153,7 +153,7 @@ class GeneratedSource(SequenceSource[R_co]):
             try:
                 values.extend(map(make, repeat(partition), range(start, stop)))
                 if len(values) < stop - start:
-                    make(partition, start + len(values))  # map() treated StopIteration as the end; this call raises it
+                    make(partition, start + len(values))  # map() treats StopIteration as its end; this call raises it
                     raise RuntimeError("StopIteration was raised")
             except CausalError:
                 raise

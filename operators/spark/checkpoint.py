@@ -88,8 +88,8 @@ class StoredCheckpoint:
         size = sum(map(len, fresh.values()))
         if size > BYTES_MAX:
             raise PipelineError(
-                f"{self.directory}: Spark's checkpoint has grown by {size:,} bytes in one batch, {BYTES_MAX:,} can be "
-                "kept in the store; keep state in the pipeline's operators, not in read()"
+                f"{self.directory}: Spark's checkpoint has grown by {size:,} bytes in one batch, but the store "
+                f"accepts at most {BYTES_MAX:,}; keep state in the pipeline's operators, not in read()"
             )
         body: bytes = msgpack.packb([parent, fresh, sorted(before.keys() - files.keys())])
         name = f"{batch:010d}-{token:010d}-{uuid4().hex[:8]}"
@@ -167,10 +167,10 @@ def _unpacked(data: bytes, where: str) -> tuple[str, dict[str, bytes], list[str]
     try:
         parent, files, gone = msgpack.unpackb(body)
         if any(PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts for path in files):
-            raise ValueError("a path leads out of its directory")
+            raise ValueError("a path points outside its directory")
         return str(parent), dict(files), list(gone)
     except (TypeError, ValueError, msgpack.UnpackException) as problem:
-        raise CorruptData(f"{where} has other fields ({problem}); {RESTORE}") from None
+        raise CorruptData(f"{where} has missing or unexpected fields ({problem}); {RESTORE}") from None
 
 
 def checkpoint_of(place: IngestPlace) -> StoredCheckpoint | None:

@@ -45,12 +45,12 @@ def sampled(output: Output, path: str, uncovered: bool) -> pa.Schema:
             for _, texts in output.rows(task, 0, min(ends[task], SAMPLED_ROWS)):
                 records += map(json.loads, texts)
         if not records:
-            raise PipelineError(f"{path} has no rows yet to take a schema from; give one: .schema('key string, …')")
+            raise PipelineError(f"{path} has no rows from which to infer a schema; use one: .schema('key string, …')")
         try:
             schema = inferred(records, None)
         except Misfit as problem:
             raise PipelineError(
-                f"{path}: its records have no columns ({problem}); give option('records', 'json')"
+                f"{path}: its records have no columns ({problem}); use option('records', 'json')"
             ) from None
     return pa.schema([(field.name, _of_spark(field.type)) for field in schema])
 
@@ -106,7 +106,7 @@ def _values(records: list[Any], own: list[pa.Field], task: str, first: int) -> l
     if kinds == {list} and frozenset(map(len, records)) == {len(own)}:
         return list(map(list, zip(*records, strict=True)))
     raise PipelineError(
-        f"rows of {task} from {first} on are not objects with these columns; give option('records', 'json')"
+        f"rows of {task} from {first} on are not objects with these columns; use option('records', 'json')"
     )
 
 
@@ -146,5 +146,5 @@ def _cast(column: pa.Array, field: pa.Field, task: str, first: int) -> pa.Array:
 def _unfit(field: pa.Field, problem: str, task: str, first: int) -> PipelineError:
     reason = " ".join(problem.split())[:300]
     return PipelineError(
-        f"rows of {task} from {first} on do not fit column {field.name} ({field.type}): {reason}; give another schema"
+        f"rows of {task} from {first} on do not fit column {field.name} ({field.type}): {reason}; use another schema"
     )

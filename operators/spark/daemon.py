@@ -48,7 +48,7 @@ def fetched(store: str, digest: str) -> Archive:
     command = module_command(__spec__.name, store, os.environ[PLACE], digest)
     done = subprocess.run(command, stdout=subprocess.PIPE, timeout=FETCH_S)
     if done.returncode:
-        raise CorruptData(f"{store}: the code of the run cannot be read; the lines before this one say why")
+        raise CorruptData(f"{store}: the code of the run cannot be read; the preceding lines say why")
     return Archive.unpacked(done.stdout, digest, store)
 
 

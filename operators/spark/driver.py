@@ -238,7 +238,7 @@ def _alone(path: Path) -> Iterator[int]:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         if not lock(descriptor, PREDECESSOR_WAIT_S):
-            raise Unavailable(f"another driver holds {path}")
+            raise Unavailable(f"another driver has locked {path}")
         yield descriptor
     finally:
         os.close(descriptor)
@@ -255,7 +255,7 @@ def _jvm(work: Path, lock: int) -> Iterator[SparkJvm]:
         jvm.end()
 
     def stop(signum: int, frame: FrameType | None) -> None:
-        end()  # Not by an exception, because one raised inside a finaliser would be lost.
+        end()  # Exit directly: an exception raised inside a finaliser would be lost.
         os._exit(128 + signum)
 
     earlier = {signum: signal.signal(signum, stop) for signum in (signal.SIGTERM, signal.SIGINT)}
@@ -329,7 +329,7 @@ def _frame(source: SparkSource, spark: SparkSession, jvm: SparkJvm) -> DataFrame
     try:
         schema = to_arrow_schema(frame.schema, error_on_duplicated_field_names_in_struct=True, timezone="UTC")
     except Exception as problem:  # Types that Arrow lacks.
-        raise _mistake(jvm, "a column has a type that cannot be carried; cast it in read()", problem) from problem
+        raise _mistake(jvm, "a column has a type that cannot be encoded; cast it in read()", problem) from problem
     check_carried(schema)
     return frame
 
@@ -362,13 +362,13 @@ def _start(
     try:
         return paced.start()
     except Exception as problem:  # Analysis of the whole plan happens here.
-        raise _mistake(jvm, "Spark refuses the query", problem) from problem
+        raise _mistake(jvm, "Spark refused the query", problem) from problem
 
 
 def _await(query: StreamingQuery, publisher: BatchPublisher) -> None:
     try:
         query.awaitTermination()
-    except Exception as problem:  # an error of Spark, or of a JVM that has ended
+    except Exception as problem:  # an error from Spark, or because its JVM has ended
         cause = publisher.problem or problem
         if isinstance(cause, CausalError):
             raise cause from problem
@@ -391,10 +391,10 @@ def _counted(source: SparkSource, log: IngestLog, failures: Failures, problem: U
     batch = max(insisted(log.batches), default=-1) + 1
     count = failures.count(batch)
     if count < source.failures_max:
-        return _Failed(f"batch {batch} failed, {count} of {source.failures_max} times: {problem}")
+        return _Failed(f"batch {batch} failed (attempt {count} of {source.failures_max}): {problem}")
     failures.forget()
     return PipelineError(
-        f"batch {batch} failed {count} times in a row: {problem}; correct what read() does with that row, then resume"
+        f"batch {batch} failed {count} times in a row: {problem}; correct read() for that row, then resume"
     )
 
 
@@ -422,7 +422,7 @@ def main(argv: Sequence[str]) -> int:
         config = JobConfig.load(job_directory)
         source = load_of_job(job_directory, config, lasting=True).sources.get(name)
         if not isinstance(source, SparkSource):
-            raise PipelineError(f"{config.pipeline} has no SparkSource of that name")
+            raise PipelineError(f"{config.pipeline} has no SparkSource with that name")
     except PipelineError as problem:
         return _report(2, name, str(problem))
     place = IngestPlace(job_directory, name, source.partitions, config.store, config.place_in_store)

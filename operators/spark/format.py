@@ -57,17 +57,21 @@ class Reading:
         values = {name.lower(): value for name, value in options.items()}
         unknown = sorted(name for name in values if name not in _KNOWN)
         if unknown:
-            raise PipelineError(f'format "causal" has no option {unknown[0]}; known are {", ".join(_KNOWN)}')
+            raise PipelineError(
+                f'format "causal" has no option {unknown[0]}; the known options are {", ".join(_KNOWN)}'
+            )
         if not values.get("path"):
-            raise PipelineError('format "causal" needs the option path: the file or directory that a sink writes')
+            raise PipelineError(
+                'format "causal" needs the option path, which names the file or directory that a sink writes'
+            )
         rows = values.get("maxrowsperbatch")
         if rows is not None and (not rows.isdecimal() or not int(rows)):
-            raise PipelineError(f"maxRowsPerBatch is {rows!r}; give a number of rows from 1")
+            raise PipelineError(f"maxRowsPerBatch is {rows!r}; use a number of rows from 1")
         records, uncovered = values.get("records", "columns"), values.get("uncovered", "false").lower()
         if records not in RECORDS:
-            raise PipelineError(f"records is {records!r}; give one of {', '.join(RECORDS)}")
+            raise PipelineError(f"records is {records!r}; use one of {', '.join(RECORDS)}")
         if uncovered not in ("true", "false"):
-            raise PipelineError(f"uncovered is {uncovered!r}; give true or false")
+            raise PipelineError(f"uncovered is {uncovered!r}; use true or false")
         return cls(values["path"], None if rows is None else int(rows), records == "json", uncovered == "true")
 
     def output(self) -> Output:

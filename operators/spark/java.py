@@ -86,7 +86,7 @@ def java_home(java: Java, directory: Path) -> Path:
             (linked / "bin" / entry.name).symlink_to(entry)
     wrapper = linked / "bin" / "java"
     wrapper.write_text(_WRAPPER.format(module=_VECTOR, java=shlex.quote(str(java.home / "bin" / "java"))))
-    wrapper.chmod(0o700)  # in the directory of a job, which is private to its user
+    wrapper.chmod(0o700)  # safe, because the directory of a job is private to its user
     return linked
 
 

@@ -97,7 +97,7 @@ class SparkJvm:
         deadline = time.monotonic() + START_WAIT_S
         while not address.exists():
             if not self.running:
-                raise Unavailable(f"Spark's JVM ended with status {self._process.returncode} while it started")
+                raise Unavailable(f"Spark's JVM exited with status {self._process.returncode} during its start")
             if time.monotonic() > deadline:
                 raise Unavailable(f"Spark's JVM did not start within {START_WAIT_S:g} s")
             time.sleep(0.02)

@@ -1,4 +1,4 @@
-"""Computes where a micro-batch ends, and checks that an offset is one of this output: pure."""
+"""Computes the end of a micro-batch, and checks that an offset belongs to this output; pure functions."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from causal.errors import PipelineError
 
 
 def advanced(start: Mapping[str, int], ends: Mapping[str, int], rows_max: int | None) -> dict[str, int]:
-    """Return the positions after a micro-batch of at most `rows_max` rows, the same share for every task that has so
-    many.
+    """Return the positions after a micro-batch of at most `rows_max` rows, shared equally among tasks with enough rows.
 
-    Some rows are in it whenever there are any.
+    The micro-batch has some rows whenever any are available.
     """
     left = {task: end - start.get(task, 0) for task, end in sorted(ends.items()) if end > start.get(task, 0)}
     positions = {task: start.get(task, 0) for task in sorted(frozenset(start).union(ends))}
@@ -26,20 +25,20 @@ def advanced(start: Mapping[str, int], ends: Mapping[str, int], rows_max: int | 
 
 
 def checked(offset: Mapping[str, Any], run: str, ends: Mapping[str, int], path: str) -> dict[str, int]:
-    """Return the positions of an offset that Spark has kept.
+    """Return the positions of an offset that Spark has stored.
 
     Raises:
-        PipelineError: it is one of another run, or of rows that are gone.
+        PipelineError: the offset belongs to another run, or to rows that have been removed.
     """
     positions = {task: int(position) for task, position in offset.items() if task != "run"}
     if offset.get("run") != run:
         raise PipelineError(
-            f"{path} holds rows of another run than the query has read so far; start the query with a new checkpoint"
+            f"{path} has rows of a different run than the query has read so far; start the query with a new checkpoint"
         )
     for task, position in sorted(positions.items()):
         if position > ends.get(task, 0):
             raise PipelineError(
-                f"{path} ends at {ends.get(task, 0)} for task {task}, the query has read up to {position}: rows are "
-                "gone; restore it, or start the query with a new checkpoint"
+                f"{path} ends at {ends.get(task, 0)} for task {task}, but the query has read up to {position}, "
+                "so rows are missing; restore it, or start the query with a new checkpoint"
             )
     return positions

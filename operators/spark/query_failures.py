@@ -1,4 +1,4 @@
-"""Failures of user code inside Spark: which error it was and where, and how often in a row one micro-batch failed."""
+"""Failures of user code inside Spark: the error and its location, and how often in a row a micro-batch failed."""
 
 from __future__ import annotations
 
@@ -21,9 +21,7 @@ class UserCodeFailed(Exception):
 
 
 def user_error(text: str) -> str | None:
-    """Return the error of the last traceback, as `ValueError: … at file.py:12 in parse`; None where no user code
-    raised.
-    """
+    """Return the last traceback's error, as `ValueError: … at file.py:12 in parse`; None if no user code raised."""
     lines = text[text.rfind(_TRACEBACK) :].splitlines() if _TRACEBACK in text else []
     where = ""
     for line in lines[1:]:
@@ -40,13 +38,13 @@ def user_error(text: str) -> str | None:
 
 
 class Failures:
-    """The failures of the driver's query in the batch that is next, on this host."""
+    """The failures of the driver's query in the next batch, on this host."""
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / "failures.json"
 
     def count(self, batch: int) -> int:
-        """Count a failure of the user's code in this batch; returns how many there were since a batch was published."""
+        """Count a failure of user code in this batch; return the number of failures since a batch was published."""
         try:
             failures = unseal(self._path.read_bytes(), str(self._path))
             count = int(failures["count"]) + 1 if failures["batch"] == batch else 1

@@ -26,7 +26,7 @@ def insisted(attempt: Callable[[], T], wanted: Callable[[], bool] = always) -> T
     results: list[T] = []
     insist(lambda: results.append(attempt()), _Line().say, wanted)
     if not results:
-        raise Unavailable("the process that asked for it has ended before the store was available again")
+        raise Unavailable("the process that requested the retry ended before the store was available again")
     return results[0]
 
 
@@ -40,5 +40,5 @@ class _Line:
         if problem and not self._failing:
             print(f"ingestion waits: {problem}", file=sys.stderr, flush=True)
         elif not problem:
-            print("ingestion resumes: the store answers", file=sys.stderr, flush=True)
+            print("ingestion resumes because the store answers again", file=sys.stderr, flush=True)
         self._failing = bool(problem)

@@ -1,8 +1,8 @@
-"""Small micro-batches of Spark: its driver collects their rows and writes the segments itself.
+"""Small micro-batches of Spark, whose rows the driver collects and writes as segments itself.
 
 For a batch of a few rows, the way through a task's Python worker takes longer than everything else. The collected rows
-are bounded by a number that follows from the size of the previous batch's rows; Spark stops at it, and the tasks write
-that batch instead.
+are bounded by a number that follows from the size of the previous batch's rows; if a batch has more rows, Spark stops
+collecting, and the tasks write that batch instead.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 ROWS_MAX, UNKNOWN_ROWS_MAX = 2048, 64
-"""The most rows that are collected, and while nothing is known of their size."""
+"""The maximum number of collected rows, which also applies while their size is unknown."""
 BYTES_MAX = 4 << 20
-"""The bytes that these rows should not exceed."""
+"""The target for the size of these rows in bytes."""
 _PARTITION = "causal.partition"
 
 
 class SmallBatches:
-    """The batches of one query that are collected.
+    """Decides which batches of one query are collected.
 
     Attributes:
-        rows_max: the most rows that the next batch may have to be collected; 0: it is not.
+        rows_max: the maximum number of rows with which the next batch is collected; 0: it is not collected.
     """
 
     def __init__(self) -> None:
         self.rows_max = UNKNOWN_ROWS_MAX
 
     def collected(self, frame: DataFrame) -> dict[int, list[pa.RecordBatch]] | None:
-        """Return the rows of each of Spark's partitions that has any; None if there are too many."""
+        """Return the rows of each Spark partition that has any; None if they are too many."""
         if not self.rows_max:
             return None
         numbered = frame.select("*", spark_partition_id().alias(_PARTITION))

@@ -85,23 +85,25 @@ class SparkSource(Source[dict[str, Any]]):
     def _check_shape(self, unknown: Mapping[str, object]) -> None:
         if unknown:
             known = "trigger, available_now, output_mode, master, batch_rows_max, memory, conf, vectors, failures_max"
-            raise PipelineError(f"SparkSource has no option {', '.join(sorted(unknown))}; known are {known}")
+            raise PipelineError(
+                f"SparkSource has no option {', '.join(sorted(unknown))}; the known options are {known}"
+            )
         if not callable(self.read):
             raise PipelineError(f"SparkSource takes a function read(spark), not {type(self.read).__name__}")
-        check_function("SparkSource is given", self.read, ("spark",))
+        check_function("SparkSource was given", self.read, ("spark",))
         if not 1 <= self.partitions <= PARTITIONS_MAX:
-            raise PipelineError(f"SparkSource: partitions is {self.partitions!r}; give 1 to {PARTITIONS_MAX}")
+            raise PipelineError(f"SparkSource: partitions is {self.partitions!r}; use 1 to {PARTITIONS_MAX}")
         if not _INTERVAL.fullmatch(self.trigger):
-            raise PipelineError(f"SparkSource: trigger is {self.trigger!r}; give an interval like '200 milliseconds'")
+            raise PipelineError(f"SparkSource: trigger is {self.trigger!r}; use an interval like '200 milliseconds'")
         if self.output_mode != "append":
             raise PipelineError(
-                f"SparkSource: output_mode is {self.output_mode!r}, and Spark can only append here; "
-                "aggregate in the pipeline, or after a watermark in read()"
+                f"SparkSource: output_mode is {self.output_mode!r}, but only append is supported; aggregate in "
+                "the pipeline, or after a watermark in read()"
             )
         if self.failures_max < 1:
-            raise PipelineError(f"SparkSource: failures_max is {self.failures_max!r}; give a number from 1")
+            raise PipelineError(f"SparkSource: failures_max is {self.failures_max!r}; use a number from 1")
         if self.batch_rows_max < 1:
-            raise PipelineError(f"SparkSource: batch_rows_max is {self.batch_rows_max!r}; give a number from 1")
+            raise PipelineError(f"SparkSource: batch_rows_max is {self.batch_rows_max!r}; use a number from 1")
 
     def check(self) -> None:
         """Raise `PipelineError` if PySpark, pyarrow or a Java is missing."""

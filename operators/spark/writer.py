@@ -1,9 +1,9 @@
-"""The Spark side of the ingest log: the tasks of a micro-batch write its rows as segments, the driver publishes them.
+"""The Spark side of the ingest log: tasks of a micro-batch write its rows as segments, and the driver publishes them.
 
-The driver itself writes the segments of a batch of a few rows.
+The driver itself writes the segments of small batches.
 
-Any attempt of a task may write segments, none of which counts; the driver publishes those of the attempts whose results
-Spark returns to it. Only one kind of Python worker runs, which Spark keeps between batches.
+Any attempt of a task may write segments; the driver publishes only those of attempts whose results Spark returns to it.
+Only one kind of Python worker runs, which Spark reuses for later batches.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 SEGMENT_BYTES = 16 << 20
-"""The bytes at which a segment is closed; a reader has one in memory."""
+"""The size at which a segment is closed; a reader has one segment in memory."""
 WRITTEN = pa.schema(
     [
         ("file", pa.string()), ("partition", pa.int32()), ("part", pa.int32()), ("rows", pa.int64()),
         ("digest", pa.string()), ("size", pa.int64()),
     ]
 )  # fmt: skip
-"""The fields of `Segment` and its bytes of Arrow, which a task returns for each one that it wrote."""
+"""The fields of `Segment` and its size in Arrow bytes, which a task returns for each segment that it wrote."""
 _DRIVER = (1 << 63) - 1
-"""The number in the place of a task attempt's, for segments that the driver writes."""
+"""The attempt number of segments that the driver writes."""
 
 
 class BatchPublisher:
-    """A publisher of the micro-batches of one query, in the process of its driver.
+    """Publishes the micro-batches of one query, in the process of its driver.
 
     Args:
         token: the token of the log's take-over.
@@ -90,8 +90,8 @@ class BatchPublisher:
         take_offset(self._place.job_directory)
         if checkpoint is not None and self._apart and (checkpoint.directory / "state").exists():
             raise PipelineError(
-                "read() keeps state (it aggregates, joins or removes duplicates), which executors would keep on their "
-                "own disks; do that in operators of the pipeline"
+                "read() keeps state (it aggregates, joins or removes duplicates), which executors would keep "
+                "on their own disks; keep state in operators of the pipeline instead"
             )
         query, offsets = stored_query(self._checkpoint), self._offsets(batch)
         kept = checkpoint.packed(batch, self._token) if checkpoint is not None else None
@@ -109,7 +109,7 @@ class BatchPublisher:
 
     def _segments(self, frame: DataFrame, batch: int, log: IngestLog) -> list[Segment]:
         """Write the rows of a batch, in the driver or in tasks, and return the segments in their order."""
-        # Spark is to compute a batch once, not to stop and begin again, where it keeps state.
+        # If Spark keeps state, it must compute a batch once, and not stop and start again.
         few = None if (self._checkpoint / "state").exists() else self._small.collected(frame)
         if few is not None:
             segments = [self._write_here(log, batch, partition, pieces) for partition, pieces in few.items()]
@@ -130,12 +130,12 @@ class BatchPublisher:
         return Segment(name, partition, 0, sum(map(len, pieces)), digest)
 
     def _offsets(self, batch: int) -> str:
-        """Return the digest of the file in which Spark fixed what the batch consists of, before it ran it."""
+        """Return the digest of the file in which Spark recorded the content of the batch before it ran the batch."""
         return digest_of((self._checkpoint / "offsets" / str(batch)).read_bytes())
 
 
 def written(batches: Iterator[pa.RecordBatch], place: IngestPlace, token: int, batch: int) -> Iterator[pa.RecordBatch]:
-    """Write one partition of one batch as segments, in a Python worker of Spark; yields a row for each segment.
+    """Write one partition of one batch as segments, in a Python worker of Spark; yield a row for each segment.
 
     Args:
         batches: the rows of the partition.
@@ -155,7 +155,7 @@ def written(batches: Iterator[pa.RecordBatch], place: IngestPlace, token: int, b
 
 
 def stored_query(checkpoint: Path) -> str:
-    """Return the id of the query that a Spark checkpoint belongs to, "" before its first start."""
+    """Return the id of the query to which a Spark checkpoint belongs; "" before its first start."""
     try:
         return str(json.loads((checkpoint / "metadata").read_text())["id"])
     except FileNotFoundError:
@@ -165,7 +165,7 @@ def stored_query(checkpoint: Path) -> str:
 
 
 def last_committed(checkpoint: Path) -> int:
-    """Return the last batch that a Spark checkpoint has on record as committed, -1 for none."""
+    """Return the last batch that a Spark checkpoint has recorded as committed; -1 for none."""
     try:
         return max((int(path.name) for path in (checkpoint / "commits").iterdir() if path.name.isdecimal()), default=-1)
     except FileNotFoundError:
@@ -173,13 +173,13 @@ def last_committed(checkpoint: Path) -> int:
 
 
 def _wanted() -> Callable[[], bool]:
-    """Return a function that returns whether the process still lives that asked for this."""
+    """Return a function that returns whether the process that requested this is still alive."""
     ended = orphaned()
     return lambda: not ended()
 
 
 def _gathered(iterator: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
-    """Yield the batches that make one segment each; none without rows."""
+    """Yield one batch for each segment; nothing if there are no rows."""
     pieces: list[pa.RecordBatch] = []
     size = 0
     for batch in iterator:

@@ -53,8 +53,8 @@ def within(timeout_s: float, attempt: Callable[[], Outcome], operator: str) -> O
     _abandoned[:] = [call for call in _abandoned if not call.ended.is_set()]
     if len(_abandoned) >= ABANDONED_MAX:
         raise OperatorFailed(
-            f"operator {operator!r}: {len(_abandoned)} calls that were out of time have not come back; give fn "
-            "a time-out of its own that ends it, and restart with --resume"
+            f"operator {operator!r}: {len(_abandoned)} calls that timed out have not returned; set a timeout "
+            "inside fn, and restart with --resume"
         )
     call = _Call(attempt)
     threading.Thread(target=call.run, name="bounded-call", daemon=True).start()

@@ -52,11 +52,11 @@ class _Closed:
         self._when = when
 
     def __getattr__(self, name: str) -> NoReturn:
-        raise RuntimeError(f"ctx cannot be asked {self._when}; do it in process or on_timer")
+        raise RuntimeError(f"ctx cannot be used {self._when}; use it in process or on_timer")
 
 
 CLOSED = cast(Services, _Closed("outside of process, on_timer and finish"))
-_IN_CALL = cast(Services, _Closed("inside a function given to ctx.call"))
+_IN_CALL = cast(Services, _Closed("inside a function passed to ctx.call"))
 
 
 class Calls:
@@ -96,9 +96,9 @@ class Calls:
         """
         if others:
             name = next(iter(others))
-            raise TypeError(f"ctx.call has no argument {name}; give functools.partial(fn, {name}=…), or a lambda")
+            raise TypeError(f"ctx.call has no argument {name}; pass functools.partial(fn, {name}=…), or a lambda")
         if timeout_s is not None and not timeout_s > 0:
-            raise ValueError(f"ctx.call with timeout_s {timeout_s!r}: give seconds above 0, or None for no limit")
+            raise ValueError(f"ctx.call has timeout_s {timeout_s!r}; use seconds above 0, or None for no limit")
         services = self._services
 
         def attempt() -> tuple[bool, bytes]:
@@ -143,7 +143,7 @@ class Calls:
             NotCarried: MessagePack cannot carry the key or a part.
         """
         if not parts:
-            raise TypeError('ctx.idempotency_key() needs parts that name the request: ("charge", record["id"])')
+            raise TypeError('ctx.idempotency_key() needs parts that identify the request: ("charge", record["id"])')
         self._services.epoch()  # raises an error outside of events
         active = RUNNING.active
         run = "" if active is None else active.run
@@ -175,7 +175,7 @@ def outcome(attempt: Callable[[], Any], what: str = "ctx.call") -> tuple[bool, b
         result = attempt()
         if type(result) is CoroutineType:
             result.close()  # otherwise Python would warn that it was never awaited
-            raise TypeError(f"{what} is given a coroutine function; {PLAIN}")
+            raise TypeError(f"{what} was given a coroutine function; {PLAIN}")
         answer = encode([True, result])
     except NotCarried as problem:
         return False, encode([False, "NotCarried", f"the answer of {what}: {problem}"])
@@ -185,7 +185,7 @@ def outcome(attempt: Callable[[], Any], what: str = "ctx.call") -> tuple[bool, b
         return False, raised(problem)
     if len(answer) <= ANSWER_BYTES_MAX:
         return True, answer
-    reason = f"the answer of {what} has {len(answer):,} bytes, {ANSWER_BYTES_MAX:,} are possible"
+    reason = f"the answer of {what} has {len(answer):,} bytes, but the limit is {ANSWER_BYTES_MAX:,}"
     return False, encode([False, "AnswerTooLarge", f"{reason}; store it outside and return a reference"])
 
 

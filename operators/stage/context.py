@@ -153,7 +153,7 @@ class Context(Calls):
 
     def _streams(self) -> Streams:
         """Return the streams that captured calls such as `random.random()` also use: no draw is returned twice."""
-        self._services.epoch()  # refuses where there is no event
+        self._services.epoch()  # raises outside an event
         active = RUNNING.active
         invariant(active is not None, "ctx is used while its chain performs an event", operator=self._operator)
         return active.streams(self._operator)  # type: ignore[union-attr]
@@ -196,13 +196,13 @@ class Context(Calls):
             ValueError: `at_s` is not a time, or is a delay instead of a time; or there is no such clock.
         """
         if not isinstance(name, str):
-            raise TypeError(f"the name of a timer is a str, not {type(name).__name__}")
+            raise TypeError(f"the name of a timer must be a str, not {type(name).__name__}")
         if type(at_s) is not float:
             _check_seconds(at_s)
         if self._delays(at_s, clock):
-            raise ValueError(f"a timer at {at_s!r} s since 1970; give ctx.now() + {at_s!r}")
+            raise ValueError(f"a timer is set to {at_s!r} s since 1970; use ctx.now() + {at_s!r}")
         if not -LATEST_S < at_s < LATEST_S:
-            raise ValueError(f"a timer at {at_s!r} s: give seconds since 1970, as ctx.now() does")
+            raise ValueError(f"a timer is set to {at_s!r} s; use seconds since 1970, like ctx.now()")
         if clock == "event":
             at_ns, time_ns = ns_of_seconds(at_s), self._around.event_time_ns()
             self._event_timers.set(self.key, name, at_ns if time_ns is None else max(at_ns, time_ns))
@@ -222,7 +222,7 @@ class Context(Calls):
 
     def _timers_of(self, clock: str) -> Timers:
         if clock not in ("processing", "event"):
-            raise ValueError(f'a timer by the clock {clock!r}; give "processing" or "event"')
+            raise ValueError(f'a timer has clock {clock!r}; use "processing" or "event"')
         return self._event_timers if clock == "event" else self._timers
 
     def states(self, keys: Sequence[Any]) -> list[dict[Any, Any]]:
@@ -243,13 +243,13 @@ def _check_seconds(at_s: object) -> None:
     """
     if isinstance(at_s, Real) and not isinstance(at_s, bool):
         return
-    fix = "give seconds since 1970, as ctx.now() does"
+    fix = "use seconds since 1970, like ctx.now()"
     if isinstance(at_s, datetime):
         zone = ".replace(tzinfo=UTC)" if at_s.utcoffset() is None else ""
-        fix = f"give seconds since 1970, its {zone}.timestamp()"
+        fix = f"use seconds since 1970, its {zone}.timestamp()"
     elif isinstance(at_s, timedelta):
-        fix = "give ctx.now() + its .total_seconds()"
-    raise TypeError(f"a timer at a time of type {type(at_s).__name__}, {at_s!r:.80}; {fix}")
+        fix = "use ctx.now() + its .total_seconds()"
+    raise TypeError(f"a timer is set to {at_s!r:.80}, which is of type {type(at_s).__name__}; {fix}")
 
 
 def _seconds(at_ns: int | None) -> float | None:

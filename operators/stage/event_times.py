@@ -28,9 +28,9 @@ def ns_of(time: Any) -> int:
             raise ValueError(f"a time is {time!r}; use one after 1684 and before 2255")
         return at_ns
     if isinstance(time, bool) or not isinstance(time, (int, float)):
-        raise TypeError(f"a time is {time!r}; give seconds since 1970 (int or float), or a datetime")
+        raise TypeError(f"a time is {time!r}; use seconds since 1970 (int or float), or a datetime")
     if not isfinite(time) or not -LATEST_S < time < LATEST_S:
-        raise ValueError(f"a time is {time!r}; give seconds since 1970, before 2255")
+        raise ValueError(f"a time is {time!r}; use seconds since 1970, before 2255")
     return ns_of_seconds(time)
 
 

@@ -90,7 +90,8 @@ class Failures:
         size = self._size(record)
         if size > self._record_bytes_max:
             raise ValueError(
-                f"it is {size} bytes, record_bytes_max allows {self._record_bytes_max}; raise it, or split the record"
+                f"it has {size} bytes, but record_bytes_max is {self._record_bytes_max}; raise "
+                "record_bytes_max, or split the record"
             )
         return record
 
@@ -110,8 +111,8 @@ class Failures:
             raise
         if 2 * size > self._record_bytes_max and size + self._size(row) + _REVISION_BYTES > self._record_bytes_max:
             raise ValueError(
-                f"it is {size} bytes with its key, and a revision of it holds two rows, which record_bytes_max, "
-                f"{self._record_bytes_max}, does not allow; raise it, or split the row"
+                f"it has {size} bytes with its key, and a revision has two such rows, which exceeds "
+                f"record_bytes_max, {self._record_bytes_max}; raise record_bytes_max, or split the row"
             )
         return row
 
@@ -188,7 +189,7 @@ class Failures:
         of_key = "" if key is NO_KEY else f", key {shown(key)}"
         of_record = "" if record is None else f"; record {shown(record)}"
         if record is None and position is not None and operator in self._givers:
-            of_record = f"; record None, which {self._givers[operator]} gave"
+            of_record = f"; record None, which {self._givers[operator]} returned"
         where = location(problem)
         at = f" at {where}" if where else self.defined(operator)
         remedy = _CORRECT if self.set_aside else _REMEDY  # dead letters are already enabled, so they are no remedy
@@ -211,7 +212,7 @@ class Failures:
     def _carried(self, value: Any) -> Any:
         """Return `value` if it can be written unchanged, otherwise its text."""
         try:
-            body = encode([{"": value}])  # as in a batch of letters
+            body = encode([{"": value}])  # encoded as in a batch of letters
             if len(body) <= self._record_bytes_max // 2 and self._encoder is not None:
                 self._encoder.encode([value])
                 return value

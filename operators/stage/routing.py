@@ -48,7 +48,7 @@ def together(pieces: Sequence[Any], target: str) -> Any:
     try:
         return joined(pieces)
     except NotCarried as problem:
-        raise OperatorFailed(f"what goes to {target!r} cannot be one batch: {problem}") from None
+        raise OperatorFailed(f"the rows for {target!r} cannot form one batch: {problem}") from None
 
 
 class DirectRoute:
@@ -208,7 +208,7 @@ class CountedRoute(KeyedRoute):
 def _remedied(problem: TypeError | Unroutable) -> Unroutable:
     if isinstance(problem, Unroutable):
         return problem
-    return Unroutable(f"{problem}; give key_by a str, a number or a tuple of these")
+    return Unroutable(f"{problem}; key by a str, a number or a tuple of these")
 
 
 class StraightRoute(KeyedRoute):

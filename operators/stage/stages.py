@@ -114,12 +114,15 @@ def check_records(result: Any, operator: str) -> None:
         if rows is not None:
             kind = type(result).__name__
             raise TypeError(
-                f"{operator!r} gave a {kind}, which is an iterable of its columns, where an iterable of records is "
-                f"wanted; use frame.{rows}"
+                f"{operator!r} returned a {kind}, which iterates over its columns, but must return an iterable "
+                f"of records; use frame.{rows}"
             )
     if isinstance(result, _NOT_RECORDS) or not (hasattr(result, "__iter__") or hasattr(result, "__getitem__")):
         kind = type(result).__name__
-        raise TypeError(f"{operator!r} gave a {kind} where an iterable of records is wanted; yield it, or return [it]")
+        raise TypeError(
+            f"{operator!r} returned a {kind}, but must return an iterable of records; yield the {kind}, or return "
+            "it in a list"
+        )
 
 
 class Stage:
@@ -333,8 +336,8 @@ class Stage:
         """
         if any(header != headers[0] for header in headers):
             raise PipelineError(
-                f"operator {self.name!r} keeps state per task; its parallelism cannot change: keep it, or give the "
-                "operator another name, with --allow-dropped-state"
+                f"operator {self.name!r} keeps state per task; its parallelism cannot change; keep it, or give "
+                "the operator a new name and pass --allow-dropped-state"
             )
         return headers[0] if headers else {}
 

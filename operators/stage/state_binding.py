@@ -37,9 +37,7 @@ def _check_instances(operator: Operator, name: str) -> None:
         if isinstance(kind, type) and issubclass(kind, State):
             text = kind.__name__ if kind is value else str(value).removeprefix(f"{kind.__module__}.")
             argument = "fn" if issubclass(kind, ReducingState) else ""
-            raise PipelineError(
-                f"state {attribute!r} of operator {name!r} is the class {text}; give {text}({argument})"
-            )
+            raise PipelineError(f"state {attribute!r} of operator {name!r} is the class {text}; use {text}({argument})")
 
 
 def check(operator: Operator, name: str) -> None:
@@ -52,21 +50,24 @@ def check(operator: Operator, name: str) -> None:
     states = declared(operator)
     if states and getattr(operator, "process_batch", None) is not None:
         raise PipelineError(
-            f"operator {name!r} declares state {next(iter(states))!r}, which belongs to one key, and defines "
-            "process_batch, which has many; define process, or keep to ctx.states(keys)"
+            f"operator {name!r} declares state {next(iter(states))!r}, which belongs to one key, but defines "
+            "process_batch, which has many keys; define process, or use only ctx.states(keys)"
         )
     for attribute, state in states.items():
         if attribute in RESERVED:
-            raise PipelineError(f"operator {name!r} declares a state named {attribute!r}, which is taken; rename it")
+            raise PipelineError(
+                f"operator {name!r} declares a state named {attribute!r}, a name that is already taken; rename "
+                "the state"
+            )
         try:
             state.codec()
         except TypeError as problem:
             raise PipelineError(
-                f"state {attribute!r} of operator {name!r} is declared with a type that cannot be carried: {problem}"
+                f"state {attribute!r} of operator {name!r} is declared with a type that cannot be encoded: {problem}"
             ) from problem
         except ValueError as problem:
             raise PipelineError(
-                f"state {attribute!r} of operator {name!r} is declared with {problem}; give one of that type"
+                f"state {attribute!r} of operator {name!r} is declared with {problem}; use a default of that type"
             ) from problem
 
 
@@ -83,7 +84,7 @@ def check_node(node: Node) -> None:
     for attribute, state in declared(node.subject).items():
         if state.ttl_ns and state.clock == "event":
             what = f"state {attribute!r} of operator {node.name!r} has a time to live by event time"
-            check_event_time(node, what, 'or give clock="processing"', side=LEFT)
+            check_event_time(node, what, 'or use clock="processing"', side=LEFT)
 
 
 class Binding:
@@ -215,7 +216,8 @@ class Binding:
             where = f"state {name!r} of operator {self._operator!r}"
             if state.label != label:
                 raise PipelineError(
-                    f"{where} was {label}, is read as {state.label}; give it a new name, or start from the beginning"
+                    f"{where} was {label} and is now read as {state.label}; give it a new name, or start from "
+                    "the beginning"
                 )
             table: Any = state.table
             table.read = table.codec.reader(shape, where)

@@ -13,7 +13,7 @@ from operators.stage.failures import Remedied
 from operators.stage.scope import Scope
 from operators.stage.stages import OneToOneStage
 
-SET_ASIDE = "resume with --on-error dead-letter to set such lines aside"
+SET_ASIDE = "resume with --on-error dead-letter to write such lines to the dead letters"
 """The general remedy for input that is not a record."""
 
 

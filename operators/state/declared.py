@@ -49,7 +49,7 @@ class _Unbound:
 
     def __getattr__(self, name: str) -> NoReturn:
         raise RuntimeError(
-            "state is declared on the class of an operator, and used as self.<name> in process, on_timer and finish"
+            "state must be declared on the class of an operator and used as self.<name> in process, on_timer and finish"
         )
 
 
@@ -74,9 +74,9 @@ class State:
 
     def __init__(self, kind: Any, ttl_s: float | None, clock: Clock) -> None:
         if ttl_s is not None and not (isinstance(ttl_s, (int, float)) and 0 < ttl_s < 9e9):
-            raise ValueError(f"ttl_s is {ttl_s!r}; give seconds above 0, or None to keep state forever")
+            raise ValueError(f"ttl_s is {ttl_s!r}; use seconds above 0, or None to keep state forever")
         if clock not in ("event", "processing"):
-            raise ValueError(f"clock is {clock!r}; give 'event' or 'processing'")
+            raise ValueError(f"clock is {clock!r}; use 'event' or 'processing'")
         self.ttl_ns = 0 if ttl_s is None else max(1000, ns_of_seconds(ttl_s))
         self.clock = clock
         self.name = ""
@@ -95,7 +95,7 @@ class State:
     def __set__(self, operator: Any, value: State) -> None:
         # There is no __get__, so that a read is an ordinary attribute access.
         if not isinstance(value, State):
-            raise TypeError(f"state {self.name!r} was assigned to; change its content: self.{self.name}{self.use}")
+            raise TypeError(f"state {self.name!r} was replaced; change its content: self.{self.name}{self.use}")
         vars(operator)[value.name or self.name] = value
 
     def codec(self) -> Codec:
@@ -194,7 +194,7 @@ class _One(State, Generic[T]):
 
     def _no_value(self) -> TypeError:
         """Return the error for a state that is used in place of its value, to which it would never be equal."""
-        return TypeError(f"state {self.name!r} is not its value; use self.{self.name}.value")
+        return TypeError(f"state {self.name!r} was used like its value; use self.{self.name}.value")
 
     def _no_operand(self, *_: object) -> NoReturn:
         raise self._no_value()
@@ -293,7 +293,7 @@ class ReducingState(_One[T]):
         """
         if not callable(fn):
             raise TypeError(f"ReducingState needs a function of two values, not a {type(fn).__name__}")
-        check_function(f"{caller()}: ReducingState is given", fn, ("value", "added"))
+        check_function(f"{caller()}: ReducingState was given", fn, ("value", "added"))
         super().__init__(kind, ttl_s, clock)
         self._fn = fn
 

@@ -47,7 +47,7 @@ def unpacked(fragment: bytes) -> Entry:
     if len(lists) != _LISTS:
         *lists, layout = lists
         if layout != _COLUMNS:
-            raise CorruptData("a snapshot has a fragment of an unknown layout; resume with the version that wrote it")
+            raise CorruptData("a snapshot has a fragment with an unknown layout; resume with the version that wrote it")
         lists = [_gathered(items) for items in lists]
     keys, values, gone = lists
     return canonical_keys(keys), values, gone
@@ -60,7 +60,7 @@ def _spread(items: list[Any], depth: int) -> list[Any]:
         return [0, items]
     try:
         columns = list(map(list, zip(*items, strict=True)))
-    except ValueError:  # of different lengths
+    except ValueError:  # the lists have different lengths
         return [0, items]
     return [len(columns), *(_spread(column, depth - 1) for column in columns)]
 

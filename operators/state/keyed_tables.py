@@ -141,7 +141,7 @@ class KeyedTable:
                 self.cold.shrink()
             except NotCarried as problem:
                 raise OperatorFailed(
-                    f"operator {self.operator!r}: its state cannot go to disk: {problem}{self.defined}; {CORRECT}"
+                    f"operator {self.operator!r}: its state cannot be moved to disk: {problem}{self.defined}; {CORRECT}"
                 ) from problem
 
     def claim(self, keys: Collection[Any]) -> None:
@@ -364,8 +364,8 @@ def _warn_of_large(table: KeyedTable, entry: Entry) -> None:
     if size > LARGE_BYTES:
         table.large_fragments = NAMED
         _log.warning(
-            "operator %r, key %s: its state takes %s bytes, and every checkpoint after a change writes all of them; "
-            "declare it as ListState or MapState, of which only what has changed is written, or keep less per key",
+            "operator %r, key %s: its state has %s bytes, and every checkpoint after a change writes all of "
+            "them; declare it as ListState or MapState, which write only changed entries, or keep less per key",
             table.operator, _shown(key), f"{size:,}",
         )  # fmt: skip
 

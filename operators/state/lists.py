@@ -102,7 +102,7 @@ class ListTable(TypedTable):
             if start and not known and self.of_one_group:
                 continue
             if len(known) != start:
-                raise CorruptData(f"state {self.name!r}: a list continues at {start}, but {len(known)} items are there")
+                raise CorruptData(f"state {self.name!r}: a list continues at {start}, but it has {len(known)} items")
             self.values[key] = known
             known += items
             if self.expiry is not None:

@@ -129,7 +129,7 @@ class Record(_Composite):
             raise NotCarried(f"it is declared to hold {self.kind.__qualname__}, not {type(value).__qualname__}")
         if self._open and not self._known(vars(value)):
             other = next(name for name in vars(value) if not self._known((name,)))
-            raise NotCarried(f"{self.kind.__qualname__}.{other} is no field; declare it as one")
+            raise NotCarried(f"{self.kind.__qualname__}.{other} is not a field; declare it as one")
         values = self._values(value)
         if self._all_plain:
             return list(values)
@@ -146,7 +146,7 @@ class Record(_Composite):
                 sources.append((name, place, codec.reader(field_shape, f"{where}: field {name!r}")))
             elif default is _REQUIRED:
                 raise PipelineError(
-                    f"{where}: field {name!r} is new and has no default; give it one, or start from the beginning"
+                    f"{where}: field {name!r} is new and has no default; add a default, or start from the beginning"
                 )
             else:
                 sources.append((name, -1, default))
@@ -181,7 +181,7 @@ class _Items(_Composite):
 
     def pack(self, value: Any) -> Any:
         if type(value).__name__ != self._kind:
-            raise NotCarried(f"a {type(value).__qualname__} stands where a {self._kind} is declared")
+            raise NotCarried(f"a {type(value).__qualname__} was found where a {self._kind} is declared")
         return self._each(value, self._item.pack)
 
     def reader(self, shape: Shape, where: str) -> Read:
@@ -216,7 +216,7 @@ class _Optional(_Composite):
 
 def _changed(where: str, was: Shape, now: Shape) -> PipelineError:
     return PipelineError(
-        f"{where} was {_text(was)}, is {_text(now)}; add a new field and convert, or start from the beginning"
+        f"{where} was {_text(was)} and is now {_text(now)}; add a new field and convert, or start from the beginning"
     )
 
 
@@ -284,7 +284,7 @@ def _container(hint: Any, origin: Any, arguments: tuple[Any, ...], above: tuple[
             raise TypeError(f"{hint}, whose keys are records; use tuples as keys")
         return _Items("dict", codecs[1], codecs[0].shape)
     if origin is tuple and (len(arguments) != 2 or arguments[1] is not Ellipsis):
-        raise TypeError(f"{hint}, in which records stand at fixed places; use a dataclass for the tuple")
+        raise TypeError(f"{hint}, which has records at fixed places; use a dataclass instead of the tuple")
     return _Items("list" if origin is list else "tuple", codecs[0])
 
 
@@ -293,13 +293,13 @@ def _union(hint: Any, arguments: tuple[Any, ...], above: tuple[type, ...]) -> Co
     if all(codec.plain for codec in codecs):
         return Codec(" | ".join(sorted(str(codec.shape) for codec in codecs)))
     if len(arguments) != 2 or type(None) not in arguments:
-        raise TypeError(f"{hint}, of which a record is one choice; use one type, or the record | None")
+        raise TypeError(f"{hint}, which is a union with a record; use one type, or the record | None")
     return _Optional(codecs[arguments.index(type(None)) - 1])
 
 
 def _record(kind: type, above: tuple[type, ...]) -> Codec:
     if kind in above:
-        raise TypeError(f"{kind.__qualname__}, which holds itself; use dicts for trees")
+        raise TypeError(f"{kind.__qualname__}, which contains itself; use dicts for trees")
     try:
         hints = get_type_hints(kind)
     except NameError as problem:

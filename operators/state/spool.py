@@ -44,7 +44,7 @@ class Spool:
         except OSError as problem:
             raise self._unavailable(problem) from problem
         if written < len(content):
-            raise self._unavailable(OSError(f"{written} of {len(content)} bytes were written"))
+            raise self._unavailable(OSError(f"only {written} of {len(content)} bytes were written"))
         spooled = Spooled(self, self._end, len(content))
         self._end += len(content)
         return spooled
@@ -60,7 +60,7 @@ class Spool:
         except OSError as problem:
             raise self._unavailable(problem) from problem
         if len(content) < size:
-            raise self._unavailable(OSError(f"{len(content)} of {size} bytes were read"))
+            raise self._unavailable(OSError(f"only {len(content)} of {size} bytes were read"))
         return content
 
     def _unavailable(self, problem: OSError) -> Unavailable:

@@ -78,8 +78,8 @@ class Timers:
         """
         if self._refusal and any(self.table.values.values()):
             raise PipelineError(
-                f"the savepoint holds timers of operator {self.table.operator!r}, which can have none now: "
-                f"{self._refusal}; or give it a name of its own, with --allow-dropped-state"
+                f"the savepoint has timers of operator {self.table.operator!r}, which cannot set timers now: "
+                f"{self._refusal}; or give the operator a new name and pass --allow-dropped-state"
             )
 
     def set(self, key: Any, name: str, at_ns: int) -> None:

@@ -312,7 +312,7 @@ def merged(headers: Sequence[Sequence[Any]]) -> list[Any]:
     """
     clocks = list(dict.fromkeys(header[0] for header in headers))
     if len(clocks) > 1:
-        raise PipelineError(f"times to live of one state are counted by the clocks {', '.join(map(str, clocks))}")
+        raise PipelineError(f"one state has times to live by different clocks: {', '.join(map(str, clocks))}")
     known = [header[1] for header in headers if header[1] is not None]
     first_ns = min(known, default=None)
     if clocks[0] == EventExpiry.clock:

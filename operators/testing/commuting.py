@@ -118,7 +118,7 @@ class ReorderedChain:
             except _Asked as asked:
                 raise self._refused(f"in another order it asks for {asked}") from None
             if left:
-                raise self._refused("in another order it leaves records where it left none")
+                raise self._refused("in another order it leaves records although it left none before")
         difference = _difference(canonical(arrived, self._fresh()), canonical(reordered, self._fresh()))
         if difference:
             raise self._refused(difference)
@@ -126,8 +126,9 @@ class ReorderedChain:
     def _refused(self, difference: str) -> PipelineError:
         names = ", ".join(repr(node.name) for node in self._nodes)
         return PipelineError(
-            f"{self._nodes[0].where}: {names} says commutes = True, but its records do not: {difference}; "
-            "set commutes = False, or make its state independent of the order (a dict keeps the order of insertion)"
+            f"{self._nodes[0].where}: {names} declares commutes = True, but its records do not commute: "
+            f"{difference}; set commutes = False, or make its state independent of the order (a dict keeps "
+            "insertion order)"
         )
 
 
@@ -143,5 +144,5 @@ def _difference(arrived: Sequence[Any], reordered: Sequence[Any]) -> str:
                 if differing:
                     shown = [repr(decode(entry))[:SHOWN_CHARACTERS_MAX] for entry in differing[0]]
                     return f"its [key, state] is {shown[0]} in the order of arrival, and {shown[1]} in another"
-        return "its state is another one in another order"
+        return "its state differs in another order"
     return ""

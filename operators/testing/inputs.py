@@ -108,7 +108,7 @@ def partitions_of(plan: Plan, sources: Mapping[str, Source], inputs: Mapping[str
     for name in inputs:
         if name not in sources:
             known = ", ".join(sources)
-            raise PipelineError(f"inputs name the source {name!r}; pipeline {plan.name!r} has {known}")
+            raise PipelineError(f"inputs name the source {name!r}, but pipeline {plan.name!r} has {known}")
     return {name: _partitions(name, source, inputs.get(name)) for name, source in sources.items()}
 
 
@@ -116,14 +116,14 @@ def _partitions(name: str, source: Source, inputs: Any) -> list[Partition]:
     if inputs is None:
         return _generated(name, source)
     if isinstance(inputs, Mapping) or not isinstance(inputs, Sequence) or isinstance(inputs, (str, bytes)):
-        raise PipelineError(f"inputs of source {name!r} are a {type(inputs).__name__}; give a list of records")
+        raise PipelineError(f"inputs of source {name!r} are a {type(inputs).__name__}; use a list of records")
     lists: list[Any] = list(inputs)
     if not lists or not all(type(each) is list for each in lists):
         lists = [lists] + [[] for _ in range(source.partitions - 1)]
     if len(lists) != source.partitions:
         raise PipelineError(
-            f"inputs of source {name!r} are {len(lists)} lists; it has {source.partitions} partitions: give one list "
-            "for each, or one of records that are no lists"
+            f"inputs of source {name!r} are {len(lists)} lists, but it has {source.partitions} partitions; use "
+            "one list for each, or one list of records that are not lists"
         )
     if source.vectors:
         return [Partition(_as_vectors(name, each)) for each in lists]
@@ -132,7 +132,7 @@ def _partitions(name: str, source: Source, inputs: Any) -> list[Partition]:
 
 def _as_vectors(name: str, rows: list[Any]) -> Vectors:
     if not rows or any(type(row) is not dict for row in rows):
-        raise PipelineError(f"source {name!r} gives vectors; give each of its partitions a list of dicts, at least one")
+        raise PipelineError(f"source {name!r} returns vectors; give each of its partitions a list of at least one dict")
     from operators.records.exact_types import exact_vectors
 
     return exact_vectors({column: [row[column] for row in rows] for column in rows[0]})
@@ -140,7 +140,7 @@ def _as_vectors(name: str, rows: list[Any]) -> Vectors:
 
 def _generated(name: str, source: Source) -> list[Partition]:
     if not isinstance(source, SequenceSource) or source.count is None:
-        raise PipelineError(f"source {name!r} is not bounded by itself; give inputs={{{name!r}: [records]}}")
+        raise PipelineError(f"source {name!r} is unbounded; use inputs={{{name!r}: [records]}}")
     partitions = []
     for number in range(source.partitions):
         reader = source.open(number, SourceContext(name, Path(), _LONG_AGO_NS))

@@ -30,7 +30,7 @@ class RecordsSink(Sink):
 
     def open_store(self, task: str, job_directory: Path) -> SinkStore:
         """Raise `InvariantViolation`, because the kit has its own stores."""
-        raise InvariantViolation("the rows of a test are kept in memory")
+        raise InvariantViolation("the rows of a test are in memory and have no file")
 
 
 def records_in(rows: bytes) -> list[Any]:

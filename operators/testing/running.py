@@ -61,7 +61,7 @@ class TrialResult:
             KeyError: there is no such sink; the error names the existing ones.
         """
         if sink not in self.rows:
-            raise KeyError(f"no sink {sink!r}; there are {', '.join(self.rows)}")
+            raise KeyError(f"sink {sink!r} does not exist; the sinks are {', '.join(self.rows)}")
         return self.rows[sink]
 
 
@@ -109,7 +109,9 @@ def run(
         for task, counts in world.crash.items():
             if counts:
                 received = result_of(world).elements[task]
-                raise PipelineError(f"the crash of {task!r} at {counts[0]} never came: it was given {received} records")
+                raise PipelineError(
+                    f"the crash of {task!r} at {counts[0]} never happened, because the task received {received} records"
+                )
         result = result_of(world)
         world.check_state()
     return result
@@ -144,7 +146,7 @@ def world_of(
     """
     for name in _FIXED:
         if name in config:
-            raise PipelineError(f"the kit runs every pipeline with its own {name}; leave it out")
+            raise PipelineError(f"the test kit runs every pipeline with its own {name}; leave it out")
     _check(pipeline, {"inputs": inputs, "crash": crash}, clock_s, checkpoint_every)
     job_config = JobConfig.from_mapping(
         {
@@ -153,7 +155,7 @@ def world_of(
             "name": pipeline.name,
             "pipeline": "trial",
             "batch_elements_max": batch,
-            "latency_target_ms": 0,  # sources give what a test has put there, immediately
+            "latency_target_ms": 0,  # sources return the records of a test immediately
         },
         "run()",
     )
@@ -167,14 +169,14 @@ def world_of(
 
 def _check(pipeline: object, by_name: Mapping[str, object], clock_s: object, checkpoint_every: object) -> None:
     if not isinstance(pipeline, (Pipeline, str, Path)):
-        raise PipelineError(f"the pipeline is a {type(pipeline).__name__}; give a Pipeline, or the path of its file")
+        raise PipelineError(f"the pipeline is a {type(pipeline).__name__}; use a Pipeline, or the path of its file")
     for name, option in by_name.items():
         if not isinstance(option, Mapping):
-            raise PipelineError(f"{name} is {option!r:.60}; give a dict")
+            raise PipelineError(f"{name} is {option!r:.60}; use a dict")
     if isinstance(clock_s, bool) or not isinstance(clock_s, (int, float)) or not 0 <= clock_s < CLOCK_S_MAX:
-        raise PipelineError(f"clock_s is {clock_s!r:.60}; give seconds since 1970, before 2255")
+        raise PipelineError(f"clock_s is {clock_s!r:.60}; use seconds since 1970, before 2255")
     if checkpoint_every is not None and (type(checkpoint_every) is not int or checkpoint_every < 0):
-        raise PipelineError(f"checkpoint_every is {checkpoint_every!r:.60}; give a number of records, or 0 for none")
+        raise PipelineError(f"checkpoint_every is {checkpoint_every!r:.60}; use a number of records, or 0 for none")
 
 
 def _with_kept_rows(pipeline: Pipeline) -> Pipeline:
@@ -199,10 +201,10 @@ def _crashes(planned: Plan, crash: Mapping[str, int | Sequence[int]]) -> dict[st
     for task, at in crash.items():
         if planned.topology.named(task) is None:
             known = ", ".join(each.name for each in planned.topology.tasks)
-            raise PipelineError(f"crash names the task {task!r}; pipeline {planned.name!r} has {known}")
+            raise PipelineError(f"crash names the task {task!r}, but pipeline {planned.name!r} has {known}")
         counts = sorted([at] if isinstance(at, int) else at)
         if not counts or any(type(count) is not int or count < 1 for count in counts):
-            raise PipelineError(f"crash of {task!r} is at {at!r}; give a number of records from 1, or several")
+            raise PipelineError(f"crash of {task!r} is at {at!r}; use a number of records from 1, or several")
         crashes[task] = counts
     return crashes
 

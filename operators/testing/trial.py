@@ -99,7 +99,7 @@ class OperatorTrial:
             PipelineError: the trial has no function for the time of a record.
         """
         if not self._timed:
-            raise PipelineError("the trial knows no event time; give OperatorTrial(…, time=fn)")
+            raise PipelineError("the trial has no event time; create OperatorTrial(…, time=fn)")
         return self.give({_MARK: seconds + _BOUND_S})
 
     @without_our_frames

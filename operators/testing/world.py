@@ -1,9 +1,10 @@
-"""The world of a test: all tasks of a pipeline in this process, their links, stores and disk, time, chance and death.
+"""The world of a test: all tasks of a pipeline in this process, with simulated links, stores, disk, time and crashes.
 
-Everything that could vary follows from the seed: whose turn it is, which frame arrives first, when a checkpoint is
-taken, how soon a dead task is replaced. No frame is lost and there is no supervisor: a task that dies hands over what
-it had sent, its upstream is notified, a fresh incarnation takes the last complete checkpoint and replays. The clock
-stands still while any task has something to do; then it moves to the next time for which one waits.
+The seed determines everything that could vary: which task has the next turn, which frame arrives first, when a
+checkpoint is taken, and how soon a dead task is replaced. Frames are never lost, and there is no supervisor: frames
+that a dead task had sent still arrive, its upstream is notified, and a new incarnation loads the last complete
+checkpoint and replays. The clock stands still while any task has work; then it moves to the next time for which a task
+waits.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ class World(Cluster[Process]):
         self.crash = {name: list(counts) for name, counts in crash.items()}
         self.recoveries = 0
         self.logged: Counter[str] = Counter()
-        """The bytes of determinants that dead incarnations wrote, by kind."""
+        """The bytes of determinants written by dead incarnations, by kind."""
         self.stores: dict[int, MemoryStore] = {}
         self.partitions: dict[int, Partition] = {}
         self.acked: dict[int, tuple[SnapshotFile, ...]] = {}
@@ -80,7 +81,7 @@ class World(Cluster[Process]):
         """The parts of each snapshot and the count of records received until then, by (task, epoch)."""
         self.stable = StableFiles()
         self.later: list[Callable[[], None]] = []
-        """The operations that the disk has still to do."""
+        """The operations that the disk still has to perform."""
         self._files: dict[int, tuple[SnapshotFile, ...]] = {}
         self._every = checkpoint_every
         self._next_checkpoint = self._interval()
@@ -92,7 +93,7 @@ class World(Cluster[Process]):
             elif channel.target == OUTSIDE:
                 self.stores[channel.id] = MemoryStore(self.topology.tasks[channel.source].name, config.run)
 
-    # -- what tasks have effects on --------------------------------------------------------------------
+    # -- disks, stores and readers ---------------------------------------------------------------------
 
     def disk(self, process: Process) -> MemoryDisk:
         """Return the disk of a task."""
@@ -114,20 +115,21 @@ class World(Cluster[Process]):
         """Process a report: with the last acknowledgement a checkpoint is complete.
 
         Raises:
-            DeterminantsLost: as the kit has no rollback.
+            DeterminantsLost: always, because the test kit has no rollback.
         """
         if kind == "snapshot":
             self._acknowledged(process.index, facts["epoch"], facts["files"])
         elif facts.get("phase") == "lost":
             raise DeterminantsLost(
-                f"{process.protocol.name}: determinants are lost, and the kit has no rollback; use full sharing depth"
+                f"{process.protocol.name}: determinants are lost, and the test kit has no rollback; use full "
+                "sharing depth"
             )
 
     def entropy(self) -> bytes:
         """Return 16 bytes derived from the seed."""
         return self.chance.randbytes(16)
 
-    # -- the course of things ------------------------------------------------------------------------
+    # -- the run of the world ------------------------------------------------------------------------
 
     def begin(self) -> None:
         """Start every task."""
@@ -142,16 +144,18 @@ class World(Cluster[Process]):
         """Run until every task has finished.
 
         Raises:
-            InvariantViolation: nothing can happen any more although some tasks have not finished.
+            InvariantViolation: no step is possible although some tasks have not finished.
             CausalError: a task cannot continue, as in a job.
         """
         while not self.finished:
             if not self.step() and not self.pass_time():
                 waiting = [p.protocol.name for p in self.processes.values() if not p.protocol.finished]
-                raise InvariantViolation(f"the pipeline stands still; not finished are {', '.join(waiting)}")
+                raise InvariantViolation(
+                    f"the pipeline makes no progress; these tasks have not finished: {', '.join(waiting)}"
+                )
 
     def settle(self) -> None:
-        """Run until no task has anything to do at this moment."""
+        """Run until no task has work at the current time."""
         while self.step():
             continue
 
@@ -160,7 +164,7 @@ class World(Cluster[Process]):
         """Whether all input has been processed and all rows have been stored."""
         if len(self.processes) != len(self.incarnations):
             return False
-        for process in self.processes.values():  # asked at every step: the first one that works answers it
+        for process in self.processes.values():  # evaluated at every step, so it stops at the first unfinished task
             if not process.protocol.finished:
                 return False
         return all(
@@ -198,7 +202,7 @@ class World(Cluster[Process]):
         return steps
 
     def _moments_of_reads(self) -> list[tuple[Process, list[int]]]:
-        """Return the processes that wait for elements, with the times from which there are some."""
+        """Return the processes that wait for elements, with the times at which elements are available."""
         waiting = []
         for process in self.processes.values():
             reads = process.performer.pending.items()
@@ -220,7 +224,7 @@ class World(Cluster[Process]):
             process.looked_ns = self.now_ns
 
     def pass_time(self, until_ns: int | None = None) -> bool:
-        """Move the clock to the next moment for which a task waits, `until_ns` at most; false if there is none."""
+        """Move the clock to the next time for which a task waits, at most `until_ns`; return false if there is none."""
         moments = [p.protocol.next_deadline_ns(self.now_ns) for p in self.processes.values()]
         moments += [at for _, reads in self._moments_of_reads() for at in reads]
         moments.append(until_ns)
@@ -256,7 +260,7 @@ class World(Cluster[Process]):
         return process
 
     def _restored(self, index: int, files: Sequence[SnapshotFile]) -> tuple[Chain, Cut, int]:
-        """Return the chain of a task as these files restore it, with its cut and the records that it has received."""
+        """Return the chain of a task as restored from these files, with its cut and the number of records received."""
         cut, received = Cut(), 0
         chain = self.plan.chain(index)
         for name, _, _ in files:
@@ -274,7 +278,7 @@ class World(Cluster[Process]):
             self.feed(process, CheckpointRequested(self.asked))
 
     def die(self, index: int) -> None:
-        """Kill a task; what it had sent still arrives, what was on its way to it does not."""
+        """Kill a task; frames that it had sent still arrive, but frames on their way to it do not."""
         process = self.processes[index, self.incarnations[index]]
         self.forget(process)
         self.logged.update(process.protocol.counters()["determinant_bytes"])
@@ -290,7 +294,7 @@ class World(Cluster[Process]):
     # -- one step of one task ------------------------------------------------------------------------
 
     def handled(self, process: Process, event: Event) -> Sequence[Effect]:
-        """Make a task handle an event, after which it dies if it has received the records at which it is to crash."""
+        """Make a task handle an event; then kill it if it has received the number of records at which it must crash."""
         if process in self._dying:
             return ()
         effects = super().handled(process, event)
@@ -302,7 +306,7 @@ class World(Cluster[Process]):
         return effects
 
     def settled(self) -> None:
-        """Kill the tasks that are to crash now."""
+        """Kill the tasks that must crash now."""
         while self._dying:
             self.die(self._dying[0].index)
 
@@ -314,7 +318,7 @@ class World(Cluster[Process]):
         return self.chance.randint(2, 12) if self._every is None else self._every
 
     def checkpoint(self) -> None:
-        """Ask the sources for the next checkpoint, if none is under way."""
+        """Ask the sources for the next checkpoint if none is in progress."""
         if self.asked > self.complete:
             return
         self.asked = self.complete + 1
@@ -322,7 +326,7 @@ class World(Cluster[Process]):
             self.feed(process, CheckpointRequested(self.asked))
 
     def check_state(self) -> None:
-        """Encode the state of every task that lives as a checkpoint does, once the run is over.
+        """Encode the state of every live task like a checkpoint, after the end of the run.
 
         Raises:
             CausalError: a value cannot be encoded.
@@ -331,7 +335,7 @@ class World(Cluster[Process]):
             job = process.chain.snapshot(full=True)
             while not job.step(_KEYS_AT_ONCE):
                 continue
-            list(job.parts())  # put together when they are read
+            list(job.parts())  # joined when they are read
 
     def _acknowledged(self, index: int, epoch: int, files: Sequence[SnapshotFile]) -> None:
         """Record that the state of a task at barrier `epoch` is kept; with the last task the checkpoint is complete."""
@@ -346,4 +350,4 @@ class World(Cluster[Process]):
 
 
 def _unheard(line: str) -> None:
-    """Ignore a task's report of frames that do not fit: links lose nothing here, so they are those of dead tasks."""
+    """Ignore a task's report of unexpected frames: links lose nothing here, so such frames come from dead tasks."""

@@ -87,7 +87,7 @@ class Identity:
         try:
             return cls(**json.loads(path.read_text()))
         except (OSError, ValueError, TypeError) as problem:
-            raise CorruptData(f"{path} is damaged ({problem}); start the job afresh, without --resume") from None
+            raise CorruptData(f"{path} is damaged ({problem}); start the job again without --resume") from None
 
 
 def begun(directory: Path) -> None:
@@ -219,7 +219,7 @@ class Election:
         before = JobConfig.load(self._job), Blueprint.load(self._job)
         restore(self._job, self._own, ledger.job, ledger.graph)
         if self._base is not None and before != (JobConfig.load(self._job), Blueprint.load(self._job)):
-            raise PipelineError("another supervisor has led this job since it was looked at; resume it once more")
+            raise PipelineError("another supervisor has led this job in the meantime; resume it again")
 
     def _report(self, problem: str) -> None:
         if problem:

@@ -61,7 +61,9 @@ class Strings:
         for name in (JOB_MARK, SLOT_MARK):
             at = (b"\0" + environment).find(b"\0" + name.encode() + b"=")
             if at < 0:
-                raise PipelineError(f"the fork server has no {name} in its environment; who starts it puts it there")
+                raise PipelineError(
+                    f"the fork server has no {name} in its environment; the process that starts it must set it"
+                )
             at += len(name) + 1
             self._marks[name] = begin + at, environment.index(b"\0", at) - at
 
@@ -101,7 +103,7 @@ def _fork(order: Mapping[str, Any], strings: Strings) -> int:
         reply = answer.read()
     os.waitpid(between, 0)  # now the new process is a child of the process that sent the order
     if not reply.isdigit():
-        raise OSError(os.fsdecode(reply) or "the process between ended")
+        raise OSError(os.fsdecode(reply) or "the intermediate process ended")
     return int(reply)
 
 
@@ -165,9 +167,9 @@ def _loaded(name: str) -> Callable[[], int]:
     except ImportError as problem:
         raise PipelineError(f"{name} cannot be imported: {problem}") from None
     if begin is None:
-        raise PipelineError(f"{name} has no main(): its workers are started one by one")
+        raise PipelineError(f"{name} has no main(), so its workers are started one by one")
     if len(os.listdir("/proc/self/task")) != 1:
-        raise PipelineError(f"importing {name} starts threads: its workers are started one by one")
+        raise PipelineError(f"importing {name} starts threads, so its workers are started one by one")
     return begin
 
 

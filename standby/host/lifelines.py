@@ -54,7 +54,7 @@ class Lifelines:
         try:
             waiter.start()
         except RuntimeError:
-            return  # there are no more threads: the pidfd reports the end of the process
+            return  # no more threads can be started; the pidfd will report the end of the process
         self._watches[child.slot] = child, lifeline
 
     def _wait(self, child: Child, lifeline: Watch) -> None:

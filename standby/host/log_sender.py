@@ -52,7 +52,10 @@ class LogSender:
         lines = [(time, line[:LINE_CHARACTERS_MAX]) for _, (time, _, line) in self._tails.newest(TEXT_BYTES_MAX)]
         at = next((time for time, _ in lines if time), "")
         skipped = [
-            f"{at} agent WARNING standby.logs: {count:,} bytes of {name} are only on this host: they came too fast"
+            (
+                f"{at} agent WARNING standby.logs: {count:,} bytes of {name} are only on this host, because they "
+                "were written too fast"
+            )
             for name, count in self._tails.skipped().items()
         ]
         if not lines:

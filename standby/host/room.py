@@ -33,7 +33,7 @@ def make_room() -> bool:
         return False  # a process of a job keeps the marks of that job; another program has imported this one
     command = [sys.orig_argv[0], *([] if sys.flags.safe_path else ["-P"]), *sys.orig_argv[1:], ARGUMENTS_ROOM]
     marks = {JOB_MARK: JOB_ROOM, SLOT_MARK: "." * SLOT_BYTES_MAX}
-    # Until signal handlers are installed again.
+    # This applies until signal handlers are installed again.
     signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
     try:
         os.execve(sys.executable, command, {**os.environ, **pinned_environment(), **marks})

@@ -49,7 +49,7 @@ class Template:
     def start(self, argv: Sequence[str], log: Path, environment: Mapping[str, str]) -> forks.Forked | None:
         """Return a new process, a child of this one; None if an interpreter must be started instead."""
         if argv[len(module_command("")) - 1] not in (SUPERVISOR, AGENT):
-            return None  # a module that the template has not loaded would be loaded for this one process only
+            return None  # a module that the template has not loaded would be loaded only for this process
         umask = os.umask(PRIVATE)
         os.umask(umask)
         order: dict[str, Any] = {"argv": argv, "slot": "", "log": str(log)}
@@ -130,7 +130,7 @@ def _serve(control: socket.socket, strings: Strings) -> int:
     os.environ.clear()
     os.environ.update(order["environment"])
     os.umask(order["umask"])
-    with suppress(OSError):  # a removed directory is also no obstacle to an interpreter that is started there
+    with suppress(OSError):  # like an interpreter, which also starts in a removed directory
         os.chdir(order["directory"])
     unbuffered()
     module = order["argv"][len(module_command("")) - 1]

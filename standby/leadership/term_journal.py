@@ -230,7 +230,7 @@ def read_back(term: int, last: int) -> Procedure[Inherited]:
         name = entry_name(term, place)
         data = yield Read(name)
         if data is None:
-            raise Fenced(f"{name} is removed: a later term leads the job")
+            raise Fenced(f"{name} was removed because a later term leads the job")
         entries.append(Entry.read(name, data))
         if entries[-1].whole:
             break
@@ -270,7 +270,7 @@ def appended(term: int, place: int, data: bytes) -> Procedure[None]:
         return
     present = yield from _existing(name)
     if present != data:
-        raise Fenced(f"term {term} is over: term {Entry.read(name, present).sealed_by} leads the job")
+        raise Fenced(f"term {term} has ended: term {Entry.read(name, present).sealed_by} leads the job")
 
 
 def _existing(name: str) -> Procedure[bytes]:

@@ -139,7 +139,7 @@ def _unpacked(name: str, data: bytes, fields: tuple[str, ...]) -> dict[str, Any]
     try:
         content = decode(unseal_bytes(name.encode(), data))
         if type(content) is not dict or content.keys() != frozenset(fields):
-            raise ValueError("it has other fields")
+            raise ValueError("it has missing or unexpected fields")
         return content
     except (PeerViolation, ValueError, TypeError) as problem:
         raise CorruptData(f"{name} in the shared store is damaged ({problem}); restore it from a copy") from None

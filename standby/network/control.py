@@ -146,7 +146,7 @@ class Inbox:
                 event: events.FromHost | None = self._event(host, FROM_HOST, {**unpack(data), "host": host})
                 return event
             if placed_on not in (None, host):
-                raise PeerViolation(f"it speaks for {slot:.40}, which is on another host")
+                raise PeerViolation(f"it sent a message for {slot:.40}, which is on another host")
             said: events.FromProcess | None = self._event(slot, FROM_WORKER, unpack(data))
             return said
         except PeerViolation as problem:

@@ -101,7 +101,7 @@ class Inquiry:
                     said = True
                     hint = KEY_HINT if any(each.cut_short for each in questions) else ""
                     say(f"{self._name}: waiting for a supervisor at {self._where}{hint}")
-            raise Unavailable(f"{self._where}: not asked any more")
+            raise Unavailable(f"{self._where}: it is no longer asked")
         finally:
             for each in questions:
                 each.close()
@@ -176,13 +176,13 @@ class _Question:
     def _refusal(self, name: str) -> str:
         if not self._keyed:
             return (
-                f"the supervisor at {self._seat.endpoint} speaks only with hosts that have a key; give --key "
-                "NAME.key (make it with `causal keys new NAME`, and add its table to the supervisor's hosts.toml)"
+                f"the supervisor at {self._seat.endpoint} accepts only hosts with a key; pass --key NAME.key "
+                "(create it with `causal keys new NAME`, and add its table to the supervisor's hosts.toml)"
             )
         return (
-            f"the supervisor at {self._seat.endpoint} refuses the key of {name}, or has another key itself: "
-            f"its hosts.toml must have the table [{name}] of this host's, and this one's its "
-            f"[{self._seat.name or SUPERVISOR}]"
+            f"the supervisor at {self._seat.endpoint} refuses the key of {name}, or has a different key itself: "
+            f"its hosts.toml must contain the table [{name}] of this host's file, and this host's file must "
+            f"contain its table [{self._seat.name or SUPERVISOR}]"
         )
 
     def close(self) -> None:

@@ -49,10 +49,10 @@ def address_of(endpoint: str) -> tuple[str, int]:
     try:
         parts = urlsplit(endpoint)
         if parts.scheme != "tcp" or not parts.hostname or parts.port is None or parts.path:
-            raise ValueError("it has another form")
+            raise ValueError("it has an unexpected form")
         return parts.hostname, parts.port
     except ValueError as problem:
-        raise PipelineError(f"{endpoint} is no address ({problem}); give tcp://ADDRESS:PORT") from None
+        raise PipelineError(f"{endpoint} is not an address ({problem}); use tcp://ADDRESS:PORT") from None
 
 
 def rosters_of(config: JobConfig, job: Path) -> list[Path]:
@@ -87,7 +87,8 @@ class Gate:
         address, _ = address_of(listen)
         if key is None and not is_loopback(address):
             raise PipelineError(
-                f"--listen {listen} is open to the network; give --key and --hosts (make keys with `causal keys new`)"
+                f"--listen {listen} can be reached from the network; use --key and --hosts (create keys with "
+                "`causal keys new`)"
             )
         self._key = key
         self._rosters = tuple(rosters)
@@ -119,7 +120,7 @@ class Gate:
             self.tethers = Tethers(socket.gethostbyname(address))
         except (zmq.ZMQError, OSError) as problem:
             reason = problem.strerror if isinstance(problem, OSError) else str(problem)
-            raise PipelineError(f"--listen {listen} cannot be bound: {reason}; give another address or port") from None
+            raise PipelineError(f"--listen {listen} cannot be bound: {reason}; use another address or port") from None
 
     def sockets(self) -> list[zmq.Socket[Any] | int]:
         """Return the sockets and descriptors to wait for."""
@@ -227,7 +228,7 @@ class Gate:
         except (OSError, PipelineError) as problem:
             if first:
                 raise PipelineError(str(problem)) from None
-            _log.warning("the roster stays as it was: %s", problem)
+            _log.warning("the roster is unchanged: %s", problem)
 
     def close(self) -> None:
         if self.strangers is not None:

@@ -166,7 +166,7 @@ class HostUplink:
             save_term(self._job, self._terms.term)
             _log.info("the supervisor of term %d leads the job", self._terms.term)
         if not admitted and not refused:
-            _log.warning("a supervisor of a term before %d still sends; it is not obeyed", self._terms.term)
+            _log.warning("a supervisor of a term before %d still sends messages; they are ignored", self._terms.term)
         return admitted
 
     def send(self, kind: str, **keys: Any) -> None:

@@ -60,13 +60,14 @@ class Journal:
         except sqlite3.Error as problem:
             close_lock(self._lock)
             if isinstance(problem, sqlite3.OperationalError):
-                remedy = "make room, repair the disk or give another --state-dir"
+                remedy = "free space, repair the disk or use another --state-dir"
                 raise Unavailable(f"{self._path}: {problem}; {remedy}") from None
             raise CorruptData(_damaged(self._path, problem)) from None
         if version != FORMAT:
             self.close()
             raise PipelineError(
-                f"{self._path} was written by another version; resume with that one, or start afresh, without --resume"
+                f"{self._path} was written by another version; resume with that version, or start again "
+                "without --resume"
             )
 
     def append(self, records: Iterable[Record]) -> None:
@@ -163,7 +164,7 @@ def _intact(place: int, row: bytes) -> bytes:
 
 
 def _damaged(path: Path, problem: object) -> str:
-    return f"{path} is damaged ({problem}); start the job afresh, without --resume"
+    return f"{path} is damaged ({problem}); start the job again without --resume"
 
 
 def _opened(path: Path, sync: bool) -> sqlite3.Connection:

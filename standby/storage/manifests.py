@@ -94,7 +94,7 @@ def newest_manifest(job: Path) -> tuple[int, dict[str, Files]] | None:
             raise ValueError("its digest does not match")
         return manifest["epoch"], as_files(manifest["files"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
-        raise CorruptData(f"{path} is damaged ({problem}); start the job afresh, without --resume") from None
+        raise CorruptData(f"{path} is damaged ({problem}); start the job again without --resume") from None
 
 
 def epoch_of(manifest: Path) -> int:

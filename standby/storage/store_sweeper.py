@@ -43,5 +43,5 @@ class StoreSweeper(threading.Thread):
                     self.problem = ""
                 except Unavailable as problem:
                     self.problem = str(problem)
-                    _log.warning("old snapshots stay for now: %s", problem)
+                    _log.warning("old snapshots are kept for now: %s", problem)
             threading.Event().wait(PAUSE_S)

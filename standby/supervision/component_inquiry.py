@@ -115,7 +115,7 @@ class ComponentInquiry:
     def _why(self, findings: Mapping[int, OrphanAnswer]) -> dict[str, str]:
         """Return the reason, as a line, for each task that lost determinants or depends on lost ones."""
         owners = {self._names[task] for task, _, _ in self.lost}
-        why = dict.fromkeys(sorted(owners), "determinants that others depend on died with all their holders")
+        why = dict.fromkeys(sorted(owners), "determinants on which other tasks depend were lost with all their holders")
         for index, finding in sorted(findings.items()):
             if finding.orphan is not None:
                 why[self._names[index]] = f"depends on determinants of {self._names[finding.orphan[0]]} that are lost"

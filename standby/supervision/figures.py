@@ -30,7 +30,7 @@ class Merge(Enum):
     SUM = "the sum of all incarnations"
     POSITION = "absolute, and taken back by a rollback: the highest counts"
     TOTAL = "kept by stores, over all incarnations, also after a rollback: the highest counts"
-    LEVEL = "that of the living incarnation alone"
+    LEVEL = "that of the current incarnation only"
     PEAK = "the highest of all incarnations"
 
 
@@ -68,14 +68,14 @@ FIGURES = [
     Figure("records_out", _POSITION, "Rows that this sink task has written.", "records_out", "sink"),
     Figure("delivered_elements", _POSITION, "Elements that the operators of the task have received.",
            "delivered_elements"),
-    Figure("refused_rows", _POSITION, "Rows that the store of this sink task would not take.", "refused_rows", "sink"),
+    Figure("refused_rows", _POSITION, "Rows that the store of this sink task refused.", "refused_rows", "sink"),
     Figure("withdrawn_rows", _TOTAL, "Rows that were withdrawn, below full sharing depth.", "withdrawn_rows", "sink"),
     Figure("sent_bytes", _SUM, "Bytes sent to other tasks.", "sent_bytes"),
     Figure("received_bytes", _SUM, "Bytes received from other tasks.", "received_bytes"),
     Figure("replayed_elements", _SUM, "Elements replayed in recoveries.", "replayed_elements"),
     Figure("snapshot_bytes", _SUM, "Bytes of the snapshots that the task has written.", "snapshot_bytes"),
     Figure("busy_s", _SUM, "Time in which the task worked.", "task_busy_seconds"),
-    Figure("blocked_s", _SUM, "Time in which the task waited for a neighbour or a store to take rows.",
+    Figure("blocked_s", _SUM, "Time in which the task waited for a neighbour, or for a store to accept rows.",
            "task_blocked_seconds"),
     Figure("idle_s", _SUM, "Time in which the task had nothing to do.", "task_idle_seconds"),
     Figure("inflight_bytes", _LEVEL, "Bytes kept in memory for replay.", "inflight_bytes"),
@@ -91,7 +91,7 @@ FIGURES = [
            "Bytes that the source's own process has published and no checkpoint covers, at the reader of partition 0.",
            "ingest_unread_bytes"),
     Figure("ingest_waiting_s", _LEVEL,
-           "Time for which that process has waited for room (`ingest_bytes_max`); 0 if it does not.",
+           "Time for which that process has waited for space (`ingest_bytes_max`); 0 if it does not.",
            "ingest_waiting_seconds"),
     Figure("ingest_store_waiting_s", _LEVEL,
            "Time for which the shared store has not answered a task that reads the ingest log there.",
@@ -244,4 +244,7 @@ def agent_silent(view: JobView) -> str:
     silent_s = view.agent_silent_s
     if silent_s < AGENT_SILENT_S:
         return ""
-    return f"the agent has been silent for {silent_s:.0f} s: processes that die are not noticed, none can be started"
+    return (
+        f"the agent has been silent for {silent_s:.0f} s: the death of a process goes unnoticed, and no process "
+        "can be started"
+    )

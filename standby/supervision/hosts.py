@@ -35,7 +35,7 @@ class HostState(Enum):
     """The state of a host, as the supervisor knows it."""
 
     JOINED = "joined"  # its agent beats; processes may start there
-    DRAINING = "draining"  # no process starts there, and tasks move off it
+    DRAINING = "draining"  # no process is started there, and tasks move to other hosts
     LOST = "lost"  # it has never joined, or counts as dead: its messages are fenced until it joins again
 
 

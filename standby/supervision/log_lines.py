@@ -32,8 +32,8 @@ def _gone(record: Record) -> str | None:
     if not record["recover"]:
         return None
     if not record["task"]:
-        return f"{record['slot']}, which ran no task, is gone"
-    return f"{record['task']}: {record['slot']} is gone, which was incarnation {record['incarnation']}"
+        return f"{record['slot']}, which ran no task, has ended"
+    return f"{record['task']}: {record['slot']} has ended, which was incarnation {record['incarnation']}"
 
 
 def _phase(record: Record) -> str | None:
@@ -50,7 +50,7 @@ def _rolled_back(record: Record) -> str:
     named = sorted(tasks)[:TASKS_NAMED_MAX]
     more = f" and {len(tasks) - len(named)} more" if len(tasks) > len(named) else ""
     why = next((f": {text}" for _, text in sorted(record["why"].items()) if text), "")
-    return f"{', '.join(named)}{more} go back to the last checkpoint{why}"
+    return f"{', '.join(named)}{more} roll back to the last checkpoint{why}"
 
 
 def _savepoint(record: Record) -> str:
@@ -64,5 +64,7 @@ _LINES: Mapping[str, Callable[[Record], str | None]] = {
     "rolled_back": _rolled_back,
     "savepoint": _savepoint,
     "killing": lambda record: f"{record['slot']} is killed: {record['why']}",
-    "inquired": lambda record: "determinants are lost: all tasks that channels connect are asked what depends on them",
+    "inquired": lambda record: (
+        "determinants are lost: all tasks that channels connect are asked whether they depend on them"
+    ),
 }

@@ -78,7 +78,7 @@ class Checks:
             self._finished_ns = now_ns
         if now_ns - self._finished_ns < WAIT_NS_MAX:
             return None
-        why = "their processes' logs say why, or no checkpoint came while a standby followed them"
+        why = "see the logs of their processes, or no checkpoint completed while a standby followed them"
         return (1, f"no epoch of {', '.join(lacking)} could be checked: {why}; shorten --checkpoint-interval")
 
     def deadline_ns(self) -> int | None:

@@ -49,7 +49,7 @@ def answer(
         reply = _inspect(job, event, outbox)
     else:
         reply = savepoints.asked(job, event, outbox) or _refused(
-            f"there is no request {event.verb!r}; known are status, kill, drain, savepoint and inspect"
+            f"request {event.verb!r} is unknown; the known requests are status, kill, drain, savepoint and inspect"
         )
     if reply is not None:
         outbox.add(Answer(event.sender, {"kind": "answer", **reply}))
@@ -70,7 +70,7 @@ def _serving(job: JobState, task: object) -> WorkerEntry | str:
     """Return the process of that task, or the reason why there is none."""
     entry = job.assignments.tasks.get(str(task))
     if entry is None:
-        return f"there is no task {task}; tasks are {', '.join(job.assignments.tasks)}"
+        return f"task {task} does not exist; the tasks are {', '.join(job.assignments.tasks)}"
     slot = job.assignments.holder(entry)
     if slot is None or slot.state is WorkerState.LEAVING or job.ended is not None:
         return f"{entry.name} has no process at the moment"
@@ -81,7 +81,7 @@ def _waiting(job: JobState, name: object) -> WorkerEntry | str:
     """Return the standby of that name, or the reason why there is none."""
     slot = job.assignments.slots.get(str(name))
     if slot is None or slot.state is not WorkerState.IDLE or job.ended is not None:
-        return f"{name} is no standby at the moment"
+        return f"{name} is not a standby at the moment"
     return slot
 
 
@@ -109,7 +109,7 @@ def _kill_agent(job: JobState, name: str, outbox: Outbox) -> dict[str, Any]:
     if not host.living:
         return _refused(f"{name} is lost: its agent is not part of the job")
     if host.breakable is None:
-        return _refused(f"the agent of {name} is of an older version, which cannot be killed from here")
+        return _refused(f"the agent of {name} has an older version, which cannot be killed from here")
     if not host.breakable:
         return _refused(f"the agent of {name} was started with --no-break")
     outbox.add(Note(f"the agent of {name} is killed on request"))
@@ -122,9 +122,9 @@ def _drain(job: JobState, arguments: Mapping[str, Any], outbox: Outbox) -> dict[
     host = job.hosts.get(str(arguments.get("host")))
     if host is None or not host.name:
         names = ", ".join(each.name for each in job.hosts if each.name) or "none: the job is on one machine"
-        return _refused(f"there is no host {arguments.get('host')}; hosts are {names}")
+        return _refused(f"host {arguments.get('host')} does not exist; the hosts are {names}")
     if not host.living:
-        return _refused(f"{host.name} is lost; nothing of the job is there")
+        return _refused(f"{host.name} is lost; it runs no process of the job")
     drain(host, arguments.get("draining") is not False, outbox)
     return {"ok": True, "host": host.name, "state": host.state.value, "tasks": left_on(host.name, job.assignments)}
 

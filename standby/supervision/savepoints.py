@@ -24,7 +24,7 @@ def asked(job: JobState, event: events.Admin, outbox: Outbox) -> dict[str, Any] 
     if job.stopping is not None or all(s.finished for s in job.assignments.tasks.values() if s.sink):
         return {"ok": False, "error": "the job is ending already"}
     if not job.coordinator.enabled:
-        return {"ok": False, "error": "guarantee none has no checkpoints; a savepoint is one"}
+        return {"ok": False, "error": "guarantee none has no checkpoints, so it has no savepoints"}
     return {"ok": True, "epoch": job.coordinator.request(bool(event.arguments.get("final")), outbox)}
 
 

@@ -44,7 +44,7 @@ STOP_NS_MAX = 10_000_000_000
 WAKE_NS_MIN = 5_000_000
 """The shortest sleep, so that overdue work which cannot be done yet causes no busy loop."""
 
-REPLACED = "an agent that began later has joined with the same key; give each host a key of its own"
+REPLACED = "an agent that started later has joined with the same key; give each host its own key"
 
 ANY_SESSION = "*"
 """Matches whichever session the host has now."""
@@ -387,7 +387,7 @@ class Supervision:
             self._outbox.add(SendHost(event.host, orders.Refused(REPLACED, event.session).message()))
             return  # two agents with one key would end each other's processes in turn
         if host is not None and host.living and host.session != event.session:
-            self._lose_host(host, "its agent began again without its earlier processes")
+            self._lose_host(host, "its agent restarted without its earlier processes")
         if host is None or not host.living:
             facts = {"slots": event.slots, "zone": event.zone, "machine": event.machine, "labels": dict(event.labels)}
             facts.update(version=event.version, breakable=event.breakable)
@@ -462,7 +462,7 @@ class Supervision:
             return
         self._detector.excuse(self.hosts.hearing_since_ns(self._now_ns))
         for host in self.hosts.silent(self._now_ns, self._detector.listening_since_ns):
-            self._lose_host(host, f"nothing was heard of it for {self._config.host_timeout_ms} ms")
+            self._lose_host(host, f"it has not sent anything for {self._config.host_timeout_ms} ms")
         for slot in self._detector.suspects(self.assignments, self._now_ns):
             self._outbox.add(Note(f"{slot.name} ({slot.task or 'standby'}) has been silent too long: killed"))
             silent_ms = (self._now_ns - (slot.alive_ns or slot.known_ns)) // 1_000_000

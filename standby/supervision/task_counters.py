@@ -72,7 +72,7 @@ def reason_invalid(counters: Mapping[Any, Any]) -> str | None:
         if not isinstance(name, str):
             return f"the counter {name!r} has no name"
         if not (_counts(value) if name == COUNTS else _numbers(value if isinstance(value, dict) else {"": value})):
-            return f"the counter {name} is no number"
+            return f"the counter {name} is not a number"
     return None
 
 

@@ -48,7 +48,7 @@ def test_who_reads_slowly_throttles_the_job_and_what_was_printed_takes_no_room(s
         return reasons if len(reasons) == 2 else None
 
     for reason in job.until("both sinks wait for a reader", waiting):
-        assert "bytes of rows wait to be printed, kept_bytes_max is 65536; read the output" in reason
+        assert "bytes of rows wait to be printed, but kept_bytes_max is 65536; read the output" in reason
     job.replace("out/0")
     job.until("both sinks wait for a reader again", waiting)
     job.finish_well()

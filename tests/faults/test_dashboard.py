@@ -167,10 +167,10 @@ def test_what_cannot_be_shown_is_one_line_and_status_2(tmp_path: Path, dashboard
         (("--state-dir", str(tmp_path / "nowhere")), "does not contain a job"),
         (("--state-dir", str(other)), "was written by another version"),
         (("--state-dir", str(job), "--port", str(dashboard.port)), "cannot be used"),
-        (("--state-dir", str(job), "--port", "70000"), "is no port"),
-        (("j", "--state-dir", str(job)), "give one of JOB, --job and --state-dir"),
-        (("--job", "j", "--state-dir", str(job)), "give one of JOB, --job and --state-dir"),
-        (("j", "--job", "j"), "give one of JOB, --job and --state-dir"),
+        (("--state-dir", str(job), "--port", "70000"), "is not a port"),
+        (("j", "--state-dir", str(job)), "use only one of JOB, --job and --state-dir"),
+        (("--job", "j", "--state-dir", str(job)), "use only one of JOB, --job and --state-dir"),
+        (("j", "--job", "j"), "use only one of JOB, --job and --state-dir"),
     ):
         status, line = causal(tmp_path, "ui", *arguments)
         assert status == 2 and expected in line and len(line.splitlines()) == 1, line

@@ -110,7 +110,7 @@ def test_a_user_watches_a_job_and_breaks_it(start_chain: StartChain, browser: An
             ("State", "key, or how keys begin"),
             ("Dead letters", "No dead letters."),
             ("Settings", "checkpoint_interval_s"),
-            ("Hosts", "on this machine alone"),
+            ("Hosts", "only on this machine"),
         ):
             page.open(view)
             page.until(text)

@@ -80,8 +80,11 @@ def test_a_bad_row_ends_the_job_with_one_line_that_names_file_and_line(start: St
     status, line = job.finish()
     assert status == 1 and len(line.splitlines()) == 1
     assert f"operator 'lines', position 1 of partition 0 of source 'lines': BadInput: {tmp_path}/in.jsonl:2: no" in line
-    assert "; resume with --on-error dead-letter to set such lines aside; a job that is resumed refuses a file" in line
-    assert "(each line holds one whole value)" in line and "--code new" not in line
+    assert (
+        "; resume with --on-error dead-letter to write such lines to the dead letters; a resumed job refuses "
+        "a changed file"
+    ) in line
+    assert "(each line must contain one complete value)" in line and "--code new" not in line
     (tmp_path / "in.jsonl").write_text('{"a": 1}\n{"a": 2}\n{"a": 3}\n')
     assert "in.jsonl has changed since" in job.start("--resume").finish()[1], "as the line says"
     (tmp_path / "out.db").unlink()
@@ -109,7 +112,7 @@ def test_bad_rows_are_dead_letters_and_the_others_come(start: Start, tmp_path: P
     assert sorted(row["line"]["a"] for row in written(tmp_path / "out.db")) == [1, 3]
     [letter] = job.letters()
     assert (letter["operator"], letter["position"], letter["record"]) == ("lines", 1, '{"a":')
-    assert letter["error"].startswith(f"BadInput: {tmp_path}/in.jsonl:2: no JSON")
+    assert letter["error"].startswith(f"BadInput: {tmp_path}/in.jsonl:2: not JSON")
 
 
 @pytest.mark.campaign

@@ -85,7 +85,7 @@ def test_edits_while_the_job_runs_have_no_effect(start: Start, tmp_path: Path) -
 
 
 BEFORE_A_RESUME: tuple[tuple[Callable[[Path], object], str], ...] = (
-    (lambda home: (home / "steps.py").write_text("STEP = 100\n"), "steps.py changed since this run began"),
+    (lambda home: (home / "steps.py").write_text("STEP = 100\n"), "steps.py changed since this run started"),
     (lambda home: (home / "counts.py").write_text("if\n"), "--code kept"),
     (lambda home: (home / "counts.py").unlink(), "--code kept"),
 )
@@ -109,7 +109,7 @@ def test_a_run_is_resumed_with_its_own_code_and_no_other_contradicts_what_is_vis
         line = one_line(said)
         assert status == 1 and "ReplayDivergence: " in line
         assert line.startswith(
-            "causal: job counts: its code or settings were changed; resume with those before: causal run counts.py "
+            "causal: job counts: its code or settings were changed; resume with the earlier ones: causal run counts.py "
         )
         assert "--resume --state-dir job --code kept; " in line
     path.unlink()

@@ -121,7 +121,7 @@ def refused_then_waited(place: Path, disk: SmallDisk, monkeypatch: pytest.Monkey
     kept.close()
     disk.fill()
     monkeypatch.setattr(journal, "BUSY_S", 0.3)
-    with pytest.raises(Unavailable, match="journal.sqlite: .*; make room, repair the disk"):
+    with pytest.raises(Unavailable, match="journal.sqlite: .*; free space, repair the disk"):
         Journal(place)
     monkeypatch.setattr(journal, "BUSY_S", 30.0)
     monkeypatch.setattr("time.sleep", lambda seconds: disk.make_room())

@@ -61,7 +61,7 @@ def test_a_store_that_is_locked_or_changed_throttles_the_job_and_every_task_can_
     job = begun(start, tmp_path)
     with locked_database(out):
         state = waited_for(job)
-        assert "out.db is locked by another process" in state["reason"]
+        assert "out.db has been locked by another process" in state["reason"]
         assert 0 <= state["at_ns"] - state["since_ns"] < 60e9
         before = list(records_in(out))
         status, _ = causal(tmp_path, "status", "--state-dir", str(job.state))
@@ -74,7 +74,7 @@ def test_a_store_that_is_locked_or_changed_throttles_the_job_and_every_task_can_
     with sqlite3.connect(out, timeout=30) as database:
         database.execute("ALTER TABLE output RENAME TO elsewhere")
     job.until("it is named", lambda view: "no such table" in waited_for(job)["reason"])
-    assert "put them back" in waited_for(job)["reason"]
+    assert "restore them" in waited_for(job)["reason"]
     with sqlite3.connect(out, timeout=30) as database:
         database.execute("ALTER TABLE elsewhere RENAME TO output")
         database.execute("ALTER TABLE output ADD COLUMN note TEXT")  # what does no harm does not stop it
@@ -109,7 +109,7 @@ def test_a_store_that_never_comes_back_ends_the_job_in_one_line_and_can_be_resum
         status, said = job.finish()
     assert status == 1 and len(said.splitlines()) == 1, said
     assert "sink task out/0: its store has been unavailable for " in said and "(sink_retry_timeout_s is 1.5): " in said
-    assert "out.db is locked by another process" in said and "--resume" in said
+    assert "out.db has been locked by another process" in said and "--resume" in said
     job.start("--resume")
     job.until_written(100)
     with stuck(tmp_path):

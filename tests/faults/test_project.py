@@ -38,7 +38,7 @@ def test_a_project_never_overwrites_anything(tmp_path: Path, capsys: pytest.Capt
     assert main(["init", str(tmp_path / "there")]) == 2
     assert main(["init", str(tmp_path / "no name")]) == 2
     first, second = capsys.readouterr().err.splitlines()
-    assert "there is there already; give another name, or remove it" in first
+    assert "there already exists; use another name, or remove it" in first
     assert "cannot name a project" in second
     assert [path.name for path in tmp_path.iterdir()] == ["there"]
 

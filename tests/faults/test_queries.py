@@ -88,7 +88,7 @@ def test_queries_while_tasks_die_and_afterwards(job: Job, tmp_path: Path) -> Non
         assert assert_of_one_moment(live, 1) > 0 and live["incarnation"] >= 1
     for operator, asked, line in [
         ("kep", '"k0"', "there is no operator 'kep'; operators are keep"),
-        ("keep", '{"a": 1}', "an object is a text after one of bytes, decimal, datetime"),
+        ("keep", '{"a": 1}', "the value of an object must be a string, after one of bytes, decimal, datetime"),
     ]:
         status, printed, said = state(job, operator, asked)
         assert (status, printed) == (2, None)
@@ -114,7 +114,10 @@ def test_queries_while_tasks_die_and_afterwards(job: Job, tmp_path: Path) -> Non
     assert keys_of(job, "--prefix", "k3") == ["k3"] and keys_of(job, "--prefix", "x") == []
     status, plain, _ = state(job, "keep", "k0")
     assert status == 0 and plain["key"] == "k0", "a text that is no JSON needs no quotes"
-    for options, expected in ((["k0", "--prefix", "k"], "give it or a key"), (["--live"], "--live asks for one key")):
+    for options, expected in (
+        (["k0", "--prefix", "k"], "use either a prefix or a key"),
+        (["--live"], "--live asks for one key"),
+    ):
         status, said = causal(tmp_path, "state", str(job.state), "keep", *options)
         assert status == 2 and expected in said
     status, _, said = state(job, "keep", '"k0"', "--live")
@@ -134,7 +137,7 @@ def test_a_class_may_grow_while_the_job_is_down_and_nothing_is_guessed(job: Job,
     job.kill_everything()
     status, said = job.start("--resume", "--code", "new", "--set", "form=wrong").finish()
     assert status in (1, 2) and "\n" not in said
-    assert "state 'total' of operator 'keep': field 'n' was int, is str; add a new field and convert" in said
+    assert "state 'total' of operator 'keep': field 'n' was int and is now str; add a new field and convert" in said
     job.start("--resume", "--code", "new", "--set", "form=later").until_written(COUNT - 1)
     whole = model(0, COUNT // KEYS)
     whole["total"] = {"added": 7, "sum": whole["total"]["sum"], "n": whole["total"]["n"]}
@@ -174,8 +177,8 @@ def test_a_key_that_is_not_there_is_said_and_the_one_that_is_meant(start: Start,
     (tmp_path / "numbered.py").write_text(NUMBERED)
     job = start(tmp_path / "numbered.py", "--checkpoint-interval", "0.2")
     job.until_warm(records=100)
-    missing = "causal: operator {!r} keeps nothing for the key {}"
-    meant = missing + "; it keeps something for the key {}"
+    missing = "causal: operator {!r} has no state for the key {}"
+    meant = missing + "; it has state for the key {}"
     for more in ((), ("--live",)):
         assert state(job, "n", "5", *more)[2] == state(job, "m", '"5"', *more)[2] == ""
         assert state(job, "n", '"5"', *more)[2] == meant.format("n", '"5"', 5)

@@ -21,7 +21,7 @@ def test_a_refused_row_ends_the_job_in_one_line_and_resumed_each_is_put_aside_on
     job = start(NUMBERED, "--sharing-depth", "1", *sets(sink="ruled", count=COUNT, rate=200, gate=tmp_path / "gate"))
     status, said = job.finish()
     assert status == 1 and len(said.splitlines()) == 1, said
-    assert "sink 'out', position 7 of out/0: its store refuses the row: no sevens; record {" in said
+    assert "sink 'out', position 7 of out/0: its store refused the row: no sevens; record {" in said
     assert '"i": 7' in said and "resume with --on-error dead-letter" in said
     job.start("--resume", "--on-error", "dead-letter")
     job.until_warm(records=50)
@@ -50,7 +50,7 @@ def test_records_that_cannot_be_encoded_have_a_letter_each_whatever_dies(start: 
     job = start(PIPELINES / "no_text.py", "--set", f"gate={tmp_path / 'gate'}")
     status, said = job.finish()
     assert status == 1 and len(said.splitlines()) == 1 and "operator 'out', position " in said, said
-    assert "NotCarried: a key that is a tuple cannot be written as JSON; make it text" in said
+    assert "NotCarried: a key that is a tuple cannot be written as JSON; convert it to a string" in said
     job.start("--resume", "--on-error", "dead-letter")
     job.until_warm(records=50)
     for task in ("out/0", "dead-letters/0", "out/0"):

@@ -76,7 +76,7 @@ def test_one_more_than_the_depth_before_a_sink_that_cannot_take_rows_back(start:
     status, said = job.finish()
     first, *_, last = said.splitlines()
     assert status == 1
-    refused = "causal: sink 'out' cannot take rows back, so more failures at the same time than --sharing-depth 1"
+    refused = "causal: sink 'out' cannot withdraw rows, so the job ends if more tasks fail at the same time than --shar"
     assert first.startswith(refused)
     assert "out/0: visible rows depend on lost determinants, and its sink cannot withdraw rows" in last
     rows = [json.loads(line) for line in (tmp_path / "put").read_text().splitlines()]

@@ -190,7 +190,7 @@ REFUSED = (
     ("ValueState[int](default=0)", "ValueState[str](default='')", "total"),
     ('"count", Count()', '"renamed", Count()', "--allow-dropped-state"),
     ("class Count", "raise ValueError('no')\nclass Count", "ValueError: no"),
-    ('"out.db"', '"other.db"', "/other.db, is not there, and the job has written"),
+    ('"out.db"', '"other.db"', "/other.db, is missing although the job has written"),
 )
 """Text of the pipeline, its replacement, and the words of the refusal."""
 
@@ -229,7 +229,7 @@ def test_rows_that_no_store_takes_back_are_said_and_stay(start: Start, tmp_path:
     assert job.finish()[0] == 1
     job.start("--resume", "--rollback")
     status, said = job.finish()
-    assert status == 2 and "cannot take back the" in one_line(said)
+    assert status == 2 and "cannot withdraw the" in one_line(said)
     assert [row for row in rows(tmp_path) if "wrong" in row]
 
 
@@ -266,4 +266,4 @@ def test_a_copy_of_the_savepoint_at_which_a_job_stopped_keeps_its_sinks(start: S
     for changed in ((), ("--set", f"count={done}")):
         job.start("--resume", *changed)
         status, said = job.finish()
-        assert status == 2 and "a job has written there since the savepoint was made" in one_line(said), said
+        assert status == 2 and "a job has written to it since" in one_line(said), said

@@ -56,7 +56,7 @@ def test_hosts_are_upgraded_one_by_one_while_the_job_runs(site: MakeSite) -> Non
         join_as(here, name, 1)
     here.await_running(100)
     if any("breakable" in keys for keys in new_keys().values()):  # then agents of the version before do not know it
-        with pytest.raises(PipelineError, match="of an older version"):
+        with pytest.raises(PipelineError, match="has an older version"):
             broken(here.state(SUPERVISOR), "agent", "b")
     here.ask_to_end("b")
     assert here.status_of("b") == 0, here.log("b")

@@ -87,7 +87,7 @@ def test_a_supervisor_that_was_cut_off_ends_when_it_learns_of_its_successor(site
         here.kill_host(lost)
         wait_for("the host is replaced", lambda: all(incarnations(here)[task] >= 2 for task in moved))
         here.network.heal(SUPERVISOR)
-        wait_for("the zombie ends", lambda: "term 1 is over: term 2 leads" in here.log_of(SUPERVISOR, "supervisor"))
+        wait_for("the zombie ends", lambda: "term 1 has ended: term 2 leads" in here.log_of(SUPERVISOR, "supervisor"))
         wait_for("it follows", lambda: f"followed: led by {SECOND}" in here.log(SUPERVISOR))
         ended(here, OUTLASTING)
         here.leader = SUPERVISOR
@@ -104,7 +104,7 @@ def test_a_leader_that_reaches_the_store_and_no_host_leaves_the_job_to_a_candida
     wait_for(hears, lambda: any(each["hears"] for each in (here.view() or {}).get("candidates", ())))
     here.network.cut(SUPERVISOR)
     wait_for("the candidate leads", lambda: leads(here, SECOND))
-    assert "no host is heard here" in here.log_of(SUPERVISOR, "supervisor")
+    assert "no host reaches this supervisor" in here.log_of(SUPERVISOR, "supervisor")
     lost, moved = other_host(here)
     here.kill_host(lost)
     wait_for("the host is replaced", lambda: all(incarnations(here)[task] >= 2 for task in moved))
@@ -155,7 +155,7 @@ def test_causal_run_may_end_and_come_back_while_the_job_lives_on(site: MakeSite)
     before = incarnations(here)
     here.ask_to_end(SUPERVISOR)
     assert here.await_end() == 143
-    assert "the job continues, and is followed with: causal run" in here.log(SUPERVISOR)
+    assert "the job continues; follow it with: causal run" in here.log(SUPERVISOR)
     wait_for("the candidate leads", lambda: leads(here, SECOND))
     refused = here.command("kill", "count/0")
     assert refused.returncode == 0, refused.stderr
@@ -190,7 +190,9 @@ def test_two_supervisors_live_and_hosts_obey_the_newer_one(site: MakeSite) -> No
         wait_for("the task is replaced", lambda: incarnations(here)["count/0"] == 2)
         here.await_running()
         here.network.heal_one_way(SUPERVISOR, "store")
-        wait_for("the older one ends", lambda: "term 1 is over: term 2 leads" in here.log_of(SUPERVISOR, "supervisor"))
+        wait_for(
+            "the older one ends", lambda: "term 1 has ended: term 2 leads" in here.log_of(SUPERVISOR, "supervisor")
+        )
         ended(here, OUTLASTING)
         assert incarnations(here) == {**before, "count/0": 2}, "the older one has ended no process"
 
@@ -204,10 +206,10 @@ def test_a_job_that_no_supervisor_leads_is_resumed_without_a_restart_of_what_wor
     assert resumption(here.state(SUPERVISOR)) == "--resume", "the pod of a supervisor resumes it"
     here.run(PIPELINE, *arguments_of(here, OUTLASTING, host_timeout_ms=15_000))
     assert here.end_of(SUPERVISOR) == 2, here.log(SUPERVISOR)
-    assert "was interrupted, and its tasks may still work on: resume it with --resume" in here.log(SUPERVISOR)
+    assert "was interrupted, and its tasks may still be running: resume it with --resume" in here.log(SUPERVISOR)
     rows = rows_out(here)
     here.run_again()
-    taken_over = "tasks that work on are taken over where they are"
+    taken_over = "tasks that are still running are taken over in place"
     wait_for("it is resumed", lambda: taken_over in here.log(SUPERVISOR))
     wait_for("it leads again", lambda: leads(here, SUPERVISOR))
     wait_for("it has heard of every task", lambda: incarnations(here) == before)
@@ -240,11 +242,11 @@ def test_tasks_work_on_without_causal_run_and_begin_again_where_it_resumes_them_
     began(here, count=OUTLASTING)
     before = incarnations(here)
     here.kill_root(SUPERVISOR)
-    gone = "the tasks work on, until the job is resumed"
+    gone = "the tasks keep running until the job is resumed"
     wait_for("its supervisor leaves", lambda: gone in here.log_of(SUPERVISOR, "supervisor"))
     until_more_rows(here, 50)
     here.run_again("--checkpoint-interval", "1.5")
-    again = "its settings have changed, so its tasks begin again"
+    again = "its settings have changed, so its tasks restart"
     wait_for("it is resumed", lambda: again in here.log(SUPERVISOR))
     after = {task: incarnation + 1 for task, incarnation in before.items()}
     wait_for("every task began again from its checkpoint", lambda: incarnations(here) == after)
@@ -293,8 +295,8 @@ def test_a_new_run_of_a_job_that_is_led_elsewhere_is_refused_and_follows_with_re
 @pytest.mark.parametrize(
     ("folder", "line"),
     [
-        ("journal", "lacks the decisions of this job; restore it from a copy, or start afresh, without --resume"),
-        campaign("terms", "lacks the decisions of this job; restore it from a copy, or start afresh, without --resume"),
+        ("journal", "lacks the decisions of this job; restore it from a copy, or start again without --resume"),
+        campaign("terms", "lacks the decisions of this job; restore it from a copy, or start again without --resume"),
         campaign("checkpoints", "files of checkpoint "),
     ],
 )

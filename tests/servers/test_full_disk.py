@@ -17,7 +17,7 @@ from tests.servers.test_jobs import in_postgres, kill_the_sink
 from tests.soak.disk import SmallDisk, permitted
 
 DISK_BYTES = 160 << 20
-FULL = "no space is left on the server: make room"
+FULL = "no space is left on the server: free space"
 
 
 @pytest.fixture

@@ -80,7 +80,7 @@ def test_a_table_of_the_user_changes_and_refuses_rows(start: Start, tmp_path: Pa
     chained = Chained(start, tmp_path, "--on-error", "dead-letter", **options)
     chained.job.until_warm(records=50)
     own_postgres.query("ALTER TABLE shop RENAME n TO number")
-    chained.until_waiting("a column is gone: put it back")
+    chained.until_waiting("a column is missing: restore it")
     own_postgres.query("ALTER TABLE shop RENAME number TO n")
     chained.until_more()
     kill_the_sink(chained)
@@ -105,7 +105,7 @@ def test_a_row_that_breaks_a_constraint_ends_the_job_in_one_line(
     status, said = chained.job.finish()
     assert status == 1
     last = said.splitlines()[-1]
-    assert "out/0" in last and "its store refuses the row" in last and 'violates check constraint "small"' in last
+    assert "out/0" in last and "its store refused the row" in last and 'violates check constraint "small"' in last
     rows = in_table(shared_postgres, "strict")
     assert_consistent(rows)
     assert rows and max(row["i"] for row in rows) < 300
@@ -153,7 +153,7 @@ def test_a_redis_that_forgot_rows_ends_the_job_which_can_be_resumed(start: Start
         assert status == 1
         left = in_redis(server)
         assert len(left) < before
-        assert f"were acknowledged, and it has rows up to {len(left)}" in said and "--resume" in said
+        assert f"were acknowledged, but it has rows only up to {len(left)}" in said and "--resume" in said
         chained.job.start("--resume")
         chained.finish()
         rows = in_redis(server)

@@ -213,11 +213,11 @@ def test_a_store_can_take_rows_back_only_where_rows_have_their_places(shared_pos
 
 
 WRONG_TABLES = {
-    "there is no table public.wrong": "SELECT 1",
+    "table public.wrong does not exist": "SELECT 1",
     "has no column n; it has k": "CREATE TABLE wrong(k text)",
     "is unlogged or temporary": "CREATE UNLOGGED TABLE wrong(k text, n int)",
     "column n of public.wrong is generated": "CREATE TABLE wrong(k text, n int GENERATED ALWAYS AS (1) STORED)",
-    "is not a table that takes rows": "CREATE SEQUENCE wrong",
+    "is not a table that accepts rows": "CREATE SEQUENCE wrong",
 }
 
 
@@ -236,7 +236,7 @@ def test_a_table_that_is_not_fit_is_known_before_the_job_starts(words: str, shar
 
 def test_a_table_that_no_sink_made_is_left_alone(shared_postgres: Postgres) -> None:
     table = own_table(shared_postgres, "task text, position bigint, record jsonb")
-    with pytest.raises(PipelineError, match=f"table public.{table} is there and no sink made it"):
+    with pytest.raises(PipelineError, match=f"table public.{table} exists but was not created by a sink"):
         PostgresSink(shared_postgres.dsn, table=table).open_store("out/0", HERE).open("out/0", "run-1", 1)
 
 
@@ -259,7 +259,9 @@ def test_a_role_lacks_what_it_needs(shared_postgres: Postgres) -> None:
     shared_postgres.query("CREATE ROLE clerk LOGIN CONNECTION LIMIT 1")
     dsn = shared_postgres.dsn.replace("user=test", "user=clerk")
     try:
-        with pytest.raises(PipelineError, match=f"table public.{table} cannot be written by this role; GRANT INSERT"):
+        with pytest.raises(
+            PipelineError, match=f"table public.{table} cannot be written by this role; grant it INSERT"
+        ):
             PostgresSink(dsn, table=table, columns=["k"]).check()
         shared_postgres.query(f"GRANT INSERT ON {table} TO clerk")
         shared_postgres.query("CREATE SCHEMA private")
@@ -285,7 +287,7 @@ def raising(server: Postgres, table: str, state: str) -> None:
 
 
 STATES = {
-    "53100": "no space is left on the server: make room",
+    "53100": "no space is left on the server: free space",
     "53200": "out of memory",
     "57014": "took too long",
     "40001": "may be written again",
@@ -314,7 +316,7 @@ def test_a_lock_of_another_session_is_waited_for_no_longer_than_configured(share
     with opened(sink) as store:
         with psycopg.connect(shared_postgres.dsn) as other:
             other.execute(f"LOCK TABLE {table}")
-            with pytest.raises(Unavailable, match="another session holds a lock|took too long|does not answer"):
+            with pytest.raises(Unavailable, match="another session has held a lock|took too long|does not answer"):
                 store.write(bundle(sink, 0, {"n": 1}))
         store.write(bundle(sink, 0, {"n": 1}))
     assert shared_postgres.query(f"SELECT n FROM {table}") == [(1,)]
@@ -327,12 +329,12 @@ def test_a_schema_that_changes_is_waited_for(shared_postgres: Postgres) -> None:
         for change, words, remedy in (
             (
                 f"ALTER TABLE {table} RENAME TO away",
-                "a table is gone: put it back",
+                "a table is missing: restore it",
                 f"ALTER TABLE away RENAME TO {table}",
             ),
             (
                 f"ALTER TABLE {table} RENAME n TO m",
-                "a column is gone: put it back",
+                "a column is missing: restore it",
                 f"ALTER TABLE {table} RENAME m TO n",
             ),
         ):
@@ -352,7 +354,7 @@ def test_a_server_that_takes_no_writes_is_waited_for(own_postgres: Postgres) -> 
         own_postgres.query("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'causal'")
         with pytest.raises(Unavailable, match="terminating connection"):
             store.write(bundle(sink, 0, 1))
-        with pytest.raises(Unavailable, match="takes no writes"):
+        with pytest.raises(Unavailable, match="accepts no writes"):
             store.write(bundle(sink, 0, 1))
         own_postgres.query("ALTER ROLE app RESET default_transaction_read_only")
         store.write(bundle(sink, 0, 1))
@@ -397,7 +399,7 @@ def test_rows_that_were_acknowledged_and_are_gone_are_noticed(shared_postgres: P
         shared_postgres.query(
             "UPDATE causal_task SET next = 2, digest = %s, last = %s WHERE sink = 'public.gone_back'", digest, last
         )
-        with pytest.raises(DeterminantsLost, match="up to 3 were acknowledged, and it has rows up to 2"):
+        with pytest.raises(DeterminantsLost, match="up to 3 were acknowledged, but it has rows only up to 2"):
             store.write(bundle(sink, 3, 4))
     again = sink.open_store("out/0", HERE)
     assert again.open("out/0", "run-1", 2).next == 2

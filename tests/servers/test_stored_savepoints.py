@@ -60,7 +60,7 @@ def test_what_is_put_there_is_found_there(saved: Path, url: str) -> None:
         assert directory is not None
         assert content(Path(directory)) == content(saved)
     assert not Path(directory).exists(), "the copy goes away"
-    with pytest.raises(PipelineError, match="is not empty; give another URL"):
+    with pytest.raises(PipelineError, match="is not empty; use another URL"):
         check_room(place)
 
 
@@ -82,7 +82,7 @@ def test_a_writer_that_ends_at_any_object_leaves_nothing_that_counts(
             patch.setattr(Depot, "create", limited)
             with pytest.raises(Unavailable):
                 put(saved, place)
-        refusal = "its manifest is missing; make another" if left else "holds no savepoint; make another"
+        refusal = "its manifest is missing; make another" if left else "does not contain a savepoint; create another"
         with pytest.raises(PipelineError, match=refusal):
             _read(place)
 
@@ -111,9 +111,9 @@ def _read(place: str) -> None:
 
 @pytest.mark.parametrize("place", ["ftp://host/name", "s3://bucket", "s3:///name", "file:///", "file://host/name"])
 def test_what_is_no_place_in_a_store_is_refused(place: str) -> None:
-    with pytest.raises(PipelineError, match="give s3://BUCKET/NAME or file:///DIRECTORY/NAME"):
+    with pytest.raises(PipelineError, match="use s3://BUCKET/NAME or file:///DIRECTORY/NAME"):
         check_room(place)
-    with pytest.raises(PipelineError, match="give s3://BUCKET/NAME or file:///DIRECTORY/NAME"):
+    with pytest.raises(PipelineError, match="use s3://BUCKET/NAME or file:///DIRECTORY/NAME"):
         _read(place)
 
 
@@ -131,7 +131,7 @@ def test_a_store_that_does_not_answer_is_refused_with_what_to_check(monkeypatch:
 
 
 def test_a_place_that_is_no_directory_is_not_made_by_looking(tmp_path: Path) -> None:
-    with pytest.raises(PipelineError, match="holds no savepoint"):
+    with pytest.raises(PipelineError, match="does not contain a savepoint"):
         _read(f"file://{tmp_path}/absent/name")
     assert list(tmp_path.iterdir()) == []
     assert stored_savepoints.is_url("file:///x") and not stored_savepoints.is_url("x/y")

@@ -148,6 +148,6 @@ def expect_checks(checks: dict[str, Any], bounded: dict[int, list[dict[str, Any]
     assert [len(bounded[number]) for number in sorted(bounded)] == [600, 600]
     assert [row["rows"] for row in checks["largest"]] == [row["largest"] for row in checks["largest"]]
     assert sum(row["rows"] for row in checks["largest"]) == 2 * COUNT
-    assert "nowhere does not exist: give the file of a SqliteSink" in checks["nowhere"]
+    assert "nowhere does not exist: use the file of a SqliteSink" in checks["nowhere"]
     assert 'format "causal" has no option rows; known are path' in checks["misspelt"]
     assert "do not fit column n (bool)" in checks["unfit"]

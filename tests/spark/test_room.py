@@ -122,4 +122,4 @@ def test_a_row_on_which_a_udf_always_raises_ends_the_job_with_its_error(
         said.append(driver.said().splitlines()[-1])
     error = "ValueError: invalid literal for int() with base 10: 'three' at "
     assert "batch 0 failed, 1 of 2 times: " + error in said[0] and "lines.py:9 in parsed" in said[0]
-    assert "batch 0 failed 2 times in a row: " + error in said[1] and "correct what read() does" in said[1]
+    assert "batch 0 failed 2 times in a row: " + error in said[1] and "correct read()" in said[1]

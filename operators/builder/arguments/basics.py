@@ -25,8 +25,8 @@ def check_callable(
 ) -> None:
     """Refuse anything but a plain function with these parameters; see `check_function`."""
     if not callable(fn):
-        raise PipelineError(f"{where}: {what} is given {kind_of(fn)}; give a function")
-    check_function(f"{where}: {what} is given", fn, parameters, generates, fix)
+        raise PipelineError(f"{where}: {what} was given {kind_of(fn)}; pass a function")
+    check_function(f"{where}: {what} was given", fn, parameters, generates, fix)
 
 
 def check_bool(where: str, what: str, value: object) -> None:
@@ -36,7 +36,7 @@ def check_bool(where: str, what: str, value: object) -> None:
         what: for example "join 'j' has wait".
     """
     if type(value) is not bool:
-        raise PipelineError(f"{where}: {what} {value!r}; give True or False")
+        raise PipelineError(f"{where}: {what} {value!r}; use True or False")
 
 
 def seconds(where: str, what: str, value: object, least: float) -> int:
@@ -46,7 +46,7 @@ def seconds(where: str, what: str, value: object, least: float) -> int:
         what: for example "window 'w' has size_s".
     """
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= 1e9:
-        raise PipelineError(f"{where}: {what} {value!r}; give seconds, at least {least:g}")
+        raise PipelineError(f"{where}: {what} {value!r}; use seconds, at least {least:g}")
     return ns_of_seconds(value)
 
 
@@ -58,7 +58,7 @@ def delivery_option(where: str, what: str, delivery: str, known: Sequence[str] =
     """
     if delivery not in known:
         choices = " or ".join(f'"{each}"' for each in known)
-        raise PipelineError(f"{where}: {what} has delivery {delivery!r}; give {choices}")
+        raise PipelineError(f"{where}: {what} has delivery {delivery!r}; use {choices}")
     return {} if delivery == ARRIVAL else {"delivery": delivery}
 
 
@@ -80,8 +80,8 @@ def checked_aggregate(where: str, what: str, aggregate: object) -> Aggregate[Any
         PipelineError: it is not an aggregate.
     """
     if not isinstance(aggregate, Aggregate):
-        fix = "give Count(), Sum(of) or another Aggregate"
-        raise PipelineError(f"{where}: {what} is given {kind_of(aggregate)}; {fix}")
+        fix = "use Count(), Sum(of) or another Aggregate"
+        raise PipelineError(f"{where}: {what} was given {kind_of(aggregate)}; {fix}")
     return aggregate
 
 
@@ -92,6 +92,6 @@ def check_event_windows(where: str, what: str, assigner: object, instead: str = 
         instead: the remedy for windows of the wall clock.
     """
     if not isinstance(assigner, (Tumbling, Sliding)):
-        raise PipelineError(f"{where}: {what} is given {kind_of(assigner)}; give Tumbling(size_s) or Sliding")
+        raise PipelineError(f"{where}: {what} was given {kind_of(assigner)}; pass Tumbling(size_s) or Sliding")
     if assigner.clock != "event":
-        raise PipelineError(f"{where}: {what} counts event time, its windows use the wall clock{instead}")
+        raise PipelineError(f"{where}: {what} uses event time, but its windows use the wall clock{instead}")

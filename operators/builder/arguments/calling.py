@@ -26,11 +26,11 @@ def call_options(
     if combine is not None:
         check_callable(where, f"combine of {what}", combine, ("record", "response"))
     if type(concurrency) is not int or not 1 <= concurrency <= CONCURRENCY_MAX:
-        raise PipelineError(f"{where}: {what} has concurrency {concurrency!r}; give 1 to {CONCURRENCY_MAX}")
+        raise PipelineError(f"{where}: {what} has concurrency {concurrency!r}; use 1 to {CONCURRENCY_MAX}")
     if type(retries) is not int or not 0 <= retries <= RETRIES_MAX:
-        raise PipelineError(f"{where}: {what} has retries {retries!r}; give 0 to {RETRIES_MAX}")
+        raise PipelineError(f"{where}: {what} has retries {retries!r}; use 0 to {RETRIES_MAX}")
     if order not in ("input", "completion"):
-        raise PipelineError(f'{where}: {what} has order {order!r}; give "input" or "completion"')
+        raise PipelineError(f'{where}: {what} has order {order!r}; use "input" or "completion"')
     seconds(where, f"{what} has backoff_s", backoff_s, 0)
     if timeout_s is not None:
         seconds(where, f"{what} has timeout_s", timeout_s, 0.001)

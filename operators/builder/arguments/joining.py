@@ -55,16 +55,16 @@ def join_table(
     """Return the output of a join of records with the rows of a table."""
     what = f"join_table {name!r}"
     if how not in ("inner", "left"):
-        raise PipelineError(f"{where}: {what} has how {how!r}; give 'inner' or 'left'")
+        raise PipelineError(f"{where}: {what} has how {how!r}; use 'inner' or 'left'")
     check_bool(where, f"{what} has wait", wait)
     check_bool(where, f"{what} has as_of", as_of)
     left = [replace(edge, side=LEFT) for edge in records.consume()]
     versions = versions_of(table, RIGHT) if wait or as_of else None
     if as_of and versions is None:
         raise PipelineError(
-            f"{where}: {what} joins as of the time of each record, but when the rows of table "
-            f"{table.edges[0].source.name!r} became valid is not known; give stream.key_by(fn).table(name), with "
-            ".filter or .map_values after it"
+            f"{where}: {what} joins as of the time of each record, but table "
+            f"{table.edges[0].source.name!r} does not say when its rows became valid; use "
+            "stream.key_by(fn).table(name), with .filter or .map_values after it"
         )
     options: dict[str, Any] = {"wait": wait, "time_of": None if fn else _first(_one_time(left)), "as_of": False}
     if versions is not None and (as_of or all(map(_dated, (left, versions.edges)))):
@@ -108,7 +108,7 @@ def _joined(
     if fn is not None:
         check_callable(where, what, fn, parameters)
     if how not in HOW:
-        raise PipelineError(f"{where}: {what} has how {how!r}; give one of {', '.join(map(repr, HOW))}")
+        raise PipelineError(f"{where}: {what} has how {how!r}; use one of {', '.join(map(repr, HOW))}")
     return left.feed(where, name, kind, fn or pair, parallelism, edges, how=how, **options)
 
 
@@ -116,15 +116,15 @@ def within_ns(where: str, what: str, within: object) -> tuple[int, int]:
     """Return the interval in ns, rounded to the microsecond."""
     if within is None:
         raise PipelineError(
-            f"{where}: {what} needs within=(before_s, after_s): without it records would be kept forever; "
-            "for a table use join_table"
+            f"{where}: {what} needs within=(before_s, after_s), because records would be kept forever without "
+            "it; for a table, use join_table"
         )
     bounds = within if isinstance(within, (tuple, list)) else ()
     if len(bounds) != 2 or not all(_is_seconds(bound) for bound in bounds):
-        raise PipelineError(f"{where}: {what} has within {within!r}; give (before_s, after_s) in seconds")
+        raise PipelineError(f"{where}: {what} has within {within!r}; use (before_s, after_s) in seconds")
     if bounds[0] > bounds[1]:
         raise PipelineError(
-            f"{where}: {what}: within {tuple(bounds)!r} holds nothing; give (before_s, after_s), before ≤ after"
+            f"{where}: {what}: within {tuple(bounds)!r} is empty; use (before_s, after_s) with before_s ≤ after_s"
         )
     return ns_of_seconds(bounds[0]), ns_of_seconds(bounds[1])
 

@@ -56,7 +56,9 @@ def checked_retracting(where: str, what: str, aggregate: object) -> Aggregate[An
     """Return an aggregate that can subtract."""
     retracting = checked_aggregate(where, what, aggregate).retracting()
     if retracting.subtract is None:
-        raise PipelineError(f"{where}: {what} reads a table, so it must retract; give Aggregate(…, subtract=fn)")
+        raise PipelineError(
+            f"{where}: {what} reads a table, so it must be able to retract; use Aggregate(…, subtract=fn)"
+        )
     return retracting
 
 
@@ -66,12 +68,12 @@ def suppress_options(
     """Return the options of a `suppress` operator of the table of that name."""
     what = f"suppress {name!r}"
     if (until is None) == (after_s is None):
-        raise PipelineError(f'{where}: {what} needs until="closed" or after_s=, one of them')
+        raise PipelineError(f'{where}: {what} needs either until="closed" or after_s=')
     if until is not None and until != "closed":
-        raise PipelineError(f'{where}: {what} has until {until!r}; give until="closed", or after_s=')
+        raise PipelineError(f'{where}: {what} has until {until!r}; use until="closed", or after_s=')
     if until is not None and not windowed:
-        raise PipelineError(f"{where}: {what} waits for windows to close, but {table!r} has none; give after_s=")
+        raise PipelineError(f"{where}: {what} waits for windows to close, but {table!r} has none; use after_s=")
     if keys_max is not None and (type(keys_max) is not int or keys_max < 1):
-        raise PipelineError(f"{where}: {what} has keys_max {keys_max!r}; give a whole number from 1")
+        raise PipelineError(f"{where}: {what} has keys_max {keys_max!r}; use a whole number from 1")
     after_ns = None if after_s is None else seconds(where, f"{what} has after_s", after_s, 0.000001)
     return {"after_ns": after_ns, "keys_max": keys_max, "windowed": windowed}

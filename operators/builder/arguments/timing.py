@@ -27,8 +27,8 @@ def watermark_options(
         check_callable(where, f"generator of {what}", generator, ())
         if not hasattr(generator, "on_batch") and isinstance(generator, type):
             raise PipelineError(
-                f"{where}: generator of {what} is {kind_of(generator)}; give a subclass of WatermarkGenerator"
+                f"{where}: generator of {what} is {kind_of(generator)}; use a subclass of WatermarkGenerator"
             )
         if bound_ns:
-            raise PipelineError(f"{where}: {what} has out_of_order_s and a generator; give one of them")
+            raise PipelineError(f"{where}: {what} has out_of_order_s and a generator; pass only one of them")
     return {"time_of": time, "bound_ns": bound_ns, "idle_ns": idle_ns, "generator": generator}

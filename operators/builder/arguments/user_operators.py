@@ -26,13 +26,17 @@ _GIVING = {
 def process_options(where: str, what: str, operator: object, delivery: str, state: str | None) -> dict[str, Any]:
     """Return the options of a `process` operator."""
     if state not in (None, "memory", "disk"):
-        raise PipelineError(f"{where}: {what} has state {state!r}; give 'memory' or 'disk'")
+        raise PipelineError(f"{where}: {what} has state {state!r}; use 'memory' or 'disk'")
     if isinstance(operator, type):
-        raise PipelineError(f"{where}: {what} is given {kind_of(operator)}; give {operator.__name__}()")
+        raise PipelineError(f"{where}: {what} was given {kind_of(operator)}; pass {operator.__name__}()")
     if not isinstance(operator, Operator):
-        raise PipelineError(f"{where}: {what} is given {kind_of(operator)}; give an instance of a subclass of Operator")
+        raise PipelineError(
+            f"{where}: {what} was given {kind_of(operator)}; pass an instance of a subclass of Operator"
+        )
     if type(operator).process is Operator.process and not hasattr(operator, "process_batch"):
-        raise PipelineError(f"{where}: {type(operator).__name__} has no process; define process(self, record, ctx)")
+        raise PipelineError(
+            f"{where}: {type(operator).__name__} has no method process; define process(self, record, ctx)"
+        )
     _check_methods(f"{where}: {what}", operator)
     options = {"state": state, **delivery_option(where, what, delivery, DELIVERIES)}
     return {**options, "time_of": time_of_revision} if delivery == SPECULATIVE else options
@@ -44,7 +48,7 @@ def broadcast(
     """Return the output of an operator whose tasks each receive all rules."""
     what = f"broadcast {name!r}"
     if not hasattr(operator, "process_broadcast") or isinstance(operator, type):
-        raise PipelineError(f"{where}: {what} is given {kind_of(operator)}; give an instance of a BroadcastOperator")
+        raise PipelineError(f"{where}: {what} was given {kind_of(operator)}; pass an instance of a BroadcastOperator")
     _check_methods(f"{where}: {what}", operator)
     check_bool(where, f"{what} has wait", wait)
     left, right = records.consume(), rules.consume()
@@ -63,7 +67,7 @@ def _check_methods(what: str, operator: object) -> None:
     """Refuse an operator if one of its methods is not a plain method."""
     commutes = getattr(operator, "commutes", False)
     if type(commutes) is not bool:
-        raise PipelineError(f"{what}: {type(operator).__name__} has commutes = {commutes!r:.60}; give True or False")
+        raise PipelineError(f"{what}: {type(operator).__name__} has commutes = {commutes!r:.60}; use True or False")
     if commutes and getattr(type(operator), "on_timer", None) is not Operator.on_timer:
         raise PipelineError(
             f"{what}: {type(operator).__name__} has commutes = True and on_timer, and timers of one time fire in the "

@@ -49,7 +49,7 @@ def window_options(
     """Return the options of a `window` operator."""
     assigned = _assigner(where, name, assigner)
     if isinstance(contents, type) and issubclass(contents, Aggregate):
-        raise PipelineError(f"{where}: window {name!r} is given {kind_of(contents)}; give {contents.__name__}(...)")
+        raise PipelineError(f"{where}: window {name!r} was given {kind_of(contents)}; pass {contents.__name__}(...)")
     if not isinstance(contents, Aggregate):
         parameters = ("batch", "window") if vectors else ("key", "records", "window")
         check_callable(where, f"window {name!r}", contents, parameters, generates=not vectors)
@@ -59,14 +59,16 @@ def window_options(
             "put .to_rows(name) before it for any other"
         )
     if isinstance(assigned, Session) and isinstance(contents, Aggregate) and contents.merge is None:
-        raise PipelineError(f"{where}: session window {name!r} aggregates without merge; give Aggregate(..., merge=fn)")
+        raise PipelineError(f"{where}: session window {name!r} aggregates without merge; use Aggregate(..., merge=fn)")
     _check_trigger(where, name, assigned, trigger)
     lateness_ns = seconds(where, f"window {name!r} has lateness_s", lateness_s, 0)
     if lateness_ns and isinstance(assigned, (CountWindow, Global)):
         raise PipelineError(f"{where}: {_KINDS[type(assigned)]} window {name!r} has no lateness; leave it out")
     clock = "" if isinstance(assigned, (CountWindow, Global)) else assigned.clock
     if lateness_ns and clock == "processing":
-        raise PipelineError(f"{where}: lateness_s counts event time, window {name!r} uses the wall clock")
+        raise PipelineError(
+            f"{where}: lateness_s uses event time, but window {name!r} uses the wall clock; leave it out"
+        )
     return {
         "time_of": end_of if clock == "event" and isinstance(contents, Aggregate) else None,
         "assigner": assigned,
@@ -83,7 +85,7 @@ def _assigner(where: str, name: str, argument: object) -> Assigned:
     if isinstance(argument, Assigner) and not isinstance(argument, type):
         if clock_of(where, kind_of(argument), argument.clock) == "processing":
             raise PipelineError(
-                f"{where}: window {name!r} is given {kind_of(argument)}, which uses the wall clock; Tumbling, "
+                f"{where}: window {name!r} was given {kind_of(argument)}, which uses the wall clock; Tumbling, "
                 "Sliding and Session can"
             )
         return argument
@@ -91,8 +93,8 @@ def _assigner(where: str, name: str, argument: object) -> Assigned:
         seconds(where, f"window {name!r} has size_s", argument, 0.001)
         return Tumbling(argument, clock="processing")
     raise PipelineError(
-        f"{where}: window {name!r} is given {kind_of(argument)}; give Tumbling(size_s), Sliding(size_s, every_s), "
-        "Session(gap_s), CountWindow(n) or Global()"
+        f"{where}: window {name!r} was given {kind_of(argument)}; pass Tumbling(size_s), Sliding(size_s, "
+        "every_s), Session(gap_s), CountWindow(n) or Global()"
     )
 
 
@@ -101,15 +103,17 @@ def _check_trigger(where: str, name: str, assigned: Assigned, trigger: object) -
         return
     if not isinstance(trigger, Trigger):
         raise PipelineError(
-            f"{where}: trigger of window {name!r} is {kind_of(trigger)}; give every(n), every_s(seconds), "
+            f"{where}: trigger of window {name!r} is {kind_of(trigger)}; use every(n), every_s(seconds), "
             "after_each(), at_end() or an instance of a subclass of Trigger"
         )
     clock_of(where, f"trigger of window {name!r}", trigger.clock)
     check_methods(f"{where}: trigger of window {name!r}", trigger, _TRIGGERING)
     if isinstance(assigned, (Session, CountWindow)):
-        raise PipelineError(f"{where}: {_KINDS[type(assigned)]} window {name!r} takes no trigger; leave it out")
+        raise PipelineError(
+            f"{where}: {_KINDS[type(assigned)]} window {name!r} does not accept a trigger; leave it out"
+        )
     if assigned.clock == "processing":
         raise PipelineError(
-            f"{where}: window {name!r} uses the wall clock and takes no trigger; use Global() with "
+            f"{where}: window {name!r} uses the wall clock and does not accept a trigger; use Global() with "
             'every_s(seconds, clock="processing")'
         )

@@ -90,7 +90,7 @@ class WatermarkStage(OneToOneStage):
         instance = self._generator() if self._generator else None
         if not isinstance(instance, WatermarkGenerator):
             raise PipelineError(
-                f"generator of watermarks {self.name!r} made {instance!r:.60}; give a WatermarkGenerator"
+                f"the generator of watermarks {self.name!r} returned {instance!r:.60}; return a WatermarkGenerator"
             )
         check_methods(f"generator of watermarks {self.name!r}", instance, {"on_batch": ("times_ns",)})
         return instance
@@ -130,7 +130,7 @@ class WatermarkStage(OneToOneStage):
         try:
             mark = self._generators[input].on_batch(times)
             if mark is not None and (isinstance(mark, bool) or not isinstance(mark, int) or abs(mark) >= END_NS):
-                raise TypeError(f"on_batch gave {mark!r}; give ns since 1970 (an int), or None")
+                raise TypeError(f"on_batch returned {mark!r}; return ns since 1970 (an int), or None")
         except CausalError:
             raise
         except Exception as problem:
@@ -146,9 +146,8 @@ class WatermarkStage(OneToOneStage):
         ready, self._ready, offset = self._ready, [], 0
         for records, mark in ready:
             if records:
-                self._offset = (
-                    offset  # and afterwards of the last records, which may be encoded at the end of the event
-                )
+                # It stays valid after the last piece, whose records may be encoded at the end of the event.
+                self._offset = offset
             yield records, mark
             offset += len(records)
 
@@ -246,8 +245,8 @@ class WatermarkStage(OneToOneStage):
         states = [headers[place]["generators"][input] for place, input in origins]
         if any(state != states[0] for state in states):
             raise PipelineError(
-                f"watermarks {self.name!r} keeps state in its generators, {shown(states[0])} and others, and an input "
-                "continues several; keep the parallelism of the operators before it"
+                f"watermarks {self.name!r} has different states in its generators, such as {shown(states[0])}, "
+                "and one input would continue several of them; keep the parallelism of the operators upstream"
             )
         return states[0] if states else self._fresh_generator().state
 
@@ -261,8 +260,9 @@ def _one_per_stream(node: Node) -> None:
         before = watermarks_before(edge.source)
         if before is not None:
             raise PipelineError(
-                f"{node.where}: watermarks {node.name!r} follows another ({before.name!r}, {before.where}); "
-                "one per stream, use .timed(fn) to say where the time is in new records"
+                f"{node.where}: watermarks {node.name!r} follows other watermarks ({before.name!r}, "
+                f"{before.where}), but a stream has only one; use .timed(fn) if new records have their time "
+                "elsewhere"
             )
 
 

@@ -29,8 +29,8 @@ def check_time(node: Node, what: str) -> None:
             raise PipelineError(f"{node.where}: {what}, but {name!r} has none; put .watermarks(name, time) before it")
         if edge.time_of is None or time_of_side(node, edge.side) is None:
             raise PipelineError(
-                f"{node.where}: {what}, but it is not known where the time is in what {name!r} emits; put .timed(fn) "
-                "after it"
+                f"{node.where}: {what}, but nothing says where the records of {name!r} have their time; put "
+                ".timed(fn) after it"
             )
 
 
@@ -39,7 +39,7 @@ def _check_interval(node: Node) -> None:
 
 
 def _check_window(node: Node) -> None:
-    check_time(node, f"window_join {node.name!r} counts event time")
+    check_time(node, f"window_join {node.name!r} uses event time")
 
 
 def _rows(node: Node, scope: Scope) -> Stage:

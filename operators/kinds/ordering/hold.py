@@ -1,8 +1,8 @@
-"""`delivery="ordered"` in a chain: records are held until the watermark has passed them, then released in order.
+"""Implements `delivery="ordered"` in a chain: records are held until the watermark passes them, then released in order.
 
 The order is total: by event time, then input channel, then position in that channel; records from before a change of
-the job's graph precede later ones with the same time. A record below the watermark of its own channel is late, whatever
-the other channels; after idleness, a record below records already released is late, too.
+the job's graph precede later ones with the same time. A record below the watermark of its own channel is late,
+regardless of the other channels; after idleness, a record with an earlier time than released records is late as well.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class HoldStage(Stage):
     State: `<operator>:held` has [side, record] by (key, (event time in ns, `Arrival.channel`, position there)).
 
     Attributes:
-        keys: keys of the records that were released last, where the operator works by key.
-        side: the input of the operator that they came from.
+        keys: keys of the records that were released last, if the operator works by key.
+        side: the operator's input from which the records came.
     """
 
     makes_marks = True
@@ -48,7 +48,7 @@ class HoldStage(Stage):
         self._differ = len(set(self._times_of)) > 1
         self._sides = [side for _, side in inputs]
         self._keyed = node.keyed
-        """A record is held in the group of its key where the operator works by key."""
+        """The key group in which a record is held if the operator works by key."""
         self._arrival = scope.arrival
         self._aside = LATE in scope.tags
         self._waiting = DueEntries(f"{node.name}:held", node.name, scope.config.key_groups)
@@ -112,9 +112,9 @@ class HoldStage(Stage):
         return []
 
     def _origin(self, slot: Slot, side: int, record: Any) -> int:
-        """Return the input of a record where the inputs have different time functions; otherwise one for all.
+        """Return the input of a record if the inputs have different time functions; otherwise the same input for all.
 
-        Of a record from before a change of the graph it is an input whose function returns its time.
+        For a record from before a change of the graph, it is an input whose function returns the record's time.
         """
         if not self._differ:
             return -1
@@ -128,7 +128,7 @@ class HoldStage(Stage):
         return alike[0]
 
     def pieces(self) -> Iterator[tuple[Any, int | None]]:
-        """Yield runs of records of one side; meanwhile `side`, `keys` and the arrival's input are those of the run."""
+        """Yield runs of records from one side; meanwhile `side`, `keys` and the arrival's input belong to the run."""
         ready, self._ready = self._ready, []
         for input, side, records, keys in ready:
             self._arrival.input, self.side, self.keys = input, side, keys
@@ -149,4 +149,4 @@ class HoldStage(Stage):
 
 
 def _without_time(index: int, problem: Exception) -> None:
-    """Another input's function need not know a record."""
+    """Return nothing, because the time function of another input may not support the record."""

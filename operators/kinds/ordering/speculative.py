@@ -1,8 +1,8 @@
-"""`delivery="speculative"`: records are processed as they arrive; revisions correct the output if an older one arrives.
+"""`delivery="speculative"`: records are processed on arrival; revisions correct the output if an older record arrives.
 
-Per key the records above the watermark are kept, each with the state before it.  A record that belongs before others is
-processed on the state at its place, and the later ones are processed again; the difference is sent as revisions
-`(id, old, new)`.  So the final rows are those of `delivery="ordered"`, without its waiting.
+Per key the records above the watermark are kept, each with the state before it.  A record with an earlier time than
+others is processed on the state at its place, and the later records are processed again; the difference is sent as
+revisions `(id, old, new)`. The final rows are thus the same as with `delivery="ordered"`, but without its delay.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from operators.state.timers import Timers
 Revision = tuple[Any, ...]
 """(id, old, new); id = (event time in s, task of the operator, input channel, position there, number of the output).
 
-The task and the `Arrival.channel` are those to which the record came, also where another task has taken over its key.
+The task and the `Arrival.channel` are those at which the record arrived, even if another task has taken over its key.
 """
 _SLOT_WITHOUT_TASK = 3
 Entry = list[Any]
@@ -47,12 +47,12 @@ Entry = list[Any]
 
 
 def time_of_revision(revision: Revision) -> float:
-    """Return the event time of a revision, which is that of its record."""
+    """Return the event time of a revision, which is the event time of its record."""
     return float(revision[0][0])
 
 
 class _Refusing:
-    """The services of an event where a record may be processed twice: it refuses all nondeterministic calls."""
+    """The services of an event whose record may be processed twice: they refuse all nondeterministic calls."""
 
     def __init__(self, operator: str) -> None:
         self._operator = operator
@@ -64,13 +64,13 @@ class _Refusing:
     def __getattr__(self, name: str) -> NoReturn:
         what = {"now_ns": "the clock", "call": "an answer of the outside", "user": "an answer"}.get(name, "chance")
         raise OperatorFailed(
-            f"operator {self._operator!r} is speculative: it may run a record twice, so it cannot ask for {what}; "
+            f"operator {self._operator!r} is speculative: it may process a record twice, so it cannot ask for {what}; "
             'use delivery="ordered"'
         )
 
 
 class SpeculativeStage(RowStage):
-    """One user operator in one task; it is first in the task, so that records have positions."""
+    """One user operator in one task; it is the first in the task, so that records have positions."""
 
     traces = False
 
@@ -87,7 +87,7 @@ class SpeculativeStage(RowStage):
         self._states = States()
         self._table = StateTable(name, name, groups, self._states)
         self._since = Slots(f"{name}:since", name, groups, lambda slot: slot[0] + 1, by_key=True)
-        refusal = f'operator {name!r} is speculative: it can set no timers; use delivery="ordered"'
+        refusal = f'operator {name!r} is speculative, so it cannot set timers; use delivery="ordered"'
         self._begin_settled(node, scope, itemgetter(0))
         timers = Timers(KeyedTable(f"{name}:timers", name, groups), scope.numbers, refusal)
         self._ctx = Context(name, scope.task, self._states, timers, timers, self)
@@ -105,7 +105,7 @@ class SpeculativeStage(RowStage):
 
     def put_aside(self, tag: str, record: Any) -> None:
         raise OperatorFailed(
-            f"operator {self.name!r} is speculative: it may run a record twice, so it cannot put records aside; "
+            f"operator {self.name!r} is speculative: it may process a record twice, so it cannot put records aside; "
             'use delivery="ordered"'
         )
 
@@ -170,7 +170,7 @@ class SpeculativeStage(RowStage):
             self._run(key, later, known[0], known, out)
 
     def _run(self, key: Any, slot: Slot, record: Any, known: Entry | None, out: list[Revision]) -> None:
-        """Process a record on the current state; what differs from its earlier outputs, in `known`, is a revision."""
+        """Process a record on the current state; differences from its earlier outputs, in `known`, are revisions."""
         before = copy_containers(self._states[key])
         outputs, problem = self._process(key, slot, copy_containers(record))
         if problem is not None:  # a record that fails has no outputs
@@ -188,7 +188,7 @@ class SpeculativeStage(RowStage):
                 out.append((name, copy_containers(old), copy_containers(new), *sent))
 
     def _taken(self, key: Any, name: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return what was sent of an unsettled output, which is settled then; nothing of others."""
+        """Return the sent value of an unsettled output, which is settled then; nothing for other outputs."""
         if (key, name) not in self.unsettled.values:
             return ()
         self.unsettled.touch(((key, name),))
@@ -209,7 +209,7 @@ class SpeculativeStage(RowStage):
                 check_records(result, self.name)
                 outputs.extend(map(copy_containers, result))
             if ctx.state is not state:
-                raise TypeError("ctx.state was assigned to; change it in place")
+                raise TypeError("ctx.state was replaced; change it in place")
             if not all(map(_plain, outputs)):
                 encode(outputs)
         except NotCarried as problem:
@@ -236,7 +236,7 @@ class SpeculativeStage(RowStage):
             self._forget_sent((key, name) for (key, slot), entry in taken for name, _ in self._outputs(slot, entry))
         return []
 
-    # Its outputs as the rows of a table, of which those above the watermark may be revised.
+    # Its outputs as the rows of a table; rows above the watermark may be revised.
 
     def _outputs(self, slot: Slot, entry: Entry) -> Iterable[tuple[Any, Any]]:
         return (((*self._named(slot), number), output) for number, output in enumerate(entry[2]))
@@ -270,7 +270,7 @@ class SpeculativeStage(RowStage):
 
 
 def _plain(value: Any) -> bool:
-    """Return whether a value can be carried, by a cheap test."""
+    """Return whether a cheap test shows that a value can be encoded."""
     return type(value) in SCALARS or (type(value) is tuple and all_scalar(map(type, value)))
 
 
@@ -284,7 +284,7 @@ def check_speculative(node: Node) -> None:
     """Refuse an operator that cannot process a record twice.
 
     Raises:
-        PipelineError: it could do more than return records and change `ctx.state`.
+        PipelineError: the operator could do more than return records and change `ctx.state`.
     """
     kind = type(node.subject)
     wrong = {
@@ -297,6 +297,6 @@ def check_speculative(node: Node) -> None:
     for what, is_there in wrong.items():
         if is_there:
             raise PipelineError(
-                f"{node.where}: operator {node.name!r} is speculative, it may run a record twice; it cannot have "
-                f'{what}: use delivery="ordered"'
+                f"{node.where}: operator {node.name!r} is speculative: it may process a record twice, so it cannot "
+                f'have {what}: use delivery="ordered"'
             )

@@ -37,7 +37,7 @@ from operators.state.undo import Undo
 
 BYTES_PER_EVENT, KEYS_PER_EVENT = 4096, 64
 """The average number of bytes, and the maximum number of values, of a rules table that are compared after an event."""
-_NO_KEY = NoKey("state and timers belong to a key, and process_broadcast has none; use them in process")
+_NO_KEY = NoKey("state and timers belong to a key, but process_broadcast has no key; use them in process")
 _NO_STATE: Any = MappingProxyType[Any, Any]({})
 
 
@@ -297,7 +297,7 @@ class BroadcastStage(WaitingStage, ProcessStage):
         super().end()
         for key in self._reading.changed():
             text = f"process changed ctx.broadcast[{shown(key)}] in place"
-            problem = ChangedRule(text, "change a copy, or in process_broadcast, and resume with --code new")
+            problem = ChangedRule(text, "change a copy, or change it in process_broadcast, and resume with --code new")
             self.failures.stop(self.name, None, problem)
 
     def ended(self, input: int) -> None:

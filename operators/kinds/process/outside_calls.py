@@ -148,7 +148,7 @@ class AskStage(Stage):
 
     def answer(self, number: int, body: bytes) -> list[Any]:
         request = self._waiting.pop(number, None)
-        invariant(request is not None, "an answer is to an outstanding request", operator=self.name, number=number)
+        invariant(request is not None, "an answer belongs to an outstanding request", operator=self.name, number=number)
         values, pair = self._table.values, (number, self._scope.task)
         self._table.touch((pair,))
         values[pair] = [*values[pair][:2], body]

@@ -31,7 +31,7 @@ from operators.state.keyed_tables import FragmentJob, KeyedTable, States, StateT
 from operators.state.timers import CHAIN_PER_EVENT_MAX, Timer, Timers, TimerTable
 from operators.state.undo import Undo, UndoneTimers
 
-_IN_OPEN = NoKey("declared state belongs to a key, and open() has none; use it in process, on_timer or finish")
+_IN_OPEN = NoKey("declared state belongs to a key, but open() has no key; use it in process, on_timer or finish")
 _KEYS_AT_ONCE = 1000
 """The number of keys for which `finish` is called before loaded state is moved back to disk."""
 _TICK = -1
@@ -41,7 +41,7 @@ _CHAIN_MAX = 10_000
 _UNREAD = "unread aside"
 _TAGS_COUNTED_MAX = 20
 """The maximum number of unread tags whose records are counted per tag; records of further tags are counted together."""
-_REPLACED = "ctx.state was assigned to; change it in place: ctx.state.clear(), ctx.state.update(...)"
+_REPLACED = "ctx.state was replaced; change it in place: ctx.state.clear(), ctx.state.update(...)"
 
 
 class ProcessStage(Stage):
@@ -66,7 +66,8 @@ class ProcessStage(Stage):
             in_order: whether records arrive in the order of their event times, so that each one advances event time.
         """
         name, key_groups = node.name, scope.config.key_groups
-        operator: Operator = copy.copy(node.subject)  # as if each task were alone in its process
+        # A copy, so that tasks in the same process do not share attributes.
+        operator: Operator = copy.copy(node.subject)
         super().__init__(name, scope)
         self._operator = operator
         self._keyed = node.keyed
@@ -182,7 +183,7 @@ class ProcessStage(Stage):
             ctx.key = key
             ctx.state = state = states[key]
             for output in process(record, ctx):  # type: ignore[union-attr]
-                # As `ownership.kept`, without a call: what is yielded must not change with the state.
+                # Like `ownership.kept`, but inlined: yielded values must not change with the state.
                 try:
                     if type(output) is tuple:
                         hash(output)
@@ -236,7 +237,8 @@ class ProcessStage(Stage):
             return
         check_records(result, self.name)
         if self._undo is not None and self._undo.active and self.leaves:
-            result = map(self.failures.carried, result)  # while what was done for the record can still be undone
+            # Checked here, while the changes made for the record can still be undone.
+            result = map(self.failures.carried, result)
         out.extend(map(copy_containers, result))
 
     def _run_batch(self, records: list[Any], keys: list[Any] | None) -> list[Any]:
@@ -284,7 +286,7 @@ class ProcessStage(Stage):
 
     def put_aside(self, tag: str, record: Any) -> None:
         if type(tag) is not str:
-            raise TypeError(f"the tag of a side output is a str, not {type(tag).__name__}")
+            raise TypeError(f"the tag of a side output must be a str, not {type(tag).__name__}")
         if tag in self._tags:
             if self._undo is not None and self._undo.active and tag in self.tags_leaving:
                 self.failures.carried(record)
@@ -393,9 +395,10 @@ class ProcessStage(Stage):
             self._fired = True
             if timers.firing(due, END_NS if at_end else None) > _CHAIN_MAX:
                 raise OperatorFailed(
-                    f"operator {self.name!r}{f', key {shown(key)}' if self._keyed else ''}: its event-time timers set "
-                    f"one another forever: {_CHAIN_MAX} times {'after the end' if at_end else 'for one time'}; "
-                    "set them later than ctx.event_time(), and not without end"
+                    f"operator {self.name!r}{f', key {shown(key)}' if self._keyed else ''}: its event-time "
+                    f"timers keep setting one another ({_CHAIN_MAX} times "
+                    f"{'after the end' if at_end else 'for one time'}); set them later than ctx.event_time(), "
+                    "and stop at some point"
                 )
             self._timer_ns = at_ns
             self._call_timer(key, name, {"timer": name, "at_s": seconds_of(at_ns), "clock": "event"}, out)

@@ -189,7 +189,7 @@ class AggregateGroupsStage(_Folding):
             except Exception as raised:
                 problem = raised
                 refused.append(copy_containers(came))
-        if lost:  # and no value replaces it
+        if lost:  # a value was removed, and no other value replaces it
             try:
                 new = self._row(key, accumulator) if count else None
             except CausalError:

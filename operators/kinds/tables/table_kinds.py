@@ -19,8 +19,8 @@ def _check_windowed(node: Node) -> None:
     if time_of_inputs(node) is None:
         name = next((edge.source.name for edge in node.edges if edge.time_of is None), node.edges[0].source.name)
         raise PipelineError(
-            f"{node.where}: window_table {node.name!r} counts event time, but it is not known where the time is in "
-            f"what {name!r} emits; put .timed(fn) or .watermarks(name, time) after it"
+            f"{node.where}: window_table {node.name!r} uses event time, but nothing says where the records of "
+            f"{name!r} have their time; put .timed(fn) or .watermarks(name, time) after it"
         )
 
 
@@ -29,8 +29,8 @@ def _check_suppress(node: Node) -> None:
         for edge in node.edges:
             if not watermarked(edge.source) and not node.options["windowed"]:
                 raise PipelineError(
-                    f"{node.where}: suppress {node.name!r} counts event time, but {edge.source.name!r} has none; put "
-                    ".watermarks(name, time) before the table"
+                    f"{node.where}: suppress {node.name!r} uses event time, but {edge.source.name!r} has none; "
+                    "put .watermarks(name, time) before the table"
                 )
 
 

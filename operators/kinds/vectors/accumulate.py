@@ -1,4 +1,4 @@
-"""Running totals within groups of a batch, computed for all rows together, as if row by row."""
+"""Running totals within groups of a batch, computed for all rows together with the results of row-by-row processing."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from operators.kinds.vectors.key_index import Slots
 from operators.kinds.vectors.number_table import Values
 
 _SHORT_MAX = 16
-"""The length of groups up to which all groups are processed together, a row at a time."""
+"""The maximum length of groups that are processed together, one row of each at a time."""
 _WHOLE = 1 << 63
 
 
 @dataclass(frozen=True, slots=True)
 class Grouped:
-    """Rows sorted by slot, those of one slot in order of arrival.
+    """Rows sorted by slot; rows of the same slot are in order of arrival.
 
     Attributes:
         order: places of the sorted rows in the batch.
@@ -34,9 +34,9 @@ class Grouped:
 
 def grouped(slots: Slots) -> Grouped:
     """Group rows by slot; there is at least one row."""
-    order = np.argsort((slots & 0xFFFF).astype(np.uint16), kind="stable")  # NumPy sorts 16 bits by radix
+    order = np.argsort((slots & 0xFFFF).astype(np.uint16), kind="stable")  # NumPy uses radix sort for 16 bits
     high = slots >> 16
-    while high.max():  # slots are not negative
+    while high.max():  # slots are never negative
         order = order[np.argsort((high & 0xFFFF).astype(np.uint16)[order], kind="stable")]
         high = high >> 16
     ordered = slots.take(order)
@@ -64,10 +64,10 @@ def accumulate(fold: np.ufunc, values: Values, rows: Grouped, states: Values, kn
 
     Args:
         values: values of the sorted rows.
-        states: state of each group before the batch, where `known`; otherwise its first value is its first state.
+        states: state of each group before the batch if `known`; otherwise the group's first value is its first state.
 
     Raises:
-        OverflowError: an integer sum leaves 64 bits, signed.
+        OverflowError: an integer sum exceeds a signed 64-bit integer.
     """
     running = values.copy()
     heads = rows.starts[known]
@@ -80,14 +80,14 @@ def accumulate(fold: np.ufunc, values: Values, rows: Grouped, states: Values, kn
     with np.errstate(over="ignore", invalid="ignore"):  # infinities and NaN are values, as in Python
         running[heads] = fold(states[known], running[heads])
         _in_rounds(fold, running, rows)
-    if running.dtype == np.float64:  # one NaN and one zero, as `operators.records.arithmetic` says
+    if running.dtype == np.float64:  # one NaN and one zero, as defined by `operators.records.arithmetic`
         running += 0.0
         running[np.isnan(running)] = np.nan
     return running
 
 
 def _in_rounds(fold: np.ufunc, running: Values, rows: Grouped) -> None:
-    """Add each group from its first row on, because floating-point sums depend on the order."""
+    """Add up each group from its first row on, because floating-point sums depend on the order."""
     long = rows.lengths > _SHORT_MAX
     for start, length in zip(rows.starts[long].tolist(), rows.lengths[long].tolist()):
         running[start : start + length] = fold.accumulate(running[start : start + length])
@@ -113,5 +113,5 @@ def _checked_sum(running: Values, rows: Grouped, states: Values, known: npt.NDAr
     for start, length in zip(rows.starts.tolist(), rows.lengths.tolist()):
         exact[start : start + length] = np.add.accumulate(exact[start : start + length])
     if max(exact) >= _WHOLE or min(exact) < -_WHOLE:
-        raise OverflowError("a sum is beyond 64 bits, signed; add up floats, or smaller numbers")
+        raise OverflowError("a sum exceeds a signed 64-bit integer; sum floats, or smaller numbers")
     return exact.astype(np.int64)

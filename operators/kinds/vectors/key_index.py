@@ -1,8 +1,8 @@
-"""`KeyIndex`: a slot 0, 1, 2 … for each key so far, looked up for a whole column together.
+"""`KeyIndex`: a slot 0, 1, 2 … for each known key, looked up for a whole column at a time.
 
-Integers are looked up in NumPy arrays, a batch at a time: directly where their range is dense, else by probing an
-open-addressing table.  Other keys use Arrow's `dictionary_encode` and a dict over the distinct values.
-Slots depend on the order of arrival; no output does.
+Integers are looked up in NumPy arrays, a batch at a time: directly if their range is dense, otherwise by probing an
+open-addressing table.  Other keys use Arrow's `dictionary_encode` and a dict over the distinct values. Slots depend on
+the order of arrival, but outputs do not.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ _LOAD_MAX = 2
 """The least number of places per key."""
 _DENSE_MIN = 1 << 16
 _SPAN_MAX = 4
-"""The limits of a dense range: this many places, or this many per key."""
+"""The limits of a dense range: this many places in total, or this many per key."""
 
 
 def column_of(vectors: Vectors, name: str) -> pa.Array:
-    """Return the column of that name.
+    """Return the column with that name.
 
     Raises:
-        KeyError: there is none; the message names the existing ones.
+        KeyError: the column does not exist; the message names the existing columns.
     """
     place = vectors.batch.schema.get_field_index(name)
     if place < 0:
-        raise KeyError(f"there is no column {name!r}; there are {', '.join(vectors.batch.schema.names)}")
+        raise KeyError(f"column {name!r} does not exist; the columns are {', '.join(vectors.batch.schema.names)}")
     return vectors.batch.column(place)
 
 
 def signed(column: pa.Array) -> Slots | None:
-    """Return a column of integers without nulls as 64 bits, signed; None for any other."""
+    """Return a column of integers without nulls as signed 64-bit integers; None for any other column."""
     if not types.is_integer(column.type) or types.is_uint64(column.type) or column.null_count:
         return None
     return column.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
@@ -59,7 +59,7 @@ class Dense:
         self._places = np.full(high - low + 1, -1, np.int32)
 
     def find(self, keys: Slots, known: Slots) -> Slots:
-        """Return the slot of each key, all of which are in the range; -1 for a new one."""
+        """Return the slot of each key, all of which are in the range; -1 for a new key."""
         return self._places.take(keys - self.low if self.low else keys)
 
     def insert(self, keys: Slots, slots: Slots) -> None:
@@ -68,7 +68,7 @@ class Dense:
 
 
 class Hashed:
-    """Slots of any integers: a key is at its home, or after it with no free place (-1) between."""
+    """Slots of any integers: a key is at its home place, or after it without a free place (-1) in between."""
 
     def __init__(self, keys_max: int) -> None:
         self._bits = max(_BITS_MIN, (keys_max * _LOAD_MAX - 1).bit_length())
@@ -100,16 +100,15 @@ class Hashed:
         at = self._homes(keys)
         while slots.size:
             free = places[at] < 0
-            places[at[free]] = slots[free]  # of several keys for one place, one gets it
+            places[at[free]] = slots[free]  # if several keys hash to the same place, one of them is stored there
             lost = places[at] != slots
             at, keys, slots = (at[lost] + 1) & mask, keys[lost], slots[lost]
 
 
 class IntegerIndex:
-    """Keys of 64 bits, signed.
+    """Keys that are signed 64-bit integers.
 
-    State: `_places` is a `Dense` as long as the range of the keys is not much larger than their number, then a
-    `Hashed`.
+    State: `_places` is a `Dense` until the range of the keys is much larger than their number, then a `Hashed`.
     """
 
     def __init__(self) -> None:
@@ -140,7 +139,7 @@ class IntegerIndex:
         return keys
 
     def _cover(self, low: int, high: int, coming: int) -> None:
-        """Widen the dense range to these bounds, with room on the side where it grew; or changes to a `Hashed`."""
+        """Widen the dense range to these bounds, with spare places where it grew, or change to a `Hashed`."""
         had = self._places
         invariant(isinstance(had, Dense), "only a dense range is widened")
         empty = had.high < had.low  # type: ignore[union-attr]
@@ -174,7 +173,7 @@ class IntegerIndex:
 
 
 class ValueIndex:
-    """Keys of any type that the key of a row may have."""
+    """Keys of any type that a row's key may have."""
 
     def __init__(self) -> None:
         self._slots: dict[Any, int] = {}
@@ -184,7 +183,7 @@ class ValueIndex:
         return len(self._keys)
 
     def slots_of(self, column: pa.Array) -> Slots:
-        """Return the slot of each value; -1 where it is not equal to itself (NaN)."""
+        """Return the slot of each value; -1 for a value that is not equal to itself (NaN)."""
         encoded = column.dictionary_encode(null_encoding="encode")
         distinct = np.array([self.slot_of(key) for key in values_of(encoded.dictionary)], np.int64)
         slots: Slots = distinct[encoded.indices.to_numpy(zero_copy_only=False)]
@@ -227,7 +226,7 @@ class KeyIndex:
         return self._values.slots_of(column)
 
     def slots_of_keys(self, keys: Sequence[Any]) -> Slots:
-        """Return the slots of keys that are Python values, as a snapshot holds them."""
+        """Return the slots of keys that are Python values, as in a snapshot."""
         if self._integers is not None:
             if all(type(key) is int and -(1 << 63) <= key < 1 << 63 for key in keys):
                 return self._integers.slots_of(np.array(keys, np.int64))
@@ -235,7 +234,7 @@ class KeyIndex:
         return np.array([self._values.slot_of(key) for key in keys], np.int64)
 
     def keys_at(self, slots: Slots) -> list[Any]:
-        """Return the keys of these slots, as rows have them."""
+        """Return the keys of these slots with the types that rows have."""
         return (self._values if self._integers is None else self._integers).keys_at(slots)
 
     def _generalise(self) -> None:

@@ -92,7 +92,9 @@ class NumberTable:
         """Load a fragment that a job encoded; call `settle` before any other use."""
         keys, values, gone = decode(fragment)
         if gone or not all(type(v) is float or (type(v) is int and -(1 << 63) <= v < 1 << 63) for v in values):
-            raise CorruptData(f"state {self.name!r} is not one number per key; resume with the pipeline that wrote it")
+            raise CorruptData(
+                f"state {self.name!r} does not consist of one number per key; resume with the pipeline that wrote it"
+            )
         self._loaded.append((canonical_keys(keys), values))
 
     def settle(self) -> None:

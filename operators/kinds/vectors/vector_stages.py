@@ -80,7 +80,8 @@ class VectorFilterStage(VectorStage):
             flags = pa.array(flags)
         if not types.is_boolean(flags.type) or len(flags) != len(vectors):
             raise TypeError(
-                f"filter gave {len(flags)} of {flags.type} for {len(vectors)} rows; give a boolean for each"
+                f"filter returned {len(flags)} values of type {flags.type} for {len(vectors)} rows; return a "
+                "boolean for each row"
             )
         return Vectors(vectors.batch.filter(flags))
 
@@ -98,7 +99,7 @@ class KeyedStage(VectorStage):
         table, known = self.table, len(self.table)
         slots = table.index.slots_of(column)
         if slots.min() < 0:
-            raise ValueError("a key is NaN, which is not equal to itself; give key_by a column without")
+            raise ValueError("a key is NaN, which is not equal to itself; pass key_by a column without NaN")
         table.reserve()
         rows = grouped(slots)
         ordered = self.running(vectors, rows, rows.slots < known)
@@ -160,14 +161,16 @@ class FoldStage(KeyedStage):
         elif types.is_integer(column.type):
             wanted = np.int64
         else:
-            raise TypeError(f"{what} is {column.type}; {self.value_name} takes integers and floats")
+            raise TypeError(f"{what} has type {column.type}; {self.value_name} accepts integers and floats")
         numbers = column.to_numpy(zero_copy_only=False)
         if types.is_uint64(column.type) and int(numbers.max()) >= 1 << 63:
-            raise OverflowError(f"{what} has a number beyond 64 bits, signed; cast it to a float")
+            raise OverflowError(f"{what} has a number that exceeds a signed 64-bit integer; cast it to a float")
         table = self.table
         if wanted != table.values.dtype:
             if len(table) and table.values[: len(table)].any():
-                raise TypeError(f"{what} is {column.type}, the state so far is {table.values.dtype}; keep one type")
+                raise TypeError(
+                    f"{what} has type {column.type}, but its state so far has type {table.values.dtype}; keep one type"
+                )
             table.values = table.values.astype(wanted)
         cast: Values = numbers.astype(wanted, copy=False)
         return cast
@@ -186,7 +189,7 @@ class ToRowsStage(VectorStage):
         try:
             return rows_of(vectors.batch, 0, len(vectors))
         except Unheld as problem:
-            raise NoRow(str(problem), "change or drop such values in a map_batches before it") from None
+            raise NoRow(str(problem), "change or drop such values in a map_batches upstream") from None
 
 
 class ToVectorsStage(OneToOneStage):
@@ -245,5 +248,5 @@ def schema_of(schema: Any) -> pa.Schema:
         ]
         schema = pa.schema(fields)
     if not isinstance(schema, pa.Schema):
-        raise TypeError(f'a {type(schema).__name__} is not a schema; give {{"name": "int64", …}} or a pyarrow.Schema')
+        raise TypeError(f'a {type(schema).__name__} is not a schema; use {{"name": "int64", …}} or a pyarrow.Schema')
     return Vectors.of(schema.empty_table()).batch.schema

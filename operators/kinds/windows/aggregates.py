@@ -61,7 +61,9 @@ class Aggregate(Generic[T, A]):
         functions = {"initial": initial, "add": add, "result": result, "merge": merge, "subtract": subtract}
         for what, function in functions.items():
             if not callable(function) and (what in ("initial", "add") or function is not None):
-                raise PipelineError(f"{self.defined_at}: {what} of an aggregate is {function!r}; give a function")
+                raise PipelineError(
+                    f"{self.defined_at}: {what} of an aggregate is {function!r}, not a function; pass a function"
+                )
             if function is not None:
                 check_function(f"{self.defined_at}: {what} of an aggregate is", function, _PARAMETERS[what])
         self.initial = initial
@@ -185,7 +187,7 @@ class _Extreme(Aggregate[T, Any]):
             place, known = _place(values, value)
             if not known:  # an older version did not sort equal values
                 place = next((at for at, other in enumerate(values) if other == value), len(values))
-            invariant(place < len(values), "a value that is retracted was added", value=value)
+            invariant(place < len(values), "a value was added before it is retracted", value=value)
             del values[place]
             return values
 
@@ -236,7 +238,7 @@ def keeps_records(aggregate: Aggregate[Any, Any]) -> bool:
 
 def _check(fn: object, what: str, name: str, parameters: Sequence[str] = ("record",)) -> None:
     if not callable(fn):
-        raise PipelineError(f"{graph.caller()}: {what} of {name} is {fn!r}; give a function")
+        raise PipelineError(f"{graph.caller()}: {what} of {name} is {fn!r}, not a function; pass a function")
     check_function(f"{graph.caller()}: {what} of {name} is", fn, parameters)
 
 

@@ -78,18 +78,18 @@ class Sliding:
         self.offset_ns = _offset_ns(where, "Sliding", offset_s)
         if self.every_ns > self.size_ns:
             raise PipelineError(
-                f"{where}: every_s {every_s} of a Sliding window is larger than its size_s {size_s}; "
-                "records would be left out"
+                f"{where}: every_s {every_s} of a Sliding window exceeds its size_s {size_s}, so some records "
+                "would be in no window; lower every_s"
             )
         if self.size_ns > _PANES_MAX * self.every_ns:
             raise PipelineError(
-                f"{where}: a Sliding window of size_s {size_s} and every_s {every_s} has each record in "
-                f"{self.size_ns // self.every_ns} windows, {_PANES_MAX} are possible; give a larger every_s"
+                f"{where}: a Sliding window of size_s {size_s} and every_s {every_s} puts each record in "
+                f"{self.size_ns // self.every_ns} windows, but the limit is {_PANES_MAX}; use a larger every_s"
             )
         if self.clock == "processing" and self.size_ns % self.every_ns:
             raise PipelineError(
-                f"{where}: size_s {size_s} of a Sliding window by the wall clock is no multiple of its "
-                f"every_s {every_s}"
+                f"{where}: size_s {size_s} of a Sliding window by the wall clock is not a multiple of its "
+                f"every_s {every_s}; make it one"
             )
 
     def panes(self, times_ns: Sequence[int]) -> list[Sequence[int]]:
@@ -125,7 +125,8 @@ class CountWindow:
         self.every = self.n if every is None else count_of(where, "CountWindow", "every", every)
         if self.every > self.n:
             raise PipelineError(
-                f"{where}: every {every} of a CountWindow is larger than its n {n}; records would be left out"
+                f"{where}: every {every} of a CountWindow exceeds its n {n}, so some records would be in no "
+                "window; lower every"
             )
 
 
@@ -176,7 +177,7 @@ def clock_of(where: str, what: str, clock: object) -> Clock:
         return "event"
     if clock == "processing":
         return "processing"
-    raise PipelineError(f"{where}: {what} has clock {clock!r}; give 'event' or 'processing'")
+    raise PipelineError(f"{where}: {what} has clock {clock!r}; use 'event' or 'processing'")
 
 
 def duration_ns(where: str, what: str, name: str, value: object) -> int:
@@ -186,7 +187,7 @@ def duration_ns(where: str, what: str, name: str, value: object) -> int:
         PipelineError: the value is shorter than a millisecond, or not a duration.
     """
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0.001 <= value <= _SECONDS_MAX:
-        raise PipelineError(f"{where}: {what} has {name} {value!r}; give seconds, at least 0.001")
+        raise PipelineError(f"{where}: {what} has {name} {value!r}; use seconds, at least 0.001")
     return ns_of_seconds(value)
 
 
@@ -197,11 +198,11 @@ def count_of(where: str, what: str, name: str, value: object) -> int:
         PipelineError: the value is not a whole number, or is more than a window can hold.
     """
     if type(value) is not int or not 1 <= value <= _COUNT_MAX:
-        raise PipelineError(f"{where}: {what} has {name} {value!r}; give a whole number from 1 to {_COUNT_MAX}")
+        raise PipelineError(f"{where}: {what} has {name} {value!r}; use a whole number from 1 to {_COUNT_MAX}")
     return value
 
 
 def _offset_ns(where: str, what: str, value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not -_SECONDS_MAX <= value <= _SECONDS_MAX:
-        raise PipelineError(f"{where}: {what} has offset_s {value!r}; give seconds")
+        raise PipelineError(f"{where}: {what} has offset_s {value!r}; use seconds")
     return ns_of_seconds(value)

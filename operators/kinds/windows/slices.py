@@ -184,8 +184,8 @@ class SliceStage(AssignedStage):
 
     def _refuse(self, fragment: bytes) -> None:
         raise PipelineError(
-            f"operator {self.name!r}: the version that wrote the checkpoint kept an accumulator per window, this one "
-            "keeps one per slice; end the job with that version, or begin a new one"
+            f"operator {self.name!r}: the version that wrote the checkpoint kept an accumulator per window, but "
+            "this version keeps one per slice; finish the job with that version, or start a new job"
         )
 
     def changed(self, epoch: int) -> None:

@@ -160,7 +160,7 @@ class TriggeredStage(ServedStage, PaneStage):
 
     def _perform(self, firing: object, pair: Pair, entry: _Entry, out: list[Any]) -> None:
         if not isinstance(firing, Firing):
-            self._stop(pair, TypeError(f"a trigger gave {firing!r}; give Firing.NOTHING, FIRE or PURGE"))
+            self._stop(pair, TypeError(f"a trigger returned {firing!r}; return Firing.NOTHING, FIRE or PURGE"))
         if firing is Firing.NOTHING or pair not in self._contents.values:
             return
         self._contents.emit(pair, self._bounds(pair, entry), out, keeps=firing is Firing.FIRE)
@@ -231,7 +231,10 @@ class TriggeredStage(ServedStage, PaneStage):
         entry[_WAKE] = None
         self._schedule(pair, entry)
         if entry[_WAKE] is not None and entry[_WAKE] <= at_ns:
-            self._stop(pair, ValueError(f"wake_at_s gave a time that has passed when on_time was called at {at_ns} ns"))
+            self._stop(
+                pair,
+                ValueError(f"wake_at_s returned a time that had already passed when on_time was called at {at_ns} ns"),
+            )
 
     def next_ns(self) -> int | None:
         self._settle()

@@ -48,7 +48,7 @@ class VectorWindowStage(WindowStage):
         self._parts: list[tuple[int, Slots, Vectors]] = []
 
     def open(self) -> None:
-        pa.set_cpu_count(1)  # as in every stage on vectors
+        pa.set_cpu_count(1)  # one thread, as in every stage on vectors
 
     def run(self, records: Any, keys: list[Any] | None) -> Any:
         if self._pieces and self._pieces[-1].vectors.batch.schema != records.batch.schema:

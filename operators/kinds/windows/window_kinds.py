@@ -72,12 +72,10 @@ def _check(node: Node) -> None:
     if without is not None:
         name = without.source.name
         if watermarked(without.source):
-            reason = f"it is not known where the time is in what {name!r} emits; put .timed(fn) after it"
+            reason = f"nothing says where the records of {name!r} have their time; put .timed(fn) after it"
         else:
             reason = f"{name!r} has none; put .watermarks(name, time) before it"
-        raise PipelineError(
-            f'{node.where}: window {node.name!r} counts event time, but {reason}, or clock="processing"'
-        )
+        raise PipelineError(f'{node.where}: window {node.name!r} uses event time, but {reason}, or clock="processing"')
 
 
 def meaning(node: Node) -> str:

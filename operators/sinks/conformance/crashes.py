@@ -55,7 +55,7 @@ def dies_at_every_step_of_a_write(subject: Subject) -> None:
 def takes_a_half_written_bundle_for_nothing(subject: Subject) -> None:
     """Check that a dead writer's partial bundle is completed or withdrawn, and that readers never see a part of it."""
     if not subject.tears:
-        raise SkipTest("give Subject(tears=[…]) to have half-written bundles checked, unless a transaction covers them")
+        raise SkipTest("use Subject(tears=[…]) to have half-written bundles checked, unless a transaction covers them")
     for number, tear in enumerate(subject.tears):
         incarnation = 1 + 2 * number
         store, state = subject.opened(incarnation)

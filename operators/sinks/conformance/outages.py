@@ -29,7 +29,7 @@ TASK = "out/0"
 def waits_for_an_unavailable_store(subject: Subject) -> None:
     """Check that every call to an unavailable store raises `Unavailable`, and that a retried bundle is stored once."""
     if subject.away is None:
-        raise SkipTest("give Subject(away=…) to have a store that cannot be reached checked")
+        raise SkipTest("use Subject(away=…) to have a store that cannot be reached checked")
     store, state = subject.opened()
     state = fill(subject, store, state, 12)
     bundle = bundle_at(subject, state, 5)
@@ -101,7 +101,7 @@ def leaves_out_all_rows_of_a_bundle(subject: Subject) -> None:
 
 def _poison_of(subject: Subject) -> Any:
     if subject.poison is None:
-        raise SkipTest("give Subject(poison=…) to have refused rows checked, if the store can refuse any")
+        raise SkipTest("use Subject(poison=…) to have refused rows checked, if the store can refuse any")
     return subject.poison()
 
 

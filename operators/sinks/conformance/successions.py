@@ -55,7 +55,7 @@ def lets_no_older_run_come_back(subject: Subject) -> None:
 def dies_at_every_step_of_a_replacement(subject: Subject) -> None:
     """Check that a newer run killed during its takeover has either changed nothing or taken over permanently."""
     if subject.replacing is None:
-        raise SkipTest("give Subject(replacing=…) if a newer run can take the place of an older one")
+        raise SkipTest("use Subject(replacing=…) if a newer run can take the place of an older one")
     replacing = replace(subject, sink=subject.replacing)
     store, state = replacing.opened(run=_run(0))
     fill(replacing, store, state, 10)

@@ -126,7 +126,7 @@ def takes_back_only_to_a_mark(subject: Subject) -> None:
 def takes_back_rows_that_were_left_out(subject: Subject) -> None:
     """Check that rows refused after the mark no longer count, whereas rows refused before the mark do."""
     if subject.poison is None:
-        raise SkipTest("give Subject(poison=…) to have refused rows checked, if the store can refuse any")
+        raise SkipTest("use Subject(poison=…) to have refused rows checked, if the store can refuse any")
     store, state = _opened(subject)
     for count in (7, 3, 5):
         bundle = marked(bundle_at(subject, state, count))
@@ -153,7 +153,7 @@ def withdraws_all_or_nothing(subject: Subject, kills: int = 15, seed: int = 1) -
 def lets_no_older_run_withdraw(subject: Subject) -> None:
     """Check that a run that was replaced by a newer one cannot withdraw the newer run's rows."""
     if subject.replacing is None:
-        raise SkipTest("give Subject(replacing=…) if a newer run can take the place of an older one")
+        raise SkipTest("use Subject(replacing=…) if a newer run can take the place of an older one")
     old, state = _opened(subject)
     fill_marked(subject, old, state, 20)
     back = _mark_at(old.last_bundle(), 7)

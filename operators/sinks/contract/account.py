@@ -194,8 +194,9 @@ def check_newest(place: object, run: str, *others: str | None) -> None:
     newest = max([other for other in others if other], default="")
     if newest > run:
         raise Superseded(
-            f"{place} belongs to a newer run, {shown(newest)}, which has begun to write there; this run, {shown(run)}, "
-            "must not write there again, nor be resumed: give one of the two another path and restart it"
+            f"{place} belongs to a newer run, {shown(newest)}, which has started writing there; this run, "
+            f"{shown(run)}, must neither write there again nor be resumed: give one of the two runs another "
+            "path and restart it"
         )
 
 
@@ -203,7 +204,7 @@ def foreign_rows(place: object, sink: str) -> PipelineError:
     """Return the error for a store that contains rows of another run."""
     return PipelineError(
         f"{place} holds rows of another run; resume that run if it has not ended "
-        f'(causal run PIPELINE.py --resume), give another path, or say {sink}(…, existing="replace") to have it emptied'
+        f'(causal run PIPELINE.py --resume), give another path, or empty it with {sink}(…, existing="replace")'
     )
 
 
@@ -267,5 +268,5 @@ def unpacked(task: str, body: bytes) -> Account:
             take_part(account, kind, epoch, part)
         account.mark_bytes = mark_bytes
     except (CausalError, TypeError, ValueError) as problem:
-        raise CorruptData(f"the stored account of sink task {task} is none: {problem}; restore it") from None
+        raise CorruptData(f"the stored account of sink task {task} is invalid: {problem}; restore it") from None
     return account

@@ -37,7 +37,9 @@ class AccountStore(ABC, Generic[S]):
 
     def open(self, task: str, run: str, incarnation: int) -> StoreState:
         """See `causal.ports.SinkStore.open`; also raises `PipelineError` if the place is unsuitable."""
-        invariant(task == self._task, "a store is opened by the task it was made for", made_for=self._task, task=task)
+        invariant(
+            task == self._task, "a store is opened by the task for which it was created", made_for=self._task, task=task
+        )
         self.close()
         self._run, self._incarnation = run, incarnation
         try:
@@ -256,9 +258,9 @@ class ConnectedStore(AccountStore[C]):
 
     def _lost(self, next_: int) -> DeterminantsLost:
         return DeterminantsLost(
-            f"{self._place}: rows of {self._task} up to {self._acknowledged} were acknowledged, and it has rows up to "
-            f"{next_}: {self._losses}; "
-            "bring them back, or resume (--resume): they come again, perhaps in another order"
+            f"{self._place}: rows of {self._task} up to {self._acknowledged} were acknowledged, but it has rows "
+            f"only up to {next_}: {self._losses}; restore them, or resume with --resume, which writes them "
+            "again, possibly in a different order"
         )
 
     def _changed(self, connection: C, done: bool) -> None:
@@ -267,7 +269,7 @@ class ConnectedStore(AccountStore[C]):
             return
         self._account = None
         self._owned(connection)
-        raise Unavailable(f"{self._place}: an earlier try of the same was still under way; retry")
+        raise Unavailable(f"{self._place}: an earlier attempt was still in progress; retry")
 
     def _check_owner(self, connection: C) -> None:
         if self._owner(connection) != (self._run, self._incarnation):

@@ -102,9 +102,10 @@ class RefusingStore:
         if self._letters is None:
             position, (record, reason) = next(iter(rows.items()))
             raise OperatorFailed(
-                f"sink {self._name!r}, position {position} of {self._task}: its store refuses the row: "
-                f"{' '.join(reason.split())[: 2 * SHOWN_MAX]}; record {encode_json(record)[:SHOWN_MAX]}; correct the "
-                "pipeline or the store, or resume with --on-error dead-letter to set such rows aside"
+                f"sink {self._name!r}, position {position} of {self._task}: its store refused the row: "
+                f"{' '.join(reason.split())[: 2 * SHOWN_MAX]}; record {encode_json(record)[:SHOWN_MAX]}; "
+                "correct the pipeline or the store, or resume with --on-error dead-letter to write such rows "
+                "to the dead letters"
             )
         letters = [letter_of(self._name, self._task, self._run, p, *row) for p, row in rows.items()]
         next_, before = bundle.first + bundle.count, self.refused + self._kept

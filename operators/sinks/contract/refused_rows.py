@@ -118,7 +118,7 @@ class RefusedRows:
         except OSError as problem:
             self._shown = None
             raise Unavailable(
-                f"{self.path}: {problem.strerror}; the dead letter cannot be written: make room, repair the disk"
+                f"{self.path}: {problem.strerror}; the dead letter cannot be written: free space or repair the disk"
             ) from problem
 
     def _show(self, every: Iterable[Kept]) -> None:
@@ -155,7 +155,7 @@ class RefusedRows:
                 whole += len(line)
                 letter = json.loads(line)
                 if letter["run"] != self._run:
-                    raise PipelineError(f"{self.path} holds dead letters of another run; move it away")
+                    raise PipelineError(f"{self.path} has dead letters of another run; move it elsewhere")
                 if letter["position"] >= first:
                     self._shown.add((letter["position"], encode_json(letter["record"])))
         return whole

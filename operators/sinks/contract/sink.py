@@ -39,7 +39,9 @@ def _spelled(value: Any) -> Any:
     if isinstance(value, dict):
         odd = next((key for key in value if not isinstance(key, _KEYS)), None)
         if odd is not None:
-            raise NotCarried(f"a key that is a {type(odd).__qualname__} cannot be written as JSON; make it text")
+            raise NotCarried(
+                f"a key that is a {type(odd).__qualname__} cannot be written as JSON; convert it to a string"
+            )
         return {_spelled(key): _spelled(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
         return [_spelled(inner) for inner in value]
@@ -167,14 +169,14 @@ def check_writable(directory: Path, sink: str) -> None:
         tempfile.TemporaryFile(dir=directory).close()
     except OSError as problem:
         raise PipelineError(
-            f"{sink}: nothing can be written in {directory} ({problem.strerror}); give a path that can be written"
+            f"{sink}: nothing can be written in {directory} ({problem.strerror}); use a path that can be written"
         ) from None
 
 
 def check_directory(directory: Path, sink: str) -> None:
     """Raise `PipelineError` unless files can be created in `directory`, or `directory` itself can be created."""
     if directory.exists() and not directory.is_dir():
-        raise PipelineError(f"{sink}: {directory} is not a directory; give another path")
+        raise PipelineError(f"{sink}: {directory} is not a directory; use another path")
     check_writable(directory if directory.exists() else directory.parent, sink)
 
 

@@ -54,8 +54,8 @@ class CallbackSink(Sink):
         durability: str | None = None,
     ) -> None:
         if not callable(fn):
-            raise PipelineError(f"CallbackSink: {fn!r:.80} cannot be called; give a function of one argument")
-        check_function("CallbackSink is given", fn, ("delivery",))
+            raise PipelineError(f"CallbackSink: {fn!r:.80} cannot be called; use a function of one argument")
+        check_function("CallbackSink was given", fn, ("delivery",))
         check_range("CallbackSink", "batch_rows", batch_rows, 1, BATCH_ROWS_MAX)
         check_durability("CallbackSink", durability)
         self._fn = fn

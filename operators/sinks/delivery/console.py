@@ -41,7 +41,7 @@ class ConsoleSink(Sink):
     def __init__(self, kept_bytes_max: int = KEPT_BYTES_MAX) -> None:
         if kept_bytes_max < KEPT_BYTES_LEAST:
             raise PipelineError(
-                f"ConsoleSink: kept_bytes_max is {kept_bytes_max!r}; give a number of bytes from {KEPT_BYTES_LEAST} on"
+                f"ConsoleSink: kept_bytes_max is {kept_bytes_max!r}; use a number of bytes from {KEPT_BYTES_LEAST} on"
             )
         self.kept_bytes_max = kept_bytes_max
 
@@ -63,8 +63,8 @@ class ConsoleStore(JsonLinesStore):
         """See `causal.ports.SinkStore.write`; raises `Unavailable` while too many rows are waiting."""
         if self._rows >= 0 and (taken := taken_bytes(self._rows)) > self._kept_bytes_max:
             raise Unavailable(
-                f"{self._path}: {taken} bytes of rows wait to be printed, kept_bytes_max is {self._kept_bytes_max}; "
-                "read the output of causal run faster, give the rows another sink, or the job a directory on a file "
-                "system that can give back a part of a file (ext4, xfs, btrfs, tmpfs)"
+                f"{self._path}: {taken} bytes of rows wait to be printed, but kept_bytes_max is "
+                f"{self._kept_bytes_max}; read the output of causal run faster, use another sink, or put the "
+                "job's directory on a file system that can free part of a file (ext4, xfs, btrfs, tmpfs)"
             )
         super().write(bundle)

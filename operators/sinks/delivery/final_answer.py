@@ -21,7 +21,7 @@ class FinalAnswer(http.client.HTTPResponse):
         if 100 <= status < 200 and status != http.client.SWITCHING_PROTOCOLS:
             self._interim += 1
             if self._interim > INTERIM_MAX:
-                raise http.client.HTTPException(f"more than {INTERIM_MAX} interim answers to one request")
+                raise http.client.HTTPException(f"a request received more than {INTERIM_MAX} interim answers")
             status = http.client.CONTINUE  # the client skips this status together with its headers
         return version, status, reason
 

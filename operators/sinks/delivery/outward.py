@@ -166,13 +166,13 @@ class OutwardStore(JournaledStore):
     def _note(self, position: int) -> None:
         """Record that all rows below `position` have been accepted."""
         if self._ledger is not None and self._ledger.published < position:
-            with self._journal.guarded():  # no lock is needed: a newer process has put another journal in its place
+            with self._journal.guarded():  # no lock is needed, because a newer process would have replaced the journal
                 self._journal.append(publication_record(position), lasting=False)
             self._ledger.publish(position)
             progressed()
 
     def _foreign(self) -> CausalError:
         return PipelineError(
-            f"{self._place} holds rows that another run has promised; resume that run "
-            "(causal run PIPELINE.py --resume), or give another --state-dir"
+            f"{self._place} has rows that another run still has to send; resume that run (causal run "
+            "PIPELINE.py --resume), or use another --state-dir"
         )

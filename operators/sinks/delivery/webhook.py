@@ -73,9 +73,9 @@ class WebhookSink(Sink):
         for name, statuses in (("retried", retried), ("refused", refused)):
             odd = [each for each in statuses if type(each) is not int or not 300 <= each <= 599]
             if odd:
-                raise PipelineError(f"WebhookSink: {name} has {odd[0]!r}; give statuses from 300 to 599")
+                raise PipelineError(f"WebhookSink: {name} has {odd[0]!r}; use statuses from 300 to 599")
         if not 0 < timeout_s <= 600:
-            raise PipelineError(f"WebhookSink: timeout_s is {timeout_s!r}; give seconds above 0, at most 600")
+            raise PipelineError(f"WebhookSink: timeout_s is {timeout_s!r}; use seconds above 0, at most 600")
         self.place = f"{parts.scheme}://{parts.hostname}{'' if parts.port is None else f':{parts.port}'}{parts.path}"
         """The URL without what may be secret in it."""
         self.secure, self.host, self.port = parts.scheme == "https", parts.hostname or "", parts.port
@@ -107,7 +107,7 @@ class Courier:
         import http.client  # this import takes longer than the rest of a worker's start, and few jobs need it
 
         if monotonic() < self._not_before_s:
-            raise Unavailable(f"{self._sink.place} has asked not to be called for a while")
+            raise Unavailable(f"{self._sink.place} has asked for a pause between calls")
         rows = ", ".join(map('{{"position": {}, "record": {}}}'.format, delivery.positions, delivery.lines))
         body = f'{{"run": {json.dumps(delivery.run)}, "task": {json.dumps(delivery.task)}, "rows": [{rows}]}}\n'
         try:

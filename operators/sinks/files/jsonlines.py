@@ -203,8 +203,8 @@ class JsonLinesStore(_Lines, WithdrawingJournaledStore):
         stored = os.fstat(self._rows).st_size
         if stored < least:
             raise CorruptData(
-                f"{self._path} has lost rows that were written: it has {stored:,} bytes of at least {least:,}; restore "
-                "it or start a new run elsewhere, and have no log rotation cut it"
+                f"{self._path} has lost rows that were written: it has {stored:,} bytes, but at least {least:,} "
+                "were written; restore it or start a new run elsewhere, and exclude it from log rotation"
             )
         if stored > ledger.reach:
             raise CorruptData(f"{self._path} has rows that no bundle wrote; restore it or start a new run elsewhere")

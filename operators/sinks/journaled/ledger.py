@@ -99,8 +99,8 @@ class Ledger:
             kind, *fields = decode(records[0])
             if kind != _STATE:
                 raise PipelineError(
-                    f"{where} was written by an earlier version of this package; end its job with that version, "
-                    "then give another directory or empty this one"
+                    f"{where} was written by an earlier version of this package; finish its job with that "
+                    "version, then use another directory or empty this one"
                 )
             task, account, published, pending = fields
             ledger = cls(unpacked(task, account), published=published)
@@ -121,7 +121,7 @@ class Ledger:
                 kind, *fields = decode(record)
                 _TAKERS[kind](self, *fields)
             except (CausalError, KeyError, TypeError, ValueError) as problem:
-                raise CorruptData(f"{where} holds a record that cannot be ({problem}); restore the file") from None
+                raise CorruptData(f"{where} has an invalid record ({problem}); restore the file") from None
 
     def take(self, bundle: Bundle) -> bool:
         """Accept a bundle, or the pending bundle with further rows left out; return False if it is already there.

@@ -85,7 +85,7 @@ def publish_all(accounts: Iterable[Account], store_of: Callable[[str], RollingSt
     """
     for account in accounts:
         store = store_of(account.task)
-        store.open(account.task, account.run, account.incarnation)  # as the process that owned it last
+        store.open(account.task, account.run, account.incarnation)  # opened like by the process that owned it last
         try:
             store.publish(uncovered=ended)
         finally:

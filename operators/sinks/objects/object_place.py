@@ -41,13 +41,17 @@ def shared_url(sink: str, directory: object, durability: str | None) -> str:
         parts = urlsplit(directory)
     except ValueError as problem:
         raise PipelineError(
-            f"{sink}: {directory!r} is no URL ({problem}); give s3://BUCKET/PREFIX or file:///DIRECTORY"
+            f"{sink}: {directory!r} is not a URL ({problem}); use s3://BUCKET/PREFIX or file:///DIRECTORY"
         ) from None
     odd = not directory.isprintable() or any(character.isspace() for character in parts.netloc)
     if odd or parts.scheme not in ("s3", "file") or (parts.scheme == "file") == bool(parts.netloc):
-        raise PipelineError(f"{sink}: {directory!r} is no store; give s3://BUCKET/PREFIX or file:///DIRECTORY")
+        raise PipelineError(
+            f"{sink}: {directory!r} is not the URL of a store; use s3://BUCKET/PREFIX or file:///DIRECTORY"
+        )
     if durability == "os" and parts.scheme == "file":
-        raise PipelineError(f"{sink}: durability 'os' is for s3:// or a path; no object of file:// is synced to disk")
+        raise PipelineError(
+            f"{sink}: durability 'os' needs s3:// or a path, because objects of file:// are not synced to disk"
+        )
     return directory.rstrip("/")
 
 
@@ -122,7 +126,7 @@ def accounts(depot: Depot) -> list[Account]:
     """
     runs = known_runs(depot)
     if not runs:
-        raise PipelineError(f"{depot.url} has no rows of a sink; give the URL of one, once its job has begun")
+        raise PipelineError(f"{depot.url} has no rows of a sink; use the URL of a sink whose job has started")
     there = []
     for folder in journals(depot):
         records = JournalObjects(depot, folder).read()

@@ -35,7 +35,7 @@ class ObjectOutput(ABC):
         """See `operators.outputs.output.Output.look`."""
         runs = known_runs(self._depot)
         if not runs:
-            raise PipelineError(f"{self._depot.url} has no rows of a sink; give the URL of one, once its job has begun")
+            raise PipelineError(f"{self._depot.url} has no rows of a sink; use the URL of a sink whose job has started")
         self.run = runs[-1]
         self._journals = {
             folder: self._journals.get(folder) or JournalObjects(self._depot, folder)

@@ -57,7 +57,7 @@ class RefusedObjects:
         """See `Letters.settle`."""
         self._kept.clear()
         if not state.refused:
-            return  # thus nothing is connected before the first refused row
+            return  # so no connection is made before the first refused row
         depot = self._connected
         by_incarnation: dict[int, list[str]] = {}
         for name in self._names(KEPT, 0):

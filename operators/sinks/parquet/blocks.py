@@ -36,14 +36,14 @@ def records_in(rows: bytes) -> Iterator[Any]:
     view, place = memoryview(rows), 0
     while place < len(view):
         if len(view) - place < _HEAD.size:
-            raise CorruptData("rows end inside the head of a block")
+            raise CorruptData("the rows end inside the header of a block")
         count, length = _HEAD.unpack_from(view, place)
         place += _HEAD.size
         try:
             records = decode_rows(bytes(view[place : place + length]))
         except PeerViolation as problem:
-            raise CorruptData(f"rows hold a block that is none ({problem})") from None
+            raise CorruptData(f"the rows contain an invalid block ({problem})") from None
         if len(records) != count:
-            raise CorruptData(f"a block of rows claims {count} records and holds {len(records)}")
+            raise CorruptData(f"a block of rows claims {count} records but contains {len(records)}")
         yield records
         place += length

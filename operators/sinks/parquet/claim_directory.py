@@ -30,7 +30,9 @@ def make_room(settings: ParquetSettings, run: str) -> None:
     if manifest is None:
         strange = sorted(path.name for path in directory.glob("*.parquet"))
         if strange:
-            raise PipelineError(f"{directory} holds {strange[0]}, which no run wrote; give a directory of its own")
+            raise PipelineError(
+                f"{directory} contains {strange[0]}, which no run wrote; give the sink its own directory"
+            )
         store_manifest(directory, Manifest(run, settings.schema), sync)
     elif manifest.run != run or manifest.emptying:
         check_newest(directory, run, manifest.run)
@@ -47,8 +49,8 @@ def make_room(settings: ParquetSettings, run: str) -> None:
     elif settings.schema is not None and manifest.schema != settings.schema:
         if manifest.schema is not None:
             raise PipelineError(
-                f"{directory}: its files have other columns or types than ParquetSink's schema (columns "
-                f"{', '.join(manifest.schema.names)}); give the schema of these files, or another directory"
+                f"{directory}: its files differ from ParquetSink's schema in columns or types (columns "
+                f"{', '.join(manifest.schema.names)}); use the schema of these files, or another directory"
             )
         manifest.schema = settings.schema
         store_manifest(directory, manifest, sync)

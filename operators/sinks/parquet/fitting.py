@@ -79,7 +79,9 @@ def inferred(records: Any, names: Sequence[str] | None) -> pa.Schema:
         names = list(dict.fromkeys(chain.from_iterable(records)))
         wrong = [name for name in names if type(name) is not str]
         if wrong or not names:
-            raise Misfit(f"{wrong[0]!r} is no name of a column" if wrong else "a record without keys has no columns")
+            raise Misfit(
+                f"{wrong[0]!r} is not the name of a column" if wrong else "a record without keys has no columns"
+            )
         parts: Sequence[list[Any]] = [list(map(dict.get, records, repeat(name))) for name in names]
     else:
         fitting = [record for record in listed(records) if type(record) is not dict and not _odd(record, names)]
@@ -92,7 +94,7 @@ def _odd(record: Any, names: Sequence[str]) -> bool:
 
 
 def _no_columns(record: Any) -> Any:
-    raise Misfit(f"a {type(record).__name__} has no columns; give dicts, or name the parts of tuples with columns=[…]")
+    raise Misfit(f"a {type(record).__name__} has no columns; use dicts, or name the parts of tuples with columns=[…]")
 
 
 def _parts(records: Any, names: Sequence[str]) -> Sequence[list[Any]]:
@@ -104,7 +106,7 @@ def _parts(records: Any, names: Sequence[str]) -> Sequence[list[Any]]:
         if kinds == {dict}:
             strangers = set().union(*records).difference(names)
             if strangers:
-                raise Misfit(f"{min(map(str, strangers))!r} is none of its columns ({_shown(names)})")
+                raise Misfit(f"{min(map(str, strangers))!r} is not one of its columns ({_shown(names)})")
             return [list(map(dict.get, records, repeat(name))) for name in names]
         if not kinds <= {tuple, list}:
             _no_columns(next(record for record in records if type(record) not in (tuple, list)))
@@ -160,7 +162,7 @@ def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         return batch
     strangers = [name for name in batch.schema.names if name not in schema.names]
     if strangers:
-        raise Misfit(f"{strangers[0]!r} is none of its columns ({_shown(schema.names)})")
+        raise Misfit(f"{strangers[0]!r} is not one of its columns ({_shown(schema.names)})")
     columns = []
     for field in schema:
         place = batch.schema.get_field_index(field.name)
@@ -169,7 +171,7 @@ def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
             continue
         column = batch.column(place)
         if _family(column.type) != _family(field.type):
-            raise Misfit(f"column {field.name!r} takes {field.type}, not {column.type}")
+            raise Misfit(f"column {field.name!r} has type {field.type}, not {column.type}")
         try:
             cast = column.cast(field.type)
         except (pa.ArrowException, ValueError) as problem:

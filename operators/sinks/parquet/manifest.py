@@ -83,7 +83,7 @@ def load_manifest(directory: Path) -> Manifest | None:
     try:
         fields = json.loads(stored)
         if fields["version"] > _VERSION:
-            raise PipelineError(f"{directory} was written by a later version of this package; give another path")
+            raise PipelineError(f"{directory} was written by a later version of this package; use another path")
         if fields.pop("digest") != _digest(fields):
             raise ValueError("it does not match its digest")
         schema = None

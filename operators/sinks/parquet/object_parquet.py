@@ -36,8 +36,9 @@ class ObjectParquet(FittedColumns, ObjectRows):
                 self._schema = self._schema or self._agreed(wanted)
                 if self._schema != wanted:
                     raise PipelineError(
-                        f"{self._settings.url}: its objects have other columns or types than ParquetSink's schema "
-                        f"(columns {', '.join(self._schema.names)}); give the schema of these objects, or another URL"
+                        f"{self._settings.url}: its objects differ from ParquetSink's schema in columns or "
+                        f"types (columns {', '.join(self._schema.names)}); use the schema of these objects, or "
+                        "another URL"
                     )
             yield
 

@@ -56,7 +56,7 @@ class ParquetOutput:
             ledgers[ledger.account.task] = ledger
         manifest = load_manifest(self.directory)
         if manifest is None:
-            raise PipelineError(f"{self.directory} was not written by a ParquetSink; give the directory of one")
+            raise PipelineError(f"{self.directory} was not written by a ParquetSink; use the directory of one")
         # Skip journals of another run, whose directory is being emptied for a new run.
         self._ledgers = {task: ledger for task, ledger in ledgers.items() if ledger.account.run == manifest.run}
         for task, ledger in self._ledgers.items():

@@ -155,7 +155,10 @@ class Rolling:
             manifest = self.manifest()
             for part in due:
                 if part.first != manifest.end_of(self._task):
-                    raise CorruptData(f"{self._directory}: files of {self._task} do not follow one another; restore it")
+                    raise CorruptData(
+                        f"{self._directory}: a file of {self._task} is missing or overlaps another; restore the "
+                        "directory"
+                    )
                 os.replace(part.path, self._directory / file_name(self._task, part.first, part.next))
                 manifest.files.setdefault(self._task, []).append((part.first, part.next))
             if sync:

@@ -119,7 +119,7 @@ class ParquetSink(Sink):
         self.durability = durability
         self.busy_ms = busy_ms
         if self.schema is not None and self.columns not in (None, self.schema.names):
-            raise PipelineError("ParquetSink: columns are not those of the schema; give one of the two")
+            raise PipelineError("ParquetSink: columns differ from those of the schema; give only one of the two")
 
     def encode(self, records: Sequence[Any]) -> bytes:
         """Return a block of the records unchanged; they become columns when they are written."""
@@ -173,7 +173,7 @@ class ParquetSink(Sink):
 def _names_of(columns: Sequence[str]) -> list[str]:
     names = [columns] if isinstance(columns, str) else list(columns)
     if not names or not all(type(name) is str and name for name in names) or len(dict.fromkeys(names)) < len(names):
-        raise PipelineError(f"ParquetSink: columns are {columns!r}; give a list of names, each once")
+        raise PipelineError(f"ParquetSink: columns are {columns!r}; use a list of names, each once")
     return names
 
 
@@ -185,11 +185,11 @@ def _schema_of(schema: pa.Schema | Mapping[str, Any]) -> pa.Schema:
             )
         except (TypeError, ValueError, pa.ArrowException) as problem:
             raise PipelineError(
-                f"ParquetSink: the schema is none ({problem}); give a dict from names to types, or a pyarrow.Schema"
+                f"ParquetSink: the schema is invalid ({problem}); use a dict from names to types, or a pyarrow.Schema"
             ) from None
     if not isinstance(schema, pa.Schema) or not schema.names:
         raise PipelineError(
-            f"ParquetSink: {schema!r} is not a schema; give a pyarrow.Schema or a dict from names to types"
+            f"ParquetSink: {schema!r} is not a schema; use a pyarrow.Schema or a dict from names to types"
         )
     _names_of(schema.names)
     return schema.remove_metadata()

@@ -70,7 +70,7 @@ def parsed(dsn: str) -> dict[str, Any]:
     except psycopg.ProgrammingError as problem:
         words = " ".join(str(problem).split())
         raise PipelineError(
-            f'PostgresSink: dsn is no connection string ({words}); e.g. "postgresql://user@host/db"'
+            f'PostgresSink: dsn is not a connection string ({words}); use one like "postgresql://user@host/db"'
         ) from None
 
 
@@ -103,11 +103,11 @@ def connected(dsn: str, timeout_ms: int, durability: str, place: str) -> Session
         if durability == "os" and "off" in (fsync, full_page_writes):
             raise PipelineError(
                 f"{place}: fsync or full_page_writes is off, so nothing survives a loss of power; turn them on, "
-                'or say durability="process"'
+                'or set durability="process"'
             )
         if read_only:
             raise Unavailable(
-                f"{place} takes no writes: it is a standby, or read-only; give the address of the primary"
+                f"{place} accepts no writes because it is a standby or read-only; use the address of the primary"
             )
         return Session(db, schema)
     except BaseException:

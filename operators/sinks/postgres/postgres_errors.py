@@ -15,22 +15,22 @@ _ROW_CLASSES = ("22", "23", "44")
 _ROW_STATES = ("P0001", "P0004", "21000", "54000", "54011")
 """The states of a trigger's error, a row twice in one command, and an index entry or a row that is too large."""
 _REMEDIES = {
-    "53100": "no space is left on the server: make room",
-    "53200": "the server is out of memory: give it more, or take work from it",
-    "53300": "the server has no connection left: raise max_connections or close some",
-    "25006": "the server takes no writes: give the address of the primary",
-    "42P01": "a table is gone: put it back",
-    "42703": "a column is gone: put it back",
-    "3F000": "a schema is gone: put it back",
-    "55P03": "another session holds a lock for too long: end it",
-    "57014": "the server took too long: end what keeps it busy, or raise timeout_ms",
+    "53100": "no space is left on the server: free space",
+    "53200": "the server is out of memory: give it more memory, or reduce its load",
+    "53300": "the server has no free connection: raise max_connections or close some",
+    "25006": "the server accepts no writes: use the address of the primary",
+    "42P01": "a table is missing: restore it",
+    "42703": "a column is missing: restore it",
+    "3F000": "a schema is missing: restore it",
+    "55P03": "another session has held a lock for too long: end that session",
+    "57014": "the server took too long: reduce its load, or raise timeout_ms",
     "57P03": "the server is starting, stopping or recovering: wait for it",
     "25P03": "the server ended an idle transaction",
 }
 _FOR_GOOD = {
-    "28": "give a role that may connect",
-    "3D000": "make the database, or name another one in dsn",
-    "42501": "grant the role what it lacks",
+    "28": "use a role that may connect",
+    "3D000": "create the database, or name another one in dsn",
+    "42501": "grant the role the missing privilege",
 }
 _FOR_GOOD_WORDS = ("authentication failed", "does not exist", "no pg_hba.conf entry", "no password supplied")
 
@@ -61,11 +61,11 @@ def translated(problem: psycopg.Error, place: str) -> CausalError:
     if state is None:
         return _unconnected(words, place)
     if state in ("XX001", "XX002"):
-        return CorruptData(f"{place}: {words} ({state}); it is not used any further: restore the database")
+        return CorruptData(f"{place}: {words} ({state}); the job stops using it: restore the database")
     remedy = next((remedy for start, remedy in _FOR_GOOD.items() if state.startswith(start)), None)
     if remedy is not None:
         return PipelineError(f"{place}: {words} ({state}); {remedy}")
-    remedy = _REMEDIES.get(state, "nothing was written, or the same may be written again")
+    remedy = _REMEDIES.get(state, "either nothing was written, or the write can be repeated safely")
     return Unavailable(f"{place}: {words} ({state}); {remedy}")
 
 
@@ -76,5 +76,5 @@ def _unconnected(words: str, place: str) -> CausalError:
     if _NEVER.search(words):
         return PipelineError(f"{place}: {words}; correct the dsn")
     if "FATAL" in words and any(phrase in words for phrase in _FOR_GOOD_WORDS):
-        return PipelineError(f"{place}: {words}; give a dsn that the server accepts")
-    return Unavailable(f"{place} cannot be reached: {words}; start it, or look at the network and the dsn")
+        return PipelineError(f"{place}: {words}; use a dsn that the server accepts")
+    return Unavailable(f"{place} cannot be reached: {words}; start it, or check the network and the dsn")

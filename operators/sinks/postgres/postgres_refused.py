@@ -60,7 +60,7 @@ def refused_rows(
         refused.append((position, f"{place}: {one_line(problem)} ({problem.sqlstate or 'driver'})"))
         out.append(position)
     if not refused:
-        return Unavailable(f"{place}: a row of {statements.name} was refused and would be taken now; retrying")
+        return Unavailable(f"{place}: a row of {statements.name} was refused but would be accepted now; retrying")
     return RowRefused(*refused[0], *refused[1:])
 
 

@@ -176,21 +176,25 @@ def _check_said(
 ) -> None:
     said = f"PostgresSink({table!r})"
     if not table or table.count(".") > 1 or not all(table.split(".")):
-        raise PipelineError(f'{said}: table is no name; give "name" or "schema.name"')
+        raise PipelineError(f'{said}: table is not a valid name; use "name" or "schema.name"')
     check_choice(said, "existing", existing, EXISTING)
     check_durability(said, durability)
     check_range(said, "timeout_ms", timeout_ms, 1, WAIT_MS_MAX)
     if isinstance(columns, str) or isinstance(place_columns, str):
-        raise PipelineError(f"{said}: columns and place_columns are lists of names, not one text")
+        raise PipelineError(f"{said}: columns and place_columns must be lists of names, not one string")
     if len(place_columns) not in (0, 2) or (place_columns and not columns):
-        raise PipelineError(f"{said}: place_columns are two columns of a table with columns: task and position")
+        raise PipelineError(
+            f"{said}: place_columns must be two of the columns: one for the task and one for the position"
+        )
     every = [*columns, *place_columns]
     if len(dict.fromkeys(every)) != len(every) or not all(every):
         raise PipelineError(f"{said}: a column is named twice, or has no name: {every}")
     if existing == "replace" and columns and not place_columns:
-        raise PipelineError(f"{said}: rows of another run are not known without place_columns; give them, or append")
+        raise PipelineError(
+            f"{said}: rows of another run cannot be recognized without place_columns; use them, or append"
+        )
     if existing == "append" and (not columns or place_columns):
-        raise PipelineError(f"{said}: rows are appended to a table with columns and without place_columns")
+        raise PipelineError(f"{said}: appending needs columns and no place_columns")
 
 
 def _needs_psycopg() -> None:

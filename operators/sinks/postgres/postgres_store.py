@@ -47,7 +47,7 @@ class PostgresStore(ConnectedStore[BoundedConnection]):
     """A store without `withdraw`, for a table whose rows lack their positions. Only one thread may use it at a time."""
 
     _errors = psycopg.Error
-    _losses = "it was restored from a copy, or a standby took over that was behind"
+    _losses = "it was restored from a copy, or a standby that lagged took over"
 
     def __init__(self, target: Target, task: str) -> None:
         super().__init__(task, target.place)

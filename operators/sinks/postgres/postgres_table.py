@@ -34,14 +34,14 @@ def make_tables(db: BoundedConnection, statements: Statements, place: str) -> No
         return
     if fit and not known:
         raise PipelineError(
-            f"{place}: table {statements.name} is there and no sink made it; name its columns (columns=…), "
-            "or give another table"
+            f"{place}: table {statements.name} exists but was not created by a sink; name its columns "
+            "(columns=…), or use another table"
         )
     if not fit:
         if known:
             raise PipelineError(
-                f"{place}: table {statements.name} of this sink is gone; put it back, "
-                "or delete its rows from causal_task"
+                f"{place}: table {statements.name} of this sink is missing; restore it, or delete its rows from "
+                "causal_task"
             )
         db.execute(statements.rows_made)
 
@@ -59,19 +59,20 @@ def checked(db: BoundedConnection, statements: Statements, place: str) -> bool:
     if relation is None:
         if statements.columns:
             raise PipelineError(
-                f"{place}: there is no table {name}; make it first, with the columns {', '.join(statements.columns)}"
+                f"{place}: table {name} does not exist; create it first, with the columns "
+                f"{', '.join(statements.columns)}"
             )
         return False
     oid, kind, persistence, insertable = relation
     if kind not in _KINDS:
-        raise PipelineError(f"{place}: {name} is not a table that takes rows; give another one")
+        raise PipelineError(f"{place}: {name} is not a table that accepts rows; use another one")
     if persistence != "p" and kind in "rp":
         raise PipelineError(
-            f"{place}: table {name} is unlogged or temporary, so a crash of the server empties it; "
-            f"ALTER TABLE {name} SET LOGGED, or give another one"
+            f"{place}: table {name} is unlogged or temporary, so a crash of the server empties it; ALTER TABLE "
+            f"{name} SET LOGGED, or use another one"
         )
     if not insertable:
-        raise PipelineError(f"{place}: table {name} cannot be written by this role; GRANT INSERT on it")
+        raise PipelineError(f"{place}: table {name} cannot be written by this role; grant it INSERT")
     there = dict(db.execute(_COLUMNS, {"oid": oid}).fetchall())
     for column in (*statements.place, *statements.columns) if statements.columns else _GENERIC:
         if column not in there:

@@ -10,30 +10,30 @@ _WORDS_MAX = 400
 _REMEDIES = (
     (
         "used memory > 'maxmemory'",
-        "the server is out of memory and keeps its data: raise maxmemory, or bound the stream (rows_max)",
+        "the server is out of memory and does not evict data: raise maxmemory, or bound the stream (rows_max)",
     ),
-    ("MISCONF", "the server cannot write its files: look at its disk"),
-    ("read only replica", "the server is a replica: give the address of the primary"),
-    ("MASTERDOWN", "the server is a replica without its primary"),
-    ("MasterDownError", "the server is a replica without its primary"),
-    ("NOREPLICAS", "the server has too few replicas to take writes"),
-    ("BusyLoadingError", "the server is reading its files: wait for it"),
-    ("BUSY", "another script keeps the server busy: end it (SCRIPT KILL)"),
-    ("max number of clients", "the server has no connection left: raise maxclients or close some"),
+    ("MISCONF", "the server cannot write its files: check its disk"),
+    ("read only replica", "the server is a replica: use the address of the primary"),
+    ("MASTERDOWN", "the server is a replica that has lost its primary"),
+    ("MasterDownError", "the server is a replica that has lost its primary"),
+    ("NOREPLICAS", "the server has too few replicas to accept writes"),
+    ("BusyLoadingError", "the server is loading its files: wait for it"),
+    ("BUSY", "another script keeps the server busy: stop it (SCRIPT KILL)"),
+    ("max number of clients", "the server has no free connection: raise maxclients or close some"),
 )
 _FOR_GOOD = (
-    ("WRONGTYPE", "a key of this sink is something else: give another stream"),
-    ("MovedError", "a Redis Cluster is no single server: give one that is"),
-    ("ClusterCrossSlotError", "a Redis Cluster is no single server: give one that is"),
-    ("ClusterDownError", "a Redis Cluster is no single server: give one that is"),
-    ("NOAUTH", "give a url with the password"),
-    ("WRONGPASS", "give a url with the right user and password"),
-    ("NOPERM", "grant the user what it lacks"),
-    ("NoPermissionError", "grant the user what it lacks"),
-    ("invalid password", "give a url with the right password"),
-    ("without any password", "give a url without a password"),
-    ("invalid DB index", "give a url with a database that is there"),
-    ("DB index is out of range", "give a url with a database that is there"),
+    ("WRONGTYPE", "a key of this sink has another type: use another stream"),
+    ("MovedError", "Redis Cluster is not supported: use a single server"),
+    ("ClusterCrossSlotError", "Redis Cluster is not supported: use a single server"),
+    ("ClusterDownError", "Redis Cluster is not supported: use a single server"),
+    ("NOAUTH", "use a url with the password"),
+    ("WRONGPASS", "use a url with the right user and password"),
+    ("NOPERM", "grant the user the missing permission"),
+    ("NoPermissionError", "grant the user the missing permission"),
+    ("invalid password", "use a url with the right password"),
+    ("without any password", "use a url without a password"),
+    ("invalid DB index", "use a url with an existing database"),
+    ("DB index is out of range", "use a url with an existing database"),
     ("unknown command", "Redis 6.2 or later is needed"),
 )
 
@@ -47,12 +47,12 @@ def translated(problem: redis.RedisError, place: str) -> CausalError:
         if start in text:
             return PipelineError(f"{place}: {words}; {remedy}")
     if isinstance(problem, redis.AuthenticationError):
-        return PipelineError(f"{place}: {words}; give a url with the right user and password")
+        return PipelineError(f"{place}: {words}; use a url with the right user and password")
     for start, remedy in _REMEDIES:
         if start in text:
             return Unavailable(f"{place}: {words}; nothing was written; {remedy}")
     if isinstance(problem, redis.TimeoutError):
-        return Unavailable(f"{place} does not answer: {words}; wake it, or raise timeout_ms")
+        return Unavailable(f"{place} does not answer: {words}; check it, or raise timeout_ms")
     if isinstance(problem, redis.ConnectionError):
-        return Unavailable(f"{place} cannot be reached: {words}; start it, or look at the network and the url")
+        return Unavailable(f"{place} cannot be reached: {words}; start it, or check the network and the url")
     return Unavailable(f"{place}: {words}")

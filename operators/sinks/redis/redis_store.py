@@ -69,21 +69,21 @@ def check_durable(client: redis.Redis, target: Target) -> None:
     except redis.ResponseError as problem:
         words = " ".join(str(problem).split())
         raise PipelineError(
-            f"{target.place} does not report its settings ({words}), so what it keeps is unknown; allow CONFIG GET, "
-            'or say RedisSink(…, durability="server")'
+            f"{target.place} does not report its settings ({words}), so its durability is unknown; allow CONFIG GET, "
+            'or use RedisSink(…, durability="server")'
         ) from None
     settings = {_text(name): _text(value) for name, value in raw.items()}
     wanted = DURABLE[target.durability]
     if settings.get("appendonly") != "yes" or settings.get("appendfsync") not in wanted:
         raise PipelineError(
             f"{target.place} has appendonly {settings.get('appendonly')} and appendfsync "
-            f"{settings.get('appendfsync')}, so rows that were visible are lost when it is killed; set appendonly yes "
-            f'and appendfsync {" or ".join(wanted)}, or say RedisSink(…, durability="server")'
+            f"{settings.get('appendfsync')}, so visible rows can be lost when it is killed; set appendonly yes "
+            f'and appendfsync {" or ".join(wanted)}, or use RedisSink(…, durability="server")'
         )
     if settings.get("maxmemory", "0") != "0" and settings.get("maxmemory-policy", "").startswith("allkeys"):
         raise PipelineError(
-            f"{target.place} throws any key away when memory is short (maxmemory-policy "
-            f'{settings["maxmemory-policy"]}); set it to noeviction, or say RedisSink(…, durability="server")'
+            f"{target.place} evicts keys when memory is short (maxmemory-policy "
+            f'{settings["maxmemory-policy"]}); set it to noeviction, or use RedisSink(…, durability="server")'
         )
 
 
@@ -102,7 +102,7 @@ class RedisStore(WithdrawingConnectedStore[redis.Redis]):
     """A stream of rows and its account. One thread at a time."""
 
     _errors = redis.RedisError
-    _losses = "it was emptied, lost its last writes, or a replica took over"
+    _losses = "it was emptied, it lost its last writes, or a replica took over"
 
     def __init__(self, target: Target, task: str) -> None:
         super().__init__(task, target.place)
@@ -132,7 +132,7 @@ class RedisStore(WithdrawingConnectedStore[redis.Redis]):
             raise foreign_rows(stream, "RedisSink")
         if reply[0] == b"taken":
             raise PipelineError(
-                f"{self._place}: the key {self._keys[0]} is there and no sink made it; give another stream"
+                f"{self._place}: the key {self._keys[0]} exists but was not created by a sink; use another stream"
             )
         if reply[0] == b"fenced":
             raise fenced(self._task, self._incarnation)
@@ -175,8 +175,8 @@ class RedisStore(WithdrawingConnectedStore[redis.Redis]):
         )
         if reply == b"foreign":
             raise PipelineError(
-                f"{self._place}: another program adds to the stream {self._keys[0]}, beyond row {before[0]}; "
-                "keep others away and delete what they added (XDEL, XSETID)"
+                f"{self._place}: another program added entries to the stream {self._keys[0]} after row "
+                f"{before[0]}; stop it and delete its entries (XDEL, XSETID)"
             )
         return bool(reply == b"done")
 

@@ -79,15 +79,17 @@ class RedisSink(Sink):
     ) -> None:
         said = f"RedisSink(stream={stream!r})"
         if not stream:
-            raise PipelineError(f"{said}: stream is empty; give what the keys begin with")
+            raise PipelineError(f"{said}: stream is empty; use the prefix of the keys")
         if not _is_address(url):
-            raise PipelineError(f'{said}: url is not an address; give one, e.g. "redis://host:6379/0"')
+            raise PipelineError(f'{said}: url is not an address; use one like "redis://host:6379/0"')
         if urlsplit(url).scheme not in _SCHEMES:
-            raise PipelineError(f'{said}: url begins with none of {", ".join(_SCHEMES)}; e.g. "redis://host:6379/0"')
+            raise PipelineError(
+                f'{said}: url must begin with one of {", ".join(_SCHEMES)}, as in "redis://host:6379/0"'
+            )
         check_choice(said, "existing", existing, EXISTING)
         check_durability(said, durability, DURABILITY)
         if rows_max is not None and rows_max < 1:
-            raise PipelineError(f"{said}: rows_max is {rows_max!r}; give 1 or more, or None for all rows")
+            raise PipelineError(f"{said}: rows_max is {rows_max!r}; use 1 or more, or None for all rows")
         check_range(said, "timeout_ms", timeout_ms, 1, WAIT_MS_MAX)
         self.url = url
         self.stream = stream
@@ -120,7 +122,7 @@ class RedisSink(Sink):
         try:
             client = connected(target)
         except (ValueError, TypeError) as problem:
-            raise PipelineError(f"RedisSink: url is none ({problem}); e.g. redis://host:6379/0") from None
+            raise PipelineError(f"RedisSink: url is invalid ({problem}); use one like redis://host:6379/0") from None
         try:
             client.ping()
             check_durable(client, target)

@@ -17,17 +17,17 @@ def translated(problem: sqlite3.Error, path: Path) -> CausalError:
     """Return our error, with a remedy, for an error of SQLite."""
     code = code_of(problem)
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-        return Unavailable(f"{path} is locked by another process for too long; close what writes to it")
+        return Unavailable(f"{path} has been locked by another process for too long; stop that process")
     if code == sqlite3.SQLITE_FULL:
-        return Unavailable(f"{path}: no space is left; nothing was written; make room")
+        return Unavailable(f"{path}: no space is left; nothing was written; free space")
     if code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_NOMEM):
         return Unavailable(f"{path}: {problem}; nothing was written; check the disk, its space and the directory")
     if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH):
         return PipelineError(f"{path} cannot be written: {problem}; give it and its directory write permission")
     if code == sqlite3.SQLITE_NOTADB:
-        return PipelineError(f"{path} is not a SQLite file; give another path")
+        return PipelineError(f"{path} is not a SQLite file; use another path")
     if code == sqlite3.SQLITE_CORRUPT:
-        return CorruptData(f"{path}: {problem}; it is not used any further: restore it or give another path")
+        return CorruptData(f"{path}: {problem}; the job stops using it: restore it or use another path")
     if code == sqlite3.SQLITE_ERROR:
-        return Unavailable(f"{path}: {problem}; its tables have been changed while the job runs: put them back")
+        return Unavailable(f"{path}: {problem}; its tables were changed while the job was running: restore them")
     return Unavailable(f"{path}: {type(problem).__name__}: {problem}")

@@ -15,7 +15,7 @@ from causal.ports import Bundle
 from operators.sinks.contract.sink import lines_of
 from operators.sinks.sqlite.sqlite_errors import code_of
 
-_INSERT = "INSERT INTO output(task, position, record) VALUES(?, ?, ?)"  # a user may add further columns
+_INSERT = "INSERT INTO output(task, position, record) VALUES(?, ?, ?)"  # users may have added columns
 AT_ONCE = 32
 """The number of rows per statement."""
 _INSERT_MANY = "INSERT INTO output(task, position, record) VALUES" + ", ".join(

@@ -81,9 +81,7 @@ class SqliteSink(Sink):
         """Raise `PipelineError` if the file cannot be created or written."""
         check_writable(self.path.parent, type(self).__name__)
         if self.path.exists() and not (self.path.is_file() and os.access(self.path, os.W_OK)):
-            raise PipelineError(
-                f"{type(self).__name__}: {self.path} is not a file that can be written; give another path"
-            )
+            raise PipelineError(f"{type(self).__name__}: {self.path} is not a writable file; use another path")
 
     def newest_run(self) -> str | None:
         """Return the newest run that has opened the file."""

@@ -31,7 +31,7 @@ class SqliteStore(WithdrawingConnectedStore[sqlite3.Connection]):
     """The account and rows of one sink task. Only one thread may use the store at a time."""
 
     _errors = sqlite3.Error
-    _losses = "it was restored from a copy, or another program has written there"
+    _losses = "it was restored from a copy, or another program has written to it"
 
     def __init__(self, sink: Target, task: str) -> None:
         super().__init__(task, str(sink.path))
@@ -84,14 +84,14 @@ class SqliteStore(WithdrawingConnectedStore[sqlite3.Connection]):
             db = None
             try:
                 if not self._expected:
-                    with outside(self._sink.path):  # its log and its index get the mode of the file
+                    with outside(self._sink.path):  # the WAL and its index get the file's mode
                         os.close(opened(self._sink.path, os.O_RDWR, mode_of_files()))
                 where, wait_s = f"{self._sink.path.as_uri()}?mode=rw", self._sink.busy_ms / 1000
                 db = sqlite3.connect(where, wait_s, isolation_level=None, check_same_thread=False, uri=True)
                 mode = db.execute("PRAGMA journal_mode = WAL").fetchone()[0]
                 if mode != "wal":
                     raise PipelineError(
-                        f"{self._sink.path}: this file system cannot hold a SQLite log; give another path"
+                        f"{self._sink.path}: this file system does not support a SQLite log; use another path"
                     )
                 db.execute(f"PRAGMA synchronous = {_SYNCHRONOUS[self._sink.durability or 'process']}")
                 db.execute(f"PRAGMA wal_autocheckpoint = {PAGES_MAX}")

@@ -64,17 +64,17 @@ def make_tables(db: sqlite3.Connection, target: Target) -> None:
     version = db.execute("PRAGMA user_version").fetchone()[0]
     there = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")}
     if version > _VERSION and "causal_task" in there:
-        raise PipelineError(f"{target.path} was written by a later version of this package; give another path")
+        raise PipelineError(f"{target.path} was written by a later version of this package; use another path")
     if "causal_task" in there:
         if target.keeps_rows != ("output" in there):
-            raise PipelineError(f"{target.path} was written by another kind of sink; give another path")
+            raise PipelineError(f"{target.path} was written by another kind of sink; use another path")
         if version < _VERSION:
             for statement in _SCHEMA:
                 db.execute(statement)
             db.execute(f"PRAGMA user_version = {_VERSION}")
         return
     if there.intersection((*_OURS, "tally")):
-        raise PipelineError(f"{target.path} has a table output that no sink made; give another path")
+        raise PipelineError(f"{target.path} has a table output that was not created by a sink; use another path")
     for statement in _SCHEMA:
         db.execute(statement)
     if target.keeps_rows:

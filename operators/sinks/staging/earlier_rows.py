@@ -36,7 +36,7 @@ class EarlierRows:
                     bundle = Bundle(int(first), int(count), bytes(rows), int(digest), int(epoch), -1, ())
                 except (CausalError, TypeError, ValueError) as problem:
                     raise CorruptData(
-                        f"{path} holds a record that is no staged bundle ({problem}); restore the file"
+                        f"{path} has a record that is not a staged bundle ({problem}); restore the file"
                     ) from None
                 yield bundle
 

@@ -180,9 +180,9 @@ class StagedStore:
         staged_bytes = sum(sizes.values()) + len(body)
         if staged_bytes > self._bytes_max + OVER_BYTES_MAX:
             raise PipelineError(
-                f"{self._task}: {staged_bytes} bytes of rows wait for a checkpoint, staged_bytes_max is "
-                f"{self._bytes_max}, and {OVER_BYTES_MAX} more are let in; emit less per record or window, "
-                "or set staged_bytes_max higher"
+                f"{self._task}: {staged_bytes} bytes of rows wait for a checkpoint, which exceeds "
+                f"staged_bytes_max, {self._bytes_max}, by more than the tolerated {OVER_BYTES_MAX}; emit less "
+                "per record or window, or raise staged_bytes_max"
             )
         self._gather(bundle, mark)
 
@@ -294,7 +294,7 @@ class StagedStore:
         rows = b"".join([bundle.rows for bundle, _ in self._gathered])
         next_ = last.first + last.count
         name = f"{self._place.folder}/{self._incarnation:08d}-{self._token}-{first.first:012d}-{next_:012d}"
-        # One that is there has the same rows: the token is of this `open`.
+        # An existing object has the same rows, because its token belongs to this `open`.
         self._store.create(name, framed(rows), self._place.durable)
         entry = Entry(name, first.first, next_, last.digest, last.epoch, mark, len(rows))
         self._journal.append(encode(list(astuple(entry))))
@@ -323,7 +323,7 @@ class StagedStore:
             self._journal.read()  # a younger process may have committed and removed it
             raise
         if len(records) != 1 or len(records[0]) != entry.size:
-            raise CorruptData(f"{where} has not the rows that were staged; restore it from a copy")
+            raise CorruptData(f"{where} does not have the rows that were staged; restore it from a copy")
         return records[0]
 
     def _remove_visible(self, epoch: int) -> None:
@@ -398,17 +398,17 @@ class StagedStore:
             Fenced, PipelineError, CorruptData: this process may not follow the one that the first record names.
         """
         try:
-            task, run, incarnation, *listed = decode(records[0])  # an earlier version listed nothing in a directory
+            task, run, incarnation, *listed = decode(records[0])  # earlier versions stored no list for directories
             task, run, incarnation = str(task), str(run), int(incarnation)
             entries: Iterable[Sequence[object]] = [*(listed[0] if listed else ()), *map(decode, records[1:])]
             stored = [Entry(*each) for each in entries]  # type: ignore[arg-type]
         except (CausalError, IndexError, TypeError, ValueError) as problem:
-            raise CorruptData(f"{self._journal.where} is no list of staged rows ({problem}); restore it") from None
+            raise CorruptData(f"{self._journal.where} is not a list of staged rows ({problem}); restore it") from None
         check_newest(self._journal.where, self._run, run)
         if (task, run) != (self._task, self._run):
             raise PipelineError(
-                f"{self._journal.where} holds staged rows of another job or run; resume that one "
-                "(causal run PIPELINE.py --resume), or give another --state-dir"
+                f"{self._journal.where} has staged rows of another job or run; resume that one (causal run "
+                "PIPELINE.py --resume), or use another --state-dir"
             )
         if incarnation > self._incarnation:
             raise fenced(self._task, self._incarnation)

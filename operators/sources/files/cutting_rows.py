@@ -131,7 +131,7 @@ class LineCutter:
         try:
             return self._convert(text)
         except (ValueError, RecursionError, msgspec.MsgspecError) as problem:
-            why = f"no JSON: {problem} (each line holds one whole value)"
+            why = f"not JSON: {problem} (each line must contain one complete value)"
             return Unreadable(f"{self._where}:{line}", why, text[:RAW_BYTES_MAX])
 
 
@@ -158,7 +158,7 @@ class CsvCutter:
         texts, _ = split(data[:end], self._encoding)
         sizes = [len(each) for each in data[:end].split(b"\n")]
         result = Cut(lines=[])
-        limit = csv.field_size_limit(max(end, 1))  # of this process; the limit here is that of a row
+        limit = csv.field_size_limit(max(end, 1))  # the limit applies to the whole process; rows have their own limit
         try:
             result.lines_used = place = self._all(texts, sizes, line, result)
         finally:
@@ -231,7 +231,7 @@ class CsvCutter:
     def _header(self, values: list[str], texts: list[str]) -> Sequence[str]:
         twice = sorted({name for name in values if values.count(name) > 1})
         if twice:
-            raise ValueError(f"two columns are called {twice[0]!r}")
+            raise ValueError(f"two columns are named {twice[0]!r}")
         if any(map(_undecoded, values)):
             raise ValueError(f"the names of the columns are not {self._encoding}")
         return values

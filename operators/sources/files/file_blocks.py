@@ -120,7 +120,7 @@ class LineBlocks:
         try:
             return self._cutter.cut(self._rest, self.mark.line + 1, self._last)
         except ValueError as problem:
-            self._fail(1, f"{problem}; correct the file, or give columns=[…]")
+            self._fail(1, f"{problem}; correct the file, or use columns=[…]")
 
     def _read(self) -> None:
         """Read more bytes; a byte order mark is not part of the first row."""
@@ -152,7 +152,7 @@ class LineBlocks:
         """Return the first remaining line as an unreadable row; the next row begins after it."""
         line = self.mark.line + 1
         if self._headed():
-            self._fail(line, "the names of the columns cannot be read; correct the file, or give columns=[…]")
+            self._fail(line, "the names of the columns cannot be read; correct the file, or use columns=[…]")
         stop = self._rest.find(b"\n")
         begin = self._rest[: min(RAW_BYTES_MAX, self._row_bytes_max, len(self._rest) if stop < 0 else stop)]
         long = (len(self._rest) if stop < 0 else stop) > self._row_bytes_max
@@ -202,7 +202,7 @@ def _opened(file: Listed) -> IO[bytes]:
         return handle
     if not begin:
         handle.close()
-        raise CorruptData(f"{file.shown} is damaged: it is named as gzip and holds no byte; {RESTORE}")
+        raise CorruptData(f"{file.shown} is damaged: it has the name of a gzip file but is empty; {RESTORE}")
     return _Gzip(handle)  # type: ignore[return-value]
 
 
@@ -282,7 +282,7 @@ class ParquetBlocks:
 
         def rows_at(start: int, count: int) -> list[Any]:
             if fine is not None and (column := lost_fraction(batch.slice(start, count), fine.slice(start, count))):
-                raise Unheld(f"column {column}: a time is no whole number of microseconds")
+                raise Unheld(f"column {column}: a time is not a whole number of microseconds")
             return rows_of(batch, start, count)
 
         try:
@@ -317,4 +317,4 @@ class ParquetBlocks:
 
     def _damaged(self, problem: Exception) -> CorruptData:
         line = " ".join(str(problem).split())[:300]
-        return CorruptData(f"{self._listed.shown} is no Parquet file, or damaged: {line}; {RESTORE}")
+        return CorruptData(f"{self._listed.shown} is not a Parquet file, or it is damaged: {line}; {RESTORE}")

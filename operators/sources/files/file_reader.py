@@ -75,7 +75,7 @@ class FileReader:
         self._blocks: Blocks | None = None
         self._rows: list[Any] = []
         self._stored = self._load()
-        self._next = self._stored  # where reading continues after _rows
+        self._next = self._stored  # the place at which reading continues after `_rows`
         self._first = self._stored.position  # the position of the first of _rows
         self._places = [self._stored]
         self._look_at_s = 0.0
@@ -96,7 +96,7 @@ class FileReader:
             if state is not None:
                 if position > self._next.position:
                     raise DeterminantsLost(
-                        f"{self._name}: the job has read up to row {position}, its files end at "
+                        f"{self._name}: the job has read up to row {position}, but its files end at "
                         f"{self._next.position}; {RESTORE}"
                     )
                 return Read([], time.monotonic_ns(), ended=True) if state == "ended" else None
@@ -148,7 +148,7 @@ class FileReader:
             return _Place(0, 0, 0, Mark())
 
     def _return_to(self, position: int) -> None:
-        if position < self._places[0].position:  # a position of an older savepoint
+        if position < self._places[0].position:  # the position comes from an older savepoint
             self._places.insert(0, _Place(0, 0, 0, Mark()))
         at = bisect_right(self._places, position, key=_position) - 1
         self.close()

@@ -54,8 +54,8 @@ class FilesSource(Source[Any]):
 
     may_be_unreadable = True
     bad_input_remedy = (
-        f"{SET_ASIDE}; a job that is resumed refuses a file that has changed, so for a corrected one start again, "
-        "without --resume and with the sink emptied"
+        f"{SET_ASIDE}; a resumed job refuses a changed file, so to use a corrected file, empty the sink and "
+        "start again without --resume"
     )
     everywhere = False
     """Its files, and the journal of them, are on one host."""
@@ -80,12 +80,12 @@ class FilesSource(Source[Any]):
         for each in patterns:
             if not isinstance(each, (str, os.PathLike)):
                 raise PipelineError(
-                    f"{self._where} is given a {type(each).__name__}; give each path as an argument of its own, as in "
-                    "FilesSource('a.csv', 'b.csv') or FilesSource(*paths)"
+                    f"{self._where} was given a {type(each).__name__}; pass each path as a separate argument, "
+                    "as in FilesSource('a.csv', 'b.csv') or FilesSource(*paths)"
                 )
         if not patterns or not all(map(os.fspath, patterns)):
             raise PipelineError(
-                f"{self._where} is given no file; give paths or patterns, as in FilesSource('in/*.csv')"
+                f"{self._where} was given no file; pass paths or patterns, as in FilesSource('in/*.csv')"
             )
         self._written = tuple(os.fspath(each) for each in patterns)
         self.patterns = tuple(os.path.abspath(os.path.expanduser(each)) for each in self._written)
@@ -104,22 +104,26 @@ class FilesSource(Source[Any]):
     def _check_shape(self) -> None:
         where = self._where
         if self.format not in FORMATS:
-            raise PipelineError(f"{where} has format {self.format!r}; give one of {', '.join(FORMATS)}")
+            raise PipelineError(f"{where} has format {self.format!r}; use one of {', '.join(FORMATS)}")
         if type(self.partitions) is not int or not 1 <= self.partitions <= PARTITIONS_MAX:
-            raise PipelineError(f"{where} has partitions {self.partitions!r}; give 1 to {PARTITIONS_MAX}")
+            raise PipelineError(f"{where} has partitions {self.partitions!r}; use 1 to {PARTITIONS_MAX}")
         if type(self.row_bytes_max) is not int or not 16 <= self.row_bytes_max <= 1 << 30:
-            raise PipelineError(f"{where} has row_bytes_max {self.row_bytes_max!r}; give 16 to {1 << 30:,}")
+            raise PipelineError(f"{where} has row_bytes_max {self.row_bytes_max!r}; use 16 to {1 << 30:,}")
         if isinstance(self.quiet_s, bool) or not isinstance(self.quiet_s, (int, float)) or not 0 <= self.quiet_s < 1e6:
-            raise PipelineError(f"{where} has quiet_s {self.quiet_s!r}; give seconds")
+            raise PipelineError(f"{where} has quiet_s {self.quiet_s!r}; use seconds")
         if not _is_plain(self.encoding) or (self.format == "json" and codecs.lookup(self.encoding).name != "utf-8"):
-            more = "JSON is utf-8" if self.format == "json" else "give utf-8, or one with a byte per character"
+            more = (
+                "JSON is always utf-8"
+                if self.format == "json"
+                else "use utf-8, or an encoding with one byte per character"
+            )
             raise PipelineError(f"{where} has encoding {self.encoding!r}; {more}")
         if not isinstance(self.delimiter, str) or len(self.delimiter) != 1 or self.delimiter in '"\r\n':
-            raise PipelineError(f"{where} has delimiter {self.delimiter!r}; give one character")
+            raise PipelineError(f"{where} has delimiter {self.delimiter!r}; use one character")
         if self.columns is not None and (
             self.format != "csv" or not _are_names(self.columns) or len(set(self.columns)) < len(self.columns)
         ):
-            raise PipelineError(f"{where} has columns {self.columns!r}; give the names in a CSV file, each once")
+            raise PipelineError(f"{where} has columns {self.columns!r}; use the names in a CSV file, each once")
         if self.format == "parquet" and find_spec("pyarrow") is None:
             raise PipelineError(f"{where}: Parquet needs pyarrow; run `pip install pyarrow`")
 
@@ -133,13 +137,13 @@ class FilesSource(Source[Any]):
     def _check_files(self) -> None:
         for pattern in self.patterns:
             if os.path.isdir(pattern):
-                raise PipelineError(f"{self._where}: {pattern} is a directory; give '{pattern}/*'")
+                raise PipelineError(f"{self._where}: {pattern} is a directory; use '{pattern}/*'")
             if os.path.lexists(pattern) and regular(pattern) is None:
-                raise PipelineError(f"{self._where}: {pattern} is no regular file; StdinSource reads a pipe")
+                raise PipelineError(f"{self._where}: {pattern} is not a regular file; use StdinSource for a pipe")
         if self.follow:
             for pattern in self.patterns:
                 if not os.path.isdir(fixed(pattern)):
-                    raise PipelineError(f"{self._where}: there is no directory {fixed(pattern)}")
+                    raise PipelineError(f"{self._where}: the directory {fixed(pattern)} does not exist")
             matches(self.patterns)  # refuses files that must not be listed
             return
         for pattern in self.patterns:
@@ -154,9 +158,9 @@ class FilesSource(Source[Any]):
                 named = _format_of(path)
                 if self._format_is_inferred and named not in ("text", self.format):
                     raise PipelineError(
-                        f"{self._where}: {path} is named like {named}, but would be read as {self.format},"
-                        f" which is what the first pattern says; give format={named!r}, or {self.format!r},"
-                        " and each format a source of its own"
+                        f"{self._where}: {path} has a name like {named}, but would be read as {self.format}, "
+                        f"like the first pattern; pass format={named!r} or {self.format!r}, and use a separate "
+                        "source for each format"
                     )
 
     def open(self, partition: int, context: SourceContext) -> PartitionReader:

@@ -30,7 +30,7 @@ FILES_MAX = 1_000_000
 """The most files that one source takes: their names are remembered, about 100 bytes each."""
 FORMAT = 1
 PREFIX = "listing-"
-RESTORE = "restore it as it was, or begin again with a new --state-dir"
+RESTORE = "restore the original, or start again with a new --state-dir"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +58,9 @@ class Listed:
             DeterminantsLost: the file has changed.
         """
         if (now.st_size, now.st_mtime_ns) != (self.size, self.mtime_ns):
-            change = f"it had {self.size:,} bytes and has {now.st_size:,}"
+            change = f"it had {self.size:,} bytes and now has {now.st_size:,}"
             if now.st_size == self.size:
-                change = "its time of modification is another"
+                change = "its modification time has changed"
             raise DeterminantsLost(f"{self.shown} has changed since the job listed it: {change}; {RESTORE}")
 
     def check_path(self) -> None:
@@ -73,7 +73,9 @@ class Listed:
         try:
             self.check(os.stat(self.path))
         except FileNotFoundError:
-            raise DeterminantsLost(f"{self.shown} is gone, and the job has not done with it; {RESTORE}") from None
+            raise DeterminantsLost(
+                f"{self.shown} is missing, but the job has not finished reading it; {RESTORE}"
+            ) from None
         except PermissionError as problem:
             raise OperatorFailed(denied(self.shown, problem)) from None
         except OSError as problem:
@@ -177,7 +179,7 @@ class FileJournal:
 
     def _ends(self, number: int, body: dict[str, Any]) -> bool:
         """Return whether no listing follows; refuse options that contradict a complete list."""
-        if body["last"] and self._follow and not number:  # no earlier version has followed files
+        if body["last"] and self._follow and not number:  # earlier versions did not follow files
             raise PipelineError(self._complete("follow=True"))
         if not body["last"] or self._follow or self._path(number + 1).exists():
             return False
@@ -189,8 +191,8 @@ class FileJournal:
 
     def _complete(self, change: str) -> str:
         return (
-            f"source {self.directory.name!r}: its list of files is complete, so {change} would leave files out; undo "
-            "it, and add a source of another name for other files"
+            f"source {self.directory.name!r}: its list of files is complete, so {change} would leave files out; "
+            "undo the change, and add a source with another name for other files"
         )
 
     def _body(self, number: int) -> dict[str, Any] | None:
@@ -202,7 +204,7 @@ class FileJournal:
             raise CorruptData(f"{file} has format {body['format']}, not {FORMAT}; use a new --state-dir")
         if body["partitions"] != self._partitions:
             raise PipelineError(
-                f"{self.directory} was begun with partitions={body['partitions']}, FilesSource says "
+                f"{self.directory} was started with partitions={body['partitions']}, but FilesSource has "
                 f"{self._partitions}; set partitions={body['partitions']}, or use a new --state-dir"
             )
         return body
@@ -250,8 +252,8 @@ class FileJournal:
             fresh.append(_Fresh(match.path, known.st_size, known.st_mtime_ns, match.real))
             if self._files + len(fresh) > FILES_MAX:
                 raise OperatorFailed(
-                    f"more than {FILES_MAX:,} files match {', '.join(self._patterns)}; narrow the pattern, or begin "
-                    "again with a new --state-dir"
+                    f"more than {FILES_MAX:,} files match {', '.join(self._patterns)}; narrow the pattern, or "
+                    "start again with a new --state-dir"
                 )
         return fresh
 

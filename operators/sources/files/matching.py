@@ -78,7 +78,7 @@ def regular(path: str) -> os.stat_result | None:
 
 def denied(path: str, problem: OSError) -> str:
     """Return the message for a path that may not be read."""
-    return f"{path} cannot be read: {problem.strerror}; let the user of the job read it, then resume"
+    return f"{path} cannot be read: {problem.strerror}; grant the job's user permission to read it, then resume"
 
 
 def _refused(path: str, problem: OSError) -> Exception:

@@ -78,7 +78,7 @@ class HttpSource(LineSource):
         super().__init__(format, body_bytes_max)
         where = self._where
         if (listen is None) == (poll is None):
-            raise PipelineError(f"{where}: give listen='127.0.0.1:8080' or poll='https://…', and not both")
+            raise PipelineError(f"{where}: pass either listen='127.0.0.1:8080' or poll='https://…'")
         self.address = None if listen is None else _address(where, listen)
         self.url = poll
         self.every_s = every_s
@@ -87,18 +87,18 @@ class HttpSource(LineSource):
         self.rows_per_s = rows_per_s
         self.requests_max = requests_max
         if self.address is not None and not is_loopback(self.address[0]) and not token:
-            raise PipelineError(f"{where} listens at {listen}, which others reach; give a token")
+            raise PipelineError(f"{where} listens at {listen}, which other machines can reach; use a token")
         if token is not None and (type(token) is not str or not token.isascii() or not token.isprintable()):
-            raise PipelineError(f"{where}: its token cannot stand in a header; give printable ASCII")
+            raise PipelineError(f"{where}: its token cannot be sent in a header; use printable ASCII")
         if type(path) is not str or not path.startswith("/") or not path.isascii() or not path.isprintable():
-            raise PipelineError(f"{where} has path {path!r}; give one that begins with /, percent-encoded")
+            raise PipelineError(f"{where} has path {path!r}; use one that begins with /, percent-encoded")
         if poll is not None:
             check_url(f"{where} polls", poll)
         for name, value in (("every_s", every_s), ("rows_per_s", rows_per_s)):
             if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0):
-                raise PipelineError(f"{where} has {name} {value!r}; give a number above 0")
+                raise PipelineError(f"{where} has {name} {value!r}; use a number above 0")
         if type(requests_max) is not int or not 1 <= requests_max <= 4096:
-            raise PipelineError(f"{where} has requests_max {requests_max!r}; give 1 to 4096")
+            raise PipelineError(f"{where} has requests_max {requests_max!r}; use 1 to 4096")
 
     def ingest(self, writer: LineWriter, name: str, job_directory: Path, root_pid: int) -> None:
         """Write the posted or fetched lines to the log; this method ends only with an exception."""
@@ -130,7 +130,7 @@ def _address(where: str, listen: str) -> tuple[str, int]:
     host, colon, port = listen.rpartition(":") if isinstance(listen, str) else ("", "", "")
     host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
     if not colon or not host or not (port.isascii() and port.isdecimal()) or not 0 < int(port) < 65536:
-        raise PipelineError(f"{where} listens at {listen!r}; give HOST:PORT, for example 127.0.0.1:8080 or [::1]:8080")
+        raise PipelineError(f"{where} listens at {listen!r}; use HOST:PORT, for example 127.0.0.1:8080 or [::1]:8080")
     return host, int(port)
 
 
@@ -168,7 +168,7 @@ class _Listener:
         except OSError as problem:
             where = f"{self._address[0]}:{self._address[1]}"
             raise PipelineError(
-                f"cannot listen at {where}: {problem.strerror or problem}; choose another port"
+                f"cannot listen on {where}: {problem.strerror or problem}; choose another port"
             ) from None
         with server:
             threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -268,7 +268,7 @@ class _Server(ThreadingHTTPServer):
             self._room.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        print(f"a request of {client_address[0]} ended with {sys.exc_info()[1]!r}", file=sys.stderr)
+        print(f"a request from {client_address[0]} failed with {sys.exc_info()[1]!r}", file=sys.stderr)
 
 
 class _Server6(_Server):
@@ -290,14 +290,14 @@ class _Handler(BaseHTTPRequestHandler):
             return self._answer(404, f"post to {source.path}")
         bearer = f"Bearer {source.token}".encode()
         if source.token and not hmac.compare_digest(self.headers.get("Authorization", "").encode(), bearer):
-            return self._answer(401, "the token is missing or another")
+            return self._answer(401, "the token is missing or wrong")
         lengths = {each.strip() for each in self.headers.get_all("Content-Length", ())}
         length = lengths.pop() if len(lengths) == 1 and "Transfer-Encoding" not in self.headers else ""
         if not length.isascii() or not length.isdecimal() or len(length) > LENGTH_DIGITS_MAX:
-            return self._answer(411, "say how long the body is, once, and send no chunks")
+            return self._answer(411, "send one Content-Length header and no chunks")
         encoding = self.headers.get("Content-Encoding", "identity").strip().lower()
         if encoding not in ("", "identity"):
-            return self._answer(415, f"send the lines themselves, not as {encoding[:40]!r}")
+            return self._answer(415, f"send the lines without the encoding {encoding[:40]!r}")
         if int(length) > source.row_bytes_max:
             return self._answer(413, f"at most {source.row_bytes_max:,} bytes")
         body = self.rfile.read(int(length))

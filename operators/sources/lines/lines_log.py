@@ -105,7 +105,8 @@ class LinesReader(IngestReader):
                 data = data[data.find(b"\n") + 1 :]
         if len(rows) != segment.rows:
             raise CorruptData(
-                f"{self._log.label(segment)} holds {len(rows)} lines, its manifest says {segment.rows}; {RESTORE}"
+                f"{self._log.label(segment)} contains {len(rows)} lines, but its manifest says "
+                f"{segment.rows}; {RESTORE}"
             )
         return rows
 
@@ -136,9 +137,9 @@ class LineSource(Source[Any]):
         self.format = format
         self.row_bytes_max = row_bytes_max
         if format not in FORMATS:
-            raise PipelineError(f"{self._where} has format {format!r}; give 'text' or 'json'")
+            raise PipelineError(f"{self._where} has format {format!r}; use 'text' or 'json'")
         if type(row_bytes_max) is not int or not 16 <= row_bytes_max <= 1 << 30:
-            raise PipelineError(f"{self._where} has row_bytes_max {row_bytes_max!r}; give 16 to {1 << 30:,}")
+            raise PipelineError(f"{self._where} has row_bytes_max {row_bytes_max!r}; use 16 to {1 << 30:,}")
 
     def open(self, partition: int, context: SourceContext) -> PartitionReader:
         """Return a reader of the log, which need not exist yet."""

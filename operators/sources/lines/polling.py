@@ -59,7 +59,7 @@ def poll(source: Polled, writer: LineWriter, name: str) -> None:
         except (OSError, ValueError, http.client.HTTPException) as problem:  # urllib's errors are OSErrors
             failures += 1
             line = " ".join(str(problem).split())[:300] or type(problem).__name__
-            print(f"source {name!r}: {source.url}: {line}; it is tried again", file=sys.stderr, flush=True)
+            print(f"source {name!r}: {source.url}: {line}; the request is retried", file=sys.stderr, flush=True)
             fetched = None
         if fetched is not None:
             writer.publish(*fetched)
@@ -105,14 +105,14 @@ def _whole(answer: Any, source: Polled, clock: Callable[[], float]) -> bytes:
     if answer.status not in WHOLE:
         raise ValueError(f"the answer has status {answer.status}, which is not the whole page")
     if "Content-Range" in answer.headers:
-        raise ValueError(f"the answer is a part of the page ({answer.headers['Content-Range']})")
+        raise ValueError(f"the answer is only part of the page ({answer.headers['Content-Range']})")
     encodings = answer.headers.get_all("Content-Encoding", []) + answer.headers.get_all("Transfer-Encoding", [])
     for encoding in [each.strip().lower() for each in encodings]:
         if encoding not in ("", "identity", "chunked") or (encoding == "chunked" and not answer.chunked):
             raise ValueError(f"the answer is encoded as {encoding}, which was not asked for")
     lengths = {each.strip() for each in answer.headers.get_all("Content-Length", ())}
     if len(lengths) > 1:
-        raise ValueError(f"the answer says two lengths ({', '.join(sorted(lengths))})")
+        raise ValueError(f"the answer states two lengths ({', '.join(sorted(lengths))})")
     if answer.length is not None and not all(map(_DIGITS.fullmatch, lengths)):
         raise ValueError(f"the answer has a length that is not a number ({lengths.pop():.40})")
     framed = answer.chunked or answer.length is not None
@@ -123,13 +123,15 @@ def _whole(answer: Any, source: Polled, clock: Callable[[], float]) -> bytes:
         if len(body) > source.row_bytes_max:
             raise ValueError(f"more than {source.row_bytes_max:,} bytes (body_bytes_max)")
         if clock() > deadline_s:
-            raise ValueError(f"the answer is not complete after {ANSWER_S_MAX:g} s")
+            raise ValueError(f"the answer is still incomplete after {ANSWER_S_MAX:g} s")
     if answer.length:
-        raise ValueError(f"the answer was cut: {answer.length:,} of {len(body) + answer.length:,} bytes are missing")
+        raise ValueError(
+            f"the answer was truncated: {answer.length:,} of {len(body) + answer.length:,} bytes are missing"
+        )
     if not framed and not (source.format == "json" and _is_one_value(body)):
         raise ValueError(
-            "the answer does not say how long it is, so a cut one would be taken for the whole page; "
-            "let the server send Content-Length or chunks, or one array of JSON"
+            "the answer does not state its length, so a truncated answer could not be detected; let the server "
+            "send Content-Length or chunks, or one JSON array"
         )
     return bytes(body)
 
@@ -151,13 +153,15 @@ class _Chunks:
             ended = self._left is None or self._file.readline(2) in (b"\r\n", b"\n")
             line = _CHUNK.fullmatch(self._file.readline(CHUNK_LINE_BYTES_MAX)) if ended else None
             if line is None:
-                raise ValueError("the answer was cut between two chunks, or a chunk is longer than it says")
+                raise ValueError(
+                    "the answer was truncated between two chunks, or a chunk is longer than its header states"
+                )
             self._left = int(line[1], 16)
             if not self._left:
                 return b""
         data = self._file.read1(min(size, self._left))
         if not data:
-            raise ValueError(f"the answer was cut: {self._left:,} bytes of a chunk are missing")
+            raise ValueError(f"the answer was truncated: {self._left:,} bytes of a chunk are missing")
         self._left -= len(data)
         return data
 

@@ -31,11 +31,11 @@ def check_readable(who: str) -> None:
     try:
         kind, mode = os.fstat(0).st_mode, fcntl.fcntl(0, fcntl.F_GETFL) & os.O_ACCMODE
     except OSError as problem:
-        raise PipelineError(f"{who}: there is no standard input ({problem.strerror}); give a pipe or a file") from None
+        raise PipelineError(f"{who}: standard input is not open ({problem.strerror}); use a pipe or a file") from None
     if mode == os.O_WRONLY:
-        raise PipelineError(f"{who}: the standard input is closed, or cannot be read; give a pipe or a file")
+        raise PipelineError(f"{who}: standard input is closed or cannot be read; use a pipe or a file")
     if stat.S_ISDIR(kind) or stat.S_ISBLK(kind):
-        raise PipelineError(f"{who}: the standard input is no pipe and no file; give one, or use FilesSource")
+        raise PipelineError(f"{who}: standard input is neither a pipe nor a file; use one, or use FilesSource")
 
 
 @contextmanager
@@ -50,7 +50,7 @@ def offered() -> Iterator[None]:
             yield
         finally:
             with suppress(OSError):
-                listening.shutdown(socket.SHUT_RDWR)  # this ends `accept`
+                listening.shutdown(socket.SHUT_RDWR)  # makes `accept` return
             giver.join()
 
 
@@ -82,11 +82,12 @@ def taken(pid: int) -> int:
                 descriptors = list(socket.recv_fds(asking, 1, 1)[1])
     except OSError as problem:
         raise PipelineError(
-            f"the standard input of `causal run` (process {pid}) cannot be reached: {problem.strerror or problem}; "
-            "StdinSource reads it on the machine of `causal run`, under its user"
+            f"the standard input of `causal run` (process {pid}) cannot be reached: "
+            f"{problem.strerror or problem}; StdinSource can read it only on the machine of `causal run`, as "
+            "the same user"
         ) from None
     if not descriptors:
-        raise PipelineError(f"process {pid} does not give its standard input; start the job again, under one user")
+        raise PipelineError(f"process {pid} does not share its standard input; start the job again as one user")
     return descriptors[0]
 
 

@@ -74,8 +74,8 @@ class StdinSource(LineSource):
                     break
                 except OSError as problem:
                     raise PipelineError(
-                        f"standard input cannot be read any further: {problem.strerror}; --resume continues with what "
-                        "comes next"
+                        f"standard input cannot be read any further: {problem.strerror}; --resume continues "
+                        "with the next lines"
                     ) from None
                 ended = not data
                 size += len(data)
@@ -99,8 +99,8 @@ def _of_file(descriptor: int, position: int) -> Callable[[], bytes]:
         size = os.fstat(descriptor).st_size
         if size < position:
             raise PipelineError(
-                f"the file at standard input had {position:,} bytes that were read, and has {size:,}: it was cut or "
-                "replaced; restore it as it was, then resume"
+                f"the file at standard input had {position:,} bytes when they were read and now has {size:,}: "
+                "it was truncated or replaced; restore it, then resume"
             )
         data = os.pread(descriptor, READ_BYTES, position)
         position += len(data)
@@ -117,8 +117,8 @@ def _check_note(note: Path, root_pid: int) -> None:
     note.unlink(missing_ok=True)
     if before == str(root_pid):
         raise PipelineError(
-            f"the process that reads standard input was killed between reading some lines and writing them down: up to "
-            f"{BATCH_BYTES:,} bytes are lost; --resume continues with what comes next"
+            "the process that reads standard input was killed after reading some lines and before storing "
+            f"them: up to {BATCH_BYTES:,} bytes are lost; --resume continues with the next lines"
         )
 
 

@@ -37,9 +37,9 @@ def network(address: str, key: KeyPair | None) -> Network:
 
 @pytest.mark.parametrize("address", ["0.0.0.0", "::", "192.0.2.1", "example.org"])
 def test_without_a_key_nothing_but_loopback_is_bound(context: zmq.Context[Any], address: str) -> None:
-    with pytest.raises(PipelineError, match="can be reached from the network; give keys"):
+    with pytest.raises(PipelineError, match="can be reached from the network; use keys"):
         Transport(context, "inproc://local", zmq.Poller(), network(address, None))
-    with pytest.raises(PipelineError, match="can be reached from the network; give keys"):
+    with pytest.raises(PipelineError, match="can be reached from the network; use keys"):
         Transport(context, "tcp://0.0.0.0:*", zmq.Poller())
 
 

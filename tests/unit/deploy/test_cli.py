@@ -40,10 +40,10 @@ def test_plan_names_tasks_and_their_operators(capsys: pytest.CaptureFixture[str]
 
 
 WRONG = {
-    "no such file": "run absent.py",
+    "the file does not exist": "run absent.py",
     "--kill absent/0": "run p.py --kill absent/0@1",
-    "--kill numbers/0: there is no such task; 'numbers' runs in double/0": "run p.py --kill numbers/0@1",
-    "--kill double/7: there is no such task; tasks are double/0, out/0": "run p.py --kill double/7@1",
+    "--kill numbers/0: the task does not exist; 'numbers' runs in double/0": "run p.py --kill numbers/0@1",
+    "--kill double/7: the task does not exist; the tasks are double/0, out/0": "run p.py --kill double/7@1",
     "TASK@SECONDS": "run p.py --kill double/0",
     "NAME=VALUE": "run p.py --set count",
     "--sharing-depth deep": "run p.py --sharing-depth deep",
@@ -55,11 +55,11 @@ WRONG = {
     "--set cuont: the pipeline reads no setting 'cuont' while it": "plan p.py --config set.toml --set cuont=3",
     "close.toml: unknown setting heartbeat_m; did you mean heartbeat_ms?": "run p.py --config close.toml",
     "unknown setting colour": "run p.py --config wrong.toml",
-    "setting key_groups is 'many'; give 1 to 32768": "run p.py --config mistyped.toml",
-    "setting sharing_depth is 'all'; give a whole number from 1 to 1000000, or full": "run p.py --config shallow.toml",
-    "hosts_expected is 3, but without --listen the job has one host; give --listen": "run p.py --config expecting.toml",
-    "setting guarantee is 5; give causal or epoch or": "run p.py --config unchosen.toml",
-    "setting inflight_memory_bytes_max is 'x'; give a whole number": "run p.py --config unsized.toml",
+    "setting key_groups is 'many'; use 1 to 32768": "run p.py --config mistyped.toml",
+    "setting sharing_depth is 'all'; use a whole number from 1 to 1000000, or full": "run p.py --config shallow.toml",
+    "hosts_expected is 3, but without --listen the job has only one host; add": "run p.py --config expecting.toml",
+    "setting guarantee is 5; use causal or epoch or": "run p.py --config unchosen.toml",
+    "setting inflight_memory_bytes_max is 'x'; use a whole number": "run p.py --config unsized.toml",
     "standbys is '100000'": "run p.py --standbys 100000",
     "checkpoint_interval_s is inf": "run p.py --checkpoint-interval inf",
     "metrics_port is 70000": "run p.py --metrics-port 70000",
@@ -71,23 +71,23 @@ WRONG = {
     f"standbys is '{'9' * 79};": f"run p.py --standbys {'9' * 5000}",
     "Exceeds the limit": "run p.py --config endless.toml",
     "nested.toml is not TOML": "run p.py --config nested.toml",
-    "channel_window_bytes is 10000000000000000000; give at most": "run p.py --config credit.toml",
-    "dead_letters is '\\x00'; give a path": "run p.py --config nul.toml",
+    "channel_window_bytes is 10000000000000000000; it must be at most": "run p.py --config credit.toml",
+    "dead_letters is '\\x00'; it must be a path": "run p.py --config nul.toml",
     "nothing can be written in /proc": "run p.py --report /proc/outcome.json",
-    "File name too long; give another path": f"run p.py --report {'x' * 300}",
+    "File name too long; use another path": f"run p.py --report {'x' * 300}",
     f"{'x' * 300} cannot be used: File name too long": f"status --state-dir {'x' * 300}",
     f"{'y' * 300} cannot be used: File name too long": f"state {'y' * 300} count 1",
     f"{'z' * 300} cannot be used": f"run p.py --resume --state-dir {'z' * 300}",
     "nothing can be written in /nowhere": "run p.py --report /nowhere/outcome.json",
-    "is a directory; give a file": "run p.py --report .",
-    "choice.toml: setting guarantee is 'perhaps'; give causal or": "run p.py --config choice.toml",
+    "is a directory; use a file": "run p.py --report .",
+    "choice.toml: setting guarantee is 'perhaps'; it must be causal or": "run p.py --config choice.toml",
     "plan.toml: setting key_groups is 0": "plan p.py --config plan.toml",
     "causal: setting standbys is 'few'": "run p.py --config fine.toml --standbys few",
     "is not TOML": "run p.py --config p.py",
-    "no job to resume": "run p.py --resume",
-    "no job under": "status",
+    "does not contain a job to resume": "run p.py --resume",
+    "has no jobs": "status",
     "absent does not contain a job to resume": "run p.py --resume --state-dir absent",
-    "holds no savepoint": "run p.py --from absent",
+    "does not contain a savepoint": "run p.py --from absent",
     "does not contain a job": "kill double/0 --job absent",
 }
 
@@ -264,7 +264,7 @@ def test_a_resume_that_could_mean_several_jobs_is_refused(text: str, capsys: pyt
     Path("p.py").write_text(text)
     assert main(["run", "p.py", "--resume"]) == 2
     [line] = capsys.readouterr().err.splitlines()
-    assert line.endswith("2 jobs run p.py; say which with --state-dir .causal/one or --state-dir .causal/two")
+    assert line.endswith("2 jobs run p.py; choose one with --state-dir .causal/one or --state-dir .causal/two")
 
 
 @pytest.mark.parametrize(

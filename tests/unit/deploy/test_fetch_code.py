@@ -78,7 +78,7 @@ def test_an_object_that_is_gone_is_refused(host: Path) -> None:
 
 
 def test_a_store_that_is_another_directory_here_is_refused(host: Path) -> None:
-    with pytest.raises(PipelineError, match="holds nothing of job .* mount the directory that the supervisor uses"):
+    with pytest.raises(PipelineError, match="has no files of job .* mount the directory that the supervisor uses"):
         fetch_code(host, config_in(host.parent, None))
 
 
@@ -98,7 +98,9 @@ def test_a_store_that_does_not_answer_is_said_once_and_so_is_its_return(
     monkeypatch.setattr(depot, "RETRY_S_MAX", 0.0)
     assert fetch_code(host, config) == ARCHIVE
     first, second = capsys.readouterr().err.splitlines()
-    assert first.startswith("causal: attempt 1 failed; waiting for the store: check the URL and the credentials")
+    assert first.startswith(
+        "causal: attempt 1 failed; waiting for the store; if this lasts, check the URL and the credentials"
+    )
     assert second == "causal: the store answers again"
 
 
@@ -107,7 +109,7 @@ def test_a_job_without_code_has_none_to_fetch(host: Path) -> None:
 
 
 def test_another_minor_version_of_python_is_refused() -> None:
-    with pytest.raises(PipelineError, match=r"^b: the job's code is of Python 3.1.4, .* with Python 3.1$"):
+    with pytest.raises(PipelineError, match=r"^b: the job's code needs Python 3.1.4, .* with Python 3.1$"):
         check_versions("b", replace(ARCHIVE, python="3.1.4"))
 
 

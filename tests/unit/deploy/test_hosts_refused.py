@@ -27,31 +27,40 @@ PLAIN = ["agent", "--join", "tcp://127.0.0.1:7799"]
 
 WRONG = {
     "out/0: JsonLinesSink keeps its rows on": [*SEVERAL, "--set", "place=", "--guarantee", "epoch"],
-    "--rollback returns to an earlier version of a job; give --resume": [*SEVERAL, "--rollback"],
+    "--rollback returns to an earlier version of a job; add --resume": [*SEVERAL, "--rollback"],
     "--listen needs --store URL": ["run", "p.py", *LISTEN],
-    "--hosts is for a job of several hosts": ["run", "p.py", *STORE, "--hosts", "keys/hosts.toml"],
-    "--key is for a job of several hosts": ["run", "p.py", *STORE, "--key", "keys/supervisor.key"],
+    "--hosts is for a multi-host job": ["run", "p.py", *STORE, "--hosts", "keys/hosts.toml"],
+    "--key is for a multi-host job": ["run", "p.py", *STORE, "--key", "keys/supervisor.key"],
     "--key and --hosts belong together": ["run", "p.py", *LISTEN, *STORE, "--key", "keys/supervisor.key"],
-    "is open to the network; give --key and --hosts": ["run", "p.py", "--listen", "tcp://0.0.0.0:7799", *STORE],
-    "udp://h:1 is no address": ["run", "p.py", "--listen", "udp://h:1", *STORE, *KEYS],
+    "can be reached from the network; use --key and --hosts": ["run", "p.py", "--listen", "tcp://0.0.0.0:7799", *STORE],
+    "udp://h:1 is not an address": ["run", "p.py", "--listen", "udp://h:1", *STORE, *KEYS],
     "is not the key of [supervisor]": ["run", "p.py", *LISTEN, *STORE, "--key", "keys/a.key", *KEYS[2:]],
-    "names no host": ["run", "p.py", *LISTEN, *STORE, "--key", "none/supervisor.key", "--hosts", "none/hosts.toml"],
+    "does not name any host": [
+        "run",
+        "p.py",
+        *LISTEN,
+        *STORE,
+        "--key",
+        "none/supervisor.key",
+        "--hosts",
+        "none/hosts.toml",
+    ],
     "open.key can be read by other users": ["run", "p.py", *LISTEN, *STORE, "--key", "open.key", *KEYS[2:]],
     "torn.toml is not valid TOML": ["run", "p.py", *LISTEN, *STORE, *KEYS[:2], "--hosts", "torn.toml"],
     "out/0: JsonLinesSink keeps its rows on the machine": [*SEVERAL, "--set", "place="],
     "out/0 is placed on z, which": [*SEVERAL, "--set", "place=z"],
-    "setting store is 'ftp://x'; give file:///": ["run", "p.py", *LISTEN, "--store", "ftp://x", *KEYS],
+    "setting store is 'ftp://x'; it must be file:///": ["run", "p.py", *LISTEN, "--store", "ftp://x", *KEYS],
     "--join tcp://10.0.0.1:7700 is on the network": ["agent", "--join", "tcp://10.0.0.1:7700"],
-    "--address 192.0.2.2 is on the network; give --key": [*PLAIN, "--address", "192.0.2.2"],
-    "nowhere is no address": ["agent", "--join", "nowhere", "--key", "keys/a.key"],
+    "--address 192.0.2.2 is on the network; use --key": [*PLAIN, "--address", "192.0.2.2"],
+    "nowhere is not an address": ["agent", "--join", "nowhere", "--key", "keys/a.key"],
     "absent.key cannot be read": ["agent", "--join", "tcp://127.0.0.1:7799", "--key", "keys/absent.key"],
     "lacks the supervisor's public key": ["agent", "--join", "tcp://127.0.0.1:7799", "--key", "alone/a.key"],
-    "--slots 0: give a number from 1": ["agent", "--join", "tcp://127.0.0.1:7799", "--slots", "0"],
-    "--label 'gpu': give NAME=VALUE": ["agent", "--join", "tcp://127.0.0.1:7799", "--label", "gpu"],
-    "--drain-timeout -1.0: give 0 to": ["agent", "--join", "tcp://127.0.0.1:7799", "--drain-timeout", "-1"],
+    "--slots 0: use a number from 1": ["agent", "--join", "tcp://127.0.0.1:7799", "--slots", "0"],
+    "--label 'gpu': use NAME=VALUE": ["agent", "--join", "tcp://127.0.0.1:7799", "--label", "gpu"],
+    "--drain-timeout -1.0: use 0 to": ["agent", "--join", "tcp://127.0.0.1:7799", "--drain-timeout", "-1"],
     "--name 'B!'": ["agent", "--join", "tcp://127.0.0.1:7799", "--name", "B!"],
-    "there is a key of a in": ["keys", "new", "a", "--dir", "keys"],
-    "'A' is no name of a host": ["keys", "new", "A", "--dir", "keys"],
+    "already has a key for a": ["keys", "new", "a", "--dir", "keys"],
+    "'A' is not a valid host name": ["keys", "new", "A", "--dir", "keys"],
     "does not contain a job": ["drain", "a", "--state-dir", "absent"],
 }
 
@@ -95,7 +104,7 @@ def test_an_address_that_is_in_use_ends_the_job_with_one_line(
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("causal: ")]
     assert (status, len(lines)) == (2, 1), lines
     assert not list(Path(".causal").glob("*/journal.sqlite"))
-    assert f"--listen {endpoint} cannot be bound: Address already in use; give another address or port" in lines[0]
+    assert f"--listen {endpoint} cannot be bound: Address already in use; use another address or port" in lines[0]
 
 
 @pytest.fixture

@@ -63,7 +63,7 @@ def test_a_new_run_over_an_interrupted_one_is_refused(
     run = JobConfig.load(job.state).run
     assert job.run() == 2
     said = capsys.readouterr().err
-    assert "job tiny was interrupted, and its tasks may still work on: resume it with --resume" in said
+    assert "job tiny was interrupted, and its tasks may still be running: resume it with --resume" in said
     assert JobConfig.load(job.state).run == run, "and nothing was discarded"
 
 

@@ -66,7 +66,7 @@ def test_a_job_that_comes_up_does_not_show_the_view_of_the_life_before(
     directory = JobDirectory(tmp_path)
     assert main(shows) == main(["hosts", *shows[1:]]) == 2
     assert "has not come up yet; try again" in capsys.readouterr().err
-    assert "The job has not come up yet." in json.dumps(ObservedJob(tmp_path, breaks=False).page())
+    assert "The job has not started yet." in json.dumps(ObservedJob(tmp_path, breaks=False).page())
     time.sleep(0.01)
     (tmp_path / VIEW).write_text(json.dumps({**view(), "ended": None}))
     assert main(shows) == 0 and "j: running" in capsys.readouterr().out

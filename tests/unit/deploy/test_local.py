@@ -81,14 +81,14 @@ def test_an_interrupted_job_says_to_resume_only_what_can_be_resumed(tmp_path: Pa
     deployment = LocalDeployment(tmp_path, lambda view, elapsed_s: None)
     deployment._on_signal(signal.SIGINT, None)
     outcome = deployment._outcome(None, 1.0)
-    expected = "SIGINT; resume it with: causal run" if journaled else "SIGINT before it began; start it again without"
+    expected = "SIGINT; resume it with: causal run" if journaled else "SIGINT before it started; start it again without"
     assert outcome.status == 128 + signal.SIGINT and outcome.reason.startswith(f"interrupted by {expected}")
 
 
 def test_a_machine_that_shows_no_processes_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     jobdirectory.check_processes_are_shown()
     monkeypatch.setattr(jobdirectory, "PROCESSES", tmp_path / "stat")
-    with pytest.raises(PipelineError, match="has no /proc, by which a job finds its processes; mount it"):
+    with pytest.raises(PipelineError, match="has no /proc, which a job needs to find its processes; mount it"):
         jobdirectory.check_processes_are_shown()
 
 

@@ -45,7 +45,7 @@ def test_an_unfinished_job_of_another_file_is_not_discarded(capsys: pytest.Captu
     before = run_of_job()
     assert cli.main(["run", "copy.py"]) == 2
     [line] = capsys.readouterr().err.splitlines()
-    assert f"holds an unfinished job of {Path('p.py').absolute()}" in line
+    assert f"has an unfinished job of {Path('p.py').absolute()}" in line
     assert "causal run p.py --resume" in line and "--state-dir" in line and f"remove {JOB.absolute()}" in line
     assert run_of_job() == before
     assert cli.main(["run", "p.py", "--resume"]) == 0
@@ -75,7 +75,7 @@ def test_a_job_of_another_file_that_finished_is_not_taken_for_this_one(capsys: p
     journal(kind="stopping", status=0, reason="")
     assert cli.main(["run", "copy.py", "--resume"]) == 2
     [line] = capsys.readouterr().err.splitlines()
-    assert f"the job that finished there is {Path('p.py').absolute()};" in line
+    assert f"the finished job is {Path('p.py').absolute()};" in line
     assert cli.main(["run", "p.py", "--resume"]) == 0
 
 

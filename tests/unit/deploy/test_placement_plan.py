@@ -48,8 +48,8 @@ def test_a_depth_that_these_hosts_cannot_reach_is_said_with_the_number_that_can(
     lines = capsys.readouterr().out.splitlines()
     assert "if a, b have joined:" in lines
     assert lines[-1] == (
-        "sharing depth 2 counts as 1, as copies on the owner's own host count zero (numbers/0, again/0); it needs 3 "
-        "hosts, there are 2; with --sharing-depth full the death of a host loses no determinant"
+        "sharing depth 2 counts as 1, because copies on the owner's host do not count (numbers/0, again/0); it needs 3 "
+        "hosts, but there are 2; with --sharing-depth full the death of a host loses no determinant"
     )
     assert any(line.split() == ["out/0", "on", "a,", "standby", "on", "a"] for line in lines)
 
@@ -85,8 +85,8 @@ def test_a_job_begins_with_a_warning_where_its_hosts_have_no_room_for_standbys(t
     pipeline = load("p.py", {})
     config = JobConfig("r", "tiny", "p.py", listen="tcp://127.0.0.1:1", hosts=str(tmp_path / "one" / "hosts.toml"))
     assert warnings(plan(pipeline, config), config) == [
-        "1 host has no room for the standby of numbers/0, count/0, again/0; start another `causal "
-        "agent`, or give --standbys 0"
+        "1 host has no room for the standby of numbers/0, count/0, again/0; start another `causal agent`, or "
+        "use --standbys 0"
     ]
     assert warnings(plan(pipeline, config), replace(config, standbys="0")) == []
     assert warnings(plan(pipeline, config), replace(config, hosts=str(tmp_path / "two" / "hosts.toml"))) == []
@@ -107,7 +107,7 @@ def seen(at_s: int, lacking: Sequence[str], **changes: object) -> JobView:
 def test_missing_standbys_of_a_running_job_are_said_once_for_each_task() -> None:
     watch = RoomWatch()
     assert [watch.line(seen(at_s, ["read/0", "out/0"])) for at_s in (1, 2, 5)] == [None] * 3
-    said = "1 host has no room for the standby of out/0, read/0; start another `causal agent`, or give --standbys 0"
+    said = "1 host has no room for the standby of out/0, read/0; start another `causal agent`, or use --standbys 0"
     assert watch.line(seen(6, ["read/0", "out/0"])) == said
     assert [watch.line(seen(at_s, ["out/0"])) for at_s in (7, 20)] == [None, None]
     assert watch.line(seen(21, ["read/1"])) is None

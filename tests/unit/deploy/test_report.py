@@ -199,7 +199,7 @@ def test_the_status_names_hosts_that_are_missing_tasks_without_a_standby_and_ver
     assert [line.strip() for line in lines if line.strip().startswith(("hosts", "versions", "no host", "old"))] == [
         "hosts: 1 draining: c; 1 joined: a; 1 lost: b",
         "versions: 0.2.0 on c; 0.3.0 on a",
-        "no host has room for a standby of read/0, read/1; start another `causal agent`, or give --standbys 0",
+        "no host has room for a standby of read/0, read/1; start another `causal agent`, or use --standbys 0",
         "old snapshots stay in the shared store: s3://b: no answer",
     ]
 
@@ -254,8 +254,8 @@ def test_a_check_is_reported_and_summed_up() -> None:
         result["checked_epochs"] = epochs
     result = report(shown, 2.5)
     assert result["checked_epochs"] == {"read/0": 3, "read/1": 2, "out/0": 4}
-    assert "checked: 9 epochs of 3 tasks were performed again and found the same" in summary(result)
-    assert "found the same" not in summary({**result, "status": 1})
+    assert "checked: 9 epochs of 3 tasks were performed again with the same result" in summary(result)
+    assert "with the same result" not in summary({**result, "status": 1})
     assert report(view(), 2.5)["checked_epochs"] is None
 
 
@@ -350,7 +350,7 @@ def test_a_source_that_waits_for_room_is_shown() -> None:
     shown = view()
     shown["ended"] = None
     shown["tasks"][0]["figures"] |= {"ingest_unread_bytes": 1_200_000, "ingest_waiting_s": 12.5}
-    line = "Spark has waited for 12.5 s: 1,200,000 bytes are published and not read (ingest_bytes_max)"
+    line = "Spark has waited for 12.5 s: 1,200,000 bytes are published but not yet read (ingest_bytes_max)"
     assert any(line in each for each in status_of(shown))
     assert "the input waits for read/0 to read" in line_of(shown, 1.0)
     families = exposed(shown)
@@ -399,8 +399,8 @@ def test_counts_are_state_so_a_replay_does_not_count_twice() -> None:
 def test_only_numbers_by_operator_and_reason_are_counts() -> None:
     assert reason_invalid({"counts": {"w": {"late": 3}}, "determinant_bytes": {"order": 3}}) is None
     for wrong in ({"w": 3}, {"w": {"late": "3"}}, {"w": {3: 3}}, 3, {3: {"late": 3}}):
-        assert reason_invalid({"counts": wrong}) == "the counter counts is no number"
-    assert reason_invalid({"determinant_bytes": {"w": {"late": 3}}}) == "the counter determinant_bytes is no number"
+        assert reason_invalid({"counts": wrong}) == "the counter counts is not a number"
+    assert reason_invalid({"determinant_bytes": {"w": {"late": 3}}}) == "the counter determinant_bytes is not a number"
 
 
 def test_a_sink_that_waits_for_its_store_is_shown() -> None:

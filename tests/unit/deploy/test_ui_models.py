@@ -222,7 +222,7 @@ def test_averages_leave_out_the_records_of_earlier_lives() -> None:
 
 
 def test_before_the_first_view_the_page_says_so() -> None:
-    assert modelled(None)["says"] == "The job has not come up yet."
+    assert modelled(None)["says"] == "The job has not started yet."
     assert modelled(None, alive=False)["state"] == "down"
 
 

@@ -47,10 +47,10 @@ def test_a_job_is_named_in_one_of_three_ways_or_is_the_only_one(jobs: Callable[.
     jobs("b")
     for arguments in (("b",), ("--job", "b"), ("--state-dir", ".causal/b"), (".causal/b",)):
         assert chosen_job(asked(command, *arguments)).name == "b", arguments
-    with pytest.raises(PipelineError, match="give --job a, --job b"):
+    with pytest.raises(PipelineError, match="choose one with --job a, --job b"):
         chosen_job(asked(command))
     for twice in (("a", "--job", "b"), ("a", "--state-dir", ".causal/b"), ("--job", "b", "--state-dir", ".causal/b")):
-        with pytest.raises(PipelineError, match="give one of JOB, --job and --state-dir"):
+        with pytest.raises(PipelineError, match="use only one of JOB, --job and --state-dir"):
             chosen_job(asked(command, *twice))
 
 

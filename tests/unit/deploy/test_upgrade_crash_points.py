@@ -256,7 +256,7 @@ def test_what_this_machine_cannot_open_is_refused_in_one_line(
 ) -> None:
     assert job.run("--resume", text=ON_A_HOST) == 2
     line = capsys.readouterr().err.splitlines()[-1]
-    assert "out/0: JsonLinesSink keeps its rows on the machine of its task, and a job of several hosts" in line
+    assert "out/0: JsonLinesSink keeps its rows on the machine of its task, but a multi-host job" in line
     assert job.version() == 1
     saved = copy_of_the_savepoint(job)
     job.run(*saved, "--keep-sinks", text=TEXTS[1])

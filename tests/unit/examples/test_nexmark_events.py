@@ -104,6 +104,6 @@ def test_the_model_by_hand() -> None:
 
 
 def test_a_term_that_is_no_number_is_one_line() -> None:
-    with pytest.raises(PipelineError, match="setting gap_s is 'soon'; give a number"):
+    with pytest.raises(PipelineError, match="setting gap_s is 'soon'; use a number"):
         Terms.of_settings({"gap_s": "soon"})
     assert Terms.of_settings({"gap_s": "3", "clock_s": "0.5", "query": "x"}) == Terms(gap_s=3, clock_s=0.5)

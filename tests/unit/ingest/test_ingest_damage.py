@@ -159,10 +159,10 @@ def test_a_manifest_that_is_missing_between_others_is_told(tmp_path: Path) -> No
 def test_files_without_which_nothing_can_be_trusted_are_missed(tmp_path: Path) -> None:
     publisher = written_log(tmp_path / "ingest", ended=False)
     rmtree(publisher.directory / "tokens")
-    with pytest.raises(CorruptData, match="tokens is missing although there are batches"):
+    with pytest.raises(CorruptData, match="tokens is missing although batches exist"):
         publisher.log.take_over()
     (publisher.directory / "log.json").unlink()
-    with pytest.raises(CorruptData, match="log.json is missing although there are batches"):
+    with pytest.raises(CorruptData, match="log.json is missing although batches exist"):
         publisher.log.create()
     with pytest.raises(CorruptData, match="0000000003 is missing although Spark has committed"):
         publisher.log.check_committed(3)

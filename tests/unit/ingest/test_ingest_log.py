@@ -135,7 +135,7 @@ def test_another_query_is_refused(log: IngestLog) -> None:
     log.publish(QUERY, 0, token, [])
     log.check_query(QUERY)
     for other in ("", "another"):
-        with pytest.raises(PipelineError, match=f"holds the batches of query {QUERY}"):
+        with pytest.raises(PipelineError, match=f"has the batches of query {QUERY}"):
             log.check_query(other)
     with pytest.raises(PipelineError, match="Spark checkpoint was removed or replaced"):
         log.publish("another", 1, token, [])
@@ -150,10 +150,10 @@ def test_other_input_for_a_published_batch_is_refused(log: IngestLog) -> None:
 
 def test_a_batch_out_of_turn_is_refused(log: IngestLog) -> None:
     token = log.take_over()
-    with pytest.raises(PipelineError, match="commits batch 3, the last is none"):
+    with pytest.raises(PipelineError, match="commits batch 3, but the last batch is none"):
         log.publish(QUERY, 3, token, [])
     log.publish(QUERY, 0, token, [])
-    with pytest.raises(PipelineError, match="commits batch 2, the last is 0"):
+    with pytest.raises(PipelineError, match="commits batch 2, but the last batch is 0"):
         log.publish(QUERY, 2, token, [])
 
 
@@ -205,7 +205,7 @@ def test_a_low_water_mark_that_is_lost_releases_nothing(log: IngestLog, objects:
 
 
 def test_another_number_of_channels_is_refused(log: IngestLog, objects: Objects) -> None:
-    with pytest.raises(PipelineError, match="was written with partitions=2, the source says 3"):
+    with pytest.raises(PipelineError, match="was written with partitions=2, but the source has 3"):
         IngestLog(objects, FOLDER, channels=3).create()
     IngestLog(objects, FOLDER, channels=2).create()
 
@@ -302,5 +302,5 @@ def test_a_log_of_an_earlier_version_without_its_token_is_refused(tmp_path: Path
     with pytest.raises(CorruptData, match="fence.json does not match its digest"):
         adopt(tmp_path / FOLDER)
     fence.unlink()
-    with pytest.raises(CorruptData, match="fence.json is missing although there are batches"):
+    with pytest.raises(CorruptData, match="fence.json is missing although batches exist"):
         adopt(tmp_path / FOLDER)

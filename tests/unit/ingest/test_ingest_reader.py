@@ -195,7 +195,7 @@ def test_a_manifest_that_counts_wrong_is_noticed(publisher: Publisher) -> None:
     name = segment_name(0, 0, publisher.token, 0, 0)
     digest = publisher.log.write_segment(name, encoded([1, 2, 3]))
     publisher.log.publish("q", 0, publisher.token, [Segment(name, 0, 0, 5, digest)])
-    with pytest.raises(CorruptData, match="holds 3 rows, its manifest says 5"):
+    with pytest.raises(CorruptData, match="contains 3 rows, but its manifest says 5"):
         publisher.reader().read(0, 5)
 
 
@@ -207,6 +207,6 @@ def test_a_value_that_no_record_holds_ends_the_job_with_one_line(tmp_path: Path)
     with pytest.raises(OperatorFailed) as refused:
         IngestReader(log, 0, "times").read(0, 1)
     assert str(refused.value) == (
-        f"source 'times', partition 0: column n: {2**62} us since 1970 is no time of years 1 to 9999; change "
+        f"source 'times', partition 0: column n: {2**62} us since 1970 is not a time in years 1 to 9999; change "
         "or drop it in read()"
     )

@@ -82,7 +82,7 @@ def test_a_batch_waits_until_a_checkpoint_covers_enough(
     readers[1].completed(3)
     assert waiting.advances() is None
     said = capfd.readouterr().err.splitlines()
-    assert len(said) == 2 and "batch 2 waits: 262,144 bytes are published and not read" in said[0]
+    assert len(said) == 2 and "batch 2 waits: 262,144 bytes are published but not yet read" in said[0]
     assert "batch 2 resumes after" in said[1]
     assert readers[0].counters() == {"ingest_unread_bytes": segment_bytes(4), "ingest_waiting_s": 0.0}
 

@@ -98,7 +98,7 @@ def test_rows_are_read_from_any_position_and_what_is_covered_goes() -> None:
     later = reader_of(store)
     assert rows_from(later, 8, 1) == [8]
     await_(lambda: later.read(9, 1) is not None)
-    with pytest.raises(DeterminantsLost, match="was released"):
+    with pytest.raises(DeterminantsLost, match="was already released"):
         later.read(2, 1)
     later.close()
 

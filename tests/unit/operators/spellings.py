@@ -278,11 +278,11 @@ def report(mode: str) -> dict[str, Any]:
     }
     if mode == "refuse":
         refusals = {name: refusal(each.random) for name, each in OUTSIDE_BEFORE.items()}
-        return {**facts, "caught": caught(), "made outside": refusals}
+        return {**facts, "caught": caught(), "created outside": refusals}
     return {
         **facts,
         "same type": type(perform(datetime.datetime.now)) is type(datetime.datetime(2000, 1, 1)),
-        "made outside": {
+        "created outside": {
             f"{name} {when}": [perform(partial(drawn, each)), perform(partial(drawn, each)), drawn(each)]
             for when, kinds in (("before", OUTSIDE_BEFORE), ("after", generators()))
             for name, each in kinds.items()

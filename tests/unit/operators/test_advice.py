@@ -90,7 +90,7 @@ def test_an_open_file_and_an_iterator_are_named_however_they_are_reached(tmp_pat
         ]
         for build, what in builds:
             [line] = warnings(build)
-            assert f"operator 'w' uses {what}, whose position is no state" in line
+            assert f"operator 'w' uses {what}, whose position is not state" in line
 
 
 def test_a_number_for_a_window_is_named_where_records_have_event_time() -> None:
@@ -104,11 +104,11 @@ def test_a_number_for_a_window_is_named_where_records_have_event_time() -> None:
     [line] = windowed(10)
     assert line.startswith(f"{__file__}:")
     assert line.endswith(
-        "window 'w' of 10 s is by the wall clock, though its records have event time; give Tumbling(10) for event "
-        'time, or Tumbling(10, clock="processing") if the wall clock is meant'
+        "window 'w' of 10 s uses the wall clock although its records have event time; use Tumbling(10) for event "
+        'time, or Tumbling(10, clock="processing") if you mean the wall clock'
     )
     for size_s, size in ((0.5, "0.5"), (86_400_000, "86400000")):
-        assert f"give Tumbling({size}) for event" in windowed(size_s)[0]
+        assert f"use Tumbling({size}) for event" in windowed(size_s)[0]
     assert not windowed(10, dated=False)
     for stated in (Tumbling(10), Tumbling(10, clock="processing"), Session(10, clock="processing"), CountWindow(2)):
         assert not windowed(stated)

@@ -164,7 +164,7 @@ def test_a_total_of_an_older_version_goes_on(before: Any, gone: Any, left: Any) 
 
 def test_a_value_in_which_nan_hides_has_no_place_in_an_order() -> None:
     for aggregate in [Min(itself), Max(itself), Min(itself).retracting(), Max(itself).retracting()]:
-        with pytest.raises(ValueError, match="which holds NaN and has no place in any order; filter it out"):
+        with pytest.raises(ValueError, match="which contains NaN and therefore cannot be ordered; filter it out"):
             aggregate.add(aggregate.initial(), (1, (NAN, 2)))
 
 

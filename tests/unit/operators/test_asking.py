@@ -172,7 +172,7 @@ def test_what_fails_is_told_with_its_record_and_the_line_that_raised() -> None:
         ({"retries": -1}, "has retries -1"),
         ({"order": "any"}, "has order 'any'"),
         ({"timeout_s": 0}, "has timeout_s 0"),
-        ({"combine": 3}, "combine of call 'rate' is given a int"),
+        ({"combine": 3}, "combine of call 'rate' was given a int"),
     ],
 )
 def test_wrong_options_are_refused_when_the_pipeline_is_built(options: dict[str, Any], line: str) -> None:
@@ -313,7 +313,9 @@ def test_an_answer_that_is_too_large_is_a_failure_that_names_its_size(over: int)
     if not over:
         assert len(body) == ANSWER_BYTES_MAX
         return
-    with pytest.raises(OperatorFailed, match="operator 'rate'.*AnswerTooLarge.* has 16,777,217 bytes, 16,777,216 are"):
+    with pytest.raises(
+        OperatorFailed, match="operator 'rate'.*AnswerTooLarge.* has 16,777,217 bytes, but the limit is 16,777,216"
+    ):
         answer(chain, request, body)
 
 

@@ -101,7 +101,7 @@ def test_what_waits_at_the_end_is_worked_on() -> None:
 
 
 @pytest.mark.parametrize(
-    ("input", "message"), [(0, "does not support item assignment"), (1, "process_broadcast has none")]
+    ("input", "message"), [(0, "does not support item assignment"), (1, "process_broadcast has no key")]
 )
 def test_what_is_done_in_the_wrong_place_fails_with_one_line(input: int, message: str) -> None:
     task = Task(planned_rules(Wrong()), "op/0")
@@ -175,11 +175,11 @@ class Silent(Operator):
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda s, r: s.broadcast("op", r, Silent()), "is given a Silent; give an instance of a BroadcastOperator"),
-        (lambda s, r: s.broadcast("op", r, Tagged), "is given the class Tagged"),
+        (lambda s, r: s.broadcast("op", r, Silent()), "was given a Silent; pass an instance of a BroadcastOperator"),
+        (lambda s, r: s.broadcast("op", r, Tagged), "was given the class Tagged"),
         (lambda s, r: s.broadcast("op", [1], Tagged()), "the rules of broadcast 'op' are a list"),
         (lambda s, r: s.broadcast("op", r.key_by(key_of), Tagged()), "are keyed, but every task gets all"),
-        (lambda s, r: s.broadcast("op", r, Tagged(), wait=1), "has wait 1; give True or False"),
+        (lambda s, r: s.broadcast("op", r, Tagged(), wait=1), "has wait 1; use True or False"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(build: Any, message: str) -> None:

@@ -46,7 +46,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
 
 
 @pytest.mark.parametrize("how", ["capture", "fallback"])
-@pytest.mark.parametrize(("library", "least"), [("asking", 30), ("late", 18), ("early", 18), ("made outside", 14)])
+@pytest.mark.parametrize(("library", "least"), [("asking", 30), ("late", 18), ("early", 18), ("created outside", 14)])
 def test_every_spelling_gives_the_same_to_the_same_event_and_the_real_outside(
     report: Report, how: str, library: str, least: int
 ) -> None:
@@ -56,7 +56,7 @@ def test_every_spelling_gives_the_same_to_the_same_event_and_the_real_outside(
     assert len(triples) >= least
     for first, second, outside in triples:
         assert first == second != outside, f"{first!r} and {second!r} in an operator, {outside!r} outside"
-        if library == "made outside":
+        if library == "created outside":
             assert all(ours != real for ours, real in zip(first, outside, strict=True))
 
 
@@ -89,11 +89,11 @@ def test_the_body_of_a_module_imported_by_an_operator_is_not_the_operators(repor
 
 
 def test_a_generator_made_outside_is_refused_by_name(report: Report) -> None:
-    lines = report("refuse")["made outside"]
+    lines = report("refuse")["created outside"]
     assert lines.pop("of the system").startswith("operator 'count' calls os.urandom()")
     assert len(lines) == 6
     for name, line in lines.items():
-        assert line == "operator 'count' calls a Random() made outside of the operator: use ctx.random", name
+        assert line == "operator 'count' calls a Random() created outside the operator: use ctx.random", name
 
 
 def test_finalisers_that_the_collector_runs_are_outside_of_operators(report: Report) -> None:
@@ -116,7 +116,7 @@ def test_a_refusal_names_operator_spelling_and_correction(report: Report) -> Non
 
 @pytest.mark.parametrize("how", ["capture", "refuse"])
 def test_a_key_may_not_depend_on_the_clock(report: Report, how: str) -> None:
-    assert "a key depends on its record alone" in report(how)["keying"]
+    assert "a key must depend only on its record" in report(how)["keying"]
 
 
 FORKED = """
@@ -191,4 +191,4 @@ def test_all_workers_of_a_job_are_prepared_once_as_its_setting_says(tmp_path: Pa
     ended = subprocess.run(
         [sys.executable, "-c", PREPARED, str(tmp_path), how], check=True, cwd=HOME, capture_output=True, text=True
     )
-    assert 'hidden_nondeterminism="allow" comes too late' in ended.stdout
+    assert 'hidden_nondeterminism="allow" is too late' in ended.stdout

@@ -68,7 +68,9 @@ def joined(kind: str, swapped: bool = False, before: bool = False) -> Build:
 def test_inputs_that_change_places_are_refused_and_others_before_them_are_not(kind: str) -> None:
     version = Version(joined(kind), ("a", "b")).give({"k": 1, "v": 2}, source="a")
     for before in (False, True):
-        with pytest.raises(PipelineError, match="'j' keeps state of each of its inputs, and these have changed places"):
+        with pytest.raises(
+            PipelineError, match="'j' keeps state for each of its inputs, and the inputs have changed places"
+        ):
             version.becomes(Version(joined(kind, swapped=True, before=before), ("a", "b")), allow_dropped=True)
     version = version.becomes(Version(joined(kind, before=True), ("a", "b")))
     version.becomes(Version(joined(kind), ("a", "b"))).give({"k": 1, "v": 3}, source="b")

@@ -136,7 +136,7 @@ def test_sizes_are_checked_before_anything_is_read(tmp_path: Path, monkeypatch: 
     path = archives.path_of(tmp_path, archives.digest_of(body))
     path.parent.mkdir()
     path.write_bytes(body)
-    with pytest.raises(CorruptData, match="more than an archive may"):
+    with pytest.raises(CorruptData, match="exceeds the size limit of an archive"):
         Archive.load(tmp_path, archives.digest_of(body))
     monkeypatch.setattr(archives, "BYTES_MAX", 100)
     with pytest.raises(PipelineError, match=r"reaches 1 modules .* largest is job.py"):
@@ -180,7 +180,7 @@ def test_modules_of_the_user_may_have_names_of_ours(tmp_path: Path, name: str, h
 @pytest.mark.parametrize(
     ("begins", "line"),
     [
-        ("from operators import Mine\n", r"job.py:1: ImportError.*operators.py has the name .* rename it"),
+        ("from operators import Mine\n", r"job.py:1: ImportError.*operators.py has the name .* rename the file"),
         ("import causal.mine\n", "causal.py has the name of a module of causal-streams"),
         ("from queue import MINE\n", "queue.py has the name of a module of Python's standard library"),
         ("import queue\nqueue.MINE\n", "queue.py has the name of a module of Python's standard library"),

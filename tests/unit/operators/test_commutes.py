@@ -192,5 +192,5 @@ def test_what_is_no_yes_or_no_is_refused() -> None:
     class Asked(Totals):
         commutes = "yes"  # type: ignore[assignment]
 
-    with pytest.raises(PipelineError, match="commutes = 'yes'; give True or False"):
+    with pytest.raises(PipelineError, match="commutes = 'yes'; use True or False"):
         built(Asked())

@@ -128,7 +128,7 @@ def test_each_try_has_the_time_and_what_a_try_raises_is_its_failure(never: Calla
     assert calls == [0, 1, 2]
 
 
-INSIDE = "ctx cannot be asked inside a function given to ctx.call"
+INSIDE = "ctx cannot be used inside a function passed to ctx.call"
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ INSIDE = "ctx cannot be asked inside a function given to ctx.call"
     [
         (lambda ctx, never: ctx.call(lambda: {1}), "CallFailed: NotCarried: the answer of ctx.call: a set does"),
         (lambda ctx, never: ctx.call(never, timeout_s=0.01), "CallFailed: TimeoutError: no answer within 0.01 s"),
-        *((lambda ctx, never, s=s: ctx.call(int, timeout_s=s), "ctx.call with timeout_s .*: give seconds above 0, or N")
+        *((lambda ctx, never, s=s: ctx.call(int, timeout_s=s), "ctx.call has timeout_s .*; use seconds above 0, or N")
           for s in (0, -1.0, float("nan"))),
         (lambda ctx, never: ctx.call(ctx.now, timeout_s=60), INSIDE),
         (lambda ctx, never: ctx.call(ctx.now), INSIDE),
@@ -158,7 +158,7 @@ def test_calls_that_never_come_back_are_left_behind_up_to_a_bound(monkeypatch: p
             return "late"
 
     bounded_call._abandoned.clear()
-    with pytest.raises(OperatorFailed, match="operator 'op': 2 calls that were out of time have not come back"):
+    with pytest.raises(OperatorFailed, match="operator 'op': 2 calls that timed out have not returned"):
         give(asks(ask), [1, 2, 3])
     left = list(bounded_call._abandoned)
     let_go.set()

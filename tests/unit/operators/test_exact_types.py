@@ -140,7 +140,7 @@ def test_rows_that_become_vectors_and_rows_again_are_the_same_or_refused(kind: p
         try:
             (row,) = scene.give(chain_of(plan, "op/0"), [{"v": value}])
         except OperatorFailed as problem:
-            assert "operator 'in-v'" in str(problem) and "column 'v' takes" in str(problem), problem
+            assert "operator 'in-v'" in str(problem) and "column 'v' has type" in str(problem), problem
             assert "\n" not in str(problem)
             continue
         taken.append(value)
@@ -189,7 +189,7 @@ CASTS = [
 def test_columns_of_vectors_keep_their_values_too(column: pa.Array, kind: pa.DataType, fits: bool) -> None:
     vectors, schema = Vectors.of({"v": column}), pa.schema([("v", kind)])
     if not fits:
-        with pytest.raises(Misfit, match="column 'v' takes"):
+        with pytest.raises(Misfit, match="column 'v' has type"):
             columns_of(vectors, schema)
         return
     read = columns_of(vectors, schema).column(0).to_pylist()

@@ -85,11 +85,11 @@ CASES: list[tuple[Callable[[Any], Stream[Any]], str, str, list[Any]]] = [
     (lambda s: s.filter("x", ended), "x", "StopIteration", KEPT),
     (lambda s: s.filter("x", lambda r: Truth() if r[0] == 0 else r), "x", "ValueError: vague", KEPT),
     (lambda s: s.flat_map("x", lambda r: [invert(r)]), "x", "ZeroDivisionError", INVERTED),
-    (lambda s: s.flat_map("x", lambda r: "no" if r[0] == 0 else [r]), "x", "gave a str", KEPT),
+    (lambda s: s.flat_map("x", lambda r: "no" if r[0] == 0 else [r]), "x", "returned a str", KEPT),
     (lambda s: s.flat_map("x", many), "x", "ZeroDivisionError", [(1, "a"), (1, "a"), (2, "c"), (0, "c")]),
     (lambda s: s.process("x", Calls(lambda r, ctx: [invert(r)])), "x", "ZeroDivisionError", INVERTED),
-    (lambda s: s.process("x", Calls(lambda r, ctx: [r] if r[0] else {"a": 1})), "x", "gave a dict", KEPT),
-    (lambda s: s.process("x", Calls(replaces)), "x", "ctx.state was assigned to", KEPT),
+    (lambda s: s.process("x", Calls(lambda r, ctx: [r] if r[0] else {"a": 1})), "x", "returned a dict", KEPT),
+    (lambda s: s.process("x", Calls(replaces)), "x", "ctx.state was replaced", KEPT),
     (lambda s: s.map("y", same).filter("z", lambda r: r[1] != "a").map("x", invert), "x", "Zero", [(0, "c")]),
     (lambda s: s.flat_map("z", lambda r: [r] if r[1] != "a" else None).map("x", invert), "x", "Zero", [(0, "c")]),
     (lambda s: s.process("z", Calls(lambda r, ctx: [r])).map("x", invert), "x", "Zero", INVERTED),
@@ -98,7 +98,7 @@ CASES: list[tuple[Callable[[Any], Stream[Any]], str, str, list[Any]]] = [
     (lambda s: s.map("x", same).key_by(invert).count("n"), "key_by before n", "Zero", KEPT),
     (lambda s: s.map("x", same).key_by(lambda r: r if r[0] else NAN).count("n"), "key_by before n", "is NaN", KEPT),
     (lambda s: s.map("x", same).key_by(lambda r: r if r[0] else []).count("n"), "key_by before n",
-     "unhashable type: 'list'; give key_by", KEPT),
+     "unhashable type: 'list'; key by", KEPT),
 ]  # fmt: skip
 
 
@@ -166,7 +166,7 @@ def test_an_error_outside_of_user_code_names_the_place_of_the_code_that_caused_i
 )
 def test_what_is_no_iterable_of_records_is_named_with_the_remedy(build: Any, output: Any) -> None:
     kind = type(output).__name__
-    line = f"'x' gave a {kind} where an iterable of records is wanted; yield it, or return [it]"
+    line = f"'x' returned a {kind}, but must return an iterable of records; yield the {kind}, or return it in a list"
     with pytest.raises(OperatorFailed, match=re.escape(line)):
         ran(lambda s: build(s, output), [1])
     [letter] = ran(lambda s: build(s, output), [1], on_error="dead-letter")["dead-letters"]
@@ -194,7 +194,7 @@ def test_what_is_no_iterable_of_records_is_named_with_the_remedy(build: Any, out
 def test_a_data_frame_is_no_iterable_of_records_but_of_its_columns(methods: list[str], call: str, build: Any) -> None:
     """An iteration over a frame of pandas, Polars or Arrow gives its columns."""
     kind = type("Frame", (list,), {"columns": ["a", "b"], **dict.fromkeys(methods)})
-    line = "'x' gave a Frame, which is an iterable of its columns, where an iterable of records is wanted; use frame."
+    line = "'x' returned a Frame, which iterates over its columns, but must return an iterable of records; use frame."
     with pytest.raises(OperatorFailed, match=re.escape(line + call)):
         ran(lambda s: build(s, kind(["a", "b"])), [0])
 
@@ -270,7 +270,7 @@ def test_a_keyed_failure_names_the_key_and_nothing_of_the_record_stands() -> Non
 def test_an_output_that_cannot_travel_names_the_key_that_made_it() -> None:
     big = Calls(lambda record, ctx: ["x" * record[1]])
     job_plan = planned(lambda s: s.key_by(first_field).process("x", big), record_bytes_max=100)
-    with pytest.raises(OperatorFailed, match="operator 'x', key 'b', position 1 of .*it is 503 bytes"):
+    with pytest.raises(OperatorFailed, match="operator 'x', key 'b', position 1 of .*it has 503 bytes"):
         chain_of(job_plan, "x/0").deliver(0, listed([("a", 5), ("b", 500)]), 0, Services())
 
 
@@ -334,9 +334,9 @@ def test_open_that_raises_is_named() -> None:
             return None
 
     first, second = (chain_of(planned(lambda s: s.process("x", Fails())), "x/0") for _ in "12")
-    with pytest.raises(OperatorFailed, match="'x'.*ctx cannot be asked outside of process"):
+    with pytest.raises(OperatorFailed, match="'x'.*ctx cannot be used outside of process"):
         give(first, [1])
-    with pytest.raises(OperatorFailed, match="operator 'x', before the first event: RuntimeError: ctx cannot be asked"):
+    with pytest.raises(OperatorFailed, match="operator 'x', before the first event: RuntimeError: ctx cannot be used"):
         second.open()  # type: ignore[attr-defined]
 
 
@@ -367,7 +367,7 @@ def test_timers_and_windows_fail_by_name() -> None:
     stops, continues = chain_of(planned(build), "x/0"), chain_of(planned(build, on_error="dead-letter"), "x/0")
     for chain in (stops, continues):
         give(chain, [("k", 1)])
-    with pytest.raises(OperatorFailed, match="operator 'x', key 'k', as a timer or window fired: ZeroDivisionError"):
+    with pytest.raises(OperatorFailed, match="operator 'x', key 'k', when a timer or window fired: ZeroDivisionError"):
         stops.fire(2_000_000_000, Services())
     (letter,) = records_in(continues.fire(2_000_000_000, Services()))
     assert (letter["key"], letter["position"], letter["record"]) == ("k", None, {"timer": "t", "at_s": 1.0})
@@ -387,13 +387,15 @@ def test_a_record_that_is_none_is_laid_at_the_operator_that_gave_it() -> None:
         return stream.map("forgets", lambda r: None).filter("all", lambda r: True).map("x", first_field)
 
     line = build.__code__.co_firstlineno + 1
-    with pytest.raises(OperatorFailed, match=rf"record None, which map 'forgets' \({__file__}:{line}\) gave"):
+    with pytest.raises(OperatorFailed, match=rf"record None, which map 'forgets' \({__file__}:{line}\) returned"):
         give(chain_of(planned(build), "x/0"), [(1, "a")])
 
     def keyed(stream: Stream[Any]) -> Stream[Any]:
         return stream.map("forgets", lambda r: None).key_by(first_field).count("n")
 
-    with pytest.raises(OperatorFailed, match="operator 'key_by before n'.*record None, which map 'forgets' .* gave"):
+    with pytest.raises(
+        OperatorFailed, match="operator 'key_by before n'.*record None, which map 'forgets' .* returned"
+    ):
         give(chain_of(planned(keyed), "forgets/0"), [(1, "a")])
 
 

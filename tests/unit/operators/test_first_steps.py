@@ -36,7 +36,7 @@ def said(directory: Path, text: str) -> tuple[int, str]:
 
 
 def test_a_file_that_is_run_by_python_says_what_to_type(tmp_path: Path) -> None:
-    line = "counts.py defines a pipeline and does not run it; type: causal run counts.py\n"
+    line = "counts.py defines a pipeline but does not run it; run it with: causal run counts.py\n"
     assert said(tmp_path, PIPELINE) == (0, line)
 
 
@@ -59,7 +59,9 @@ def test_a_file_that_fails_shows_its_failure_alone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("method", ["run", "start", "execute"])
 def test_a_pipeline_that_is_to_run_itself_says_what_to_type(method: str) -> None:
-    with pytest.raises(AttributeError, match=rf"a pipeline has no {method}\(\): type `causal run test_first_steps.py`"):
+    with pytest.raises(
+        AttributeError, match=rf"a pipeline has no {method}\(\); run it with `causal run test_first_steps.py`"
+    ):
         getattr(Pipeline("p"), method)()
 
 

@@ -33,35 +33,35 @@ Build = Callable[[Any, Any], object]
 """A function of (stream, function of the user) that builds a part of a pipeline."""
 
 ONE_VALUE: list[tuple[Build, str]] = [
-    (lambda s, fn: s.map("x", fn), "map 'x' is given"),
-    (lambda s, fn: s.filter("x", fn), "filter 'x' is given"),
-    (lambda s, fn: s.map_batches("x", fn), "map_batches 'x' is given"),
-    (lambda s, fn: s.call("x", fn), "call 'x' is given"),
-    (lambda s, fn: s.call("x", pow, combine=fn), "combine of call 'x' is given"),
-    (lambda s, fn: s.key_by(fn), "key_by is given"),
-    (lambda s, fn: s.watermarks("x", fn), "time of watermarks 'x' is given"),
-    (lambda s, fn: s.watermarks("x", abs, generator=fn), "generator of watermarks 'x' is given"),
-    (lambda s, fn: s.timed(fn), "timed is given"),
-    (lambda s, fn: s.key_by(abs).reduce("x", fn), "reduce 'x' is given"),
-    (lambda s, fn: s.key_by(abs).reduce("x", max, fn), "initial of reduce 'x' is given"),
-    (lambda s, fn: s.key_by(abs).join("x", s.key_by(str), (0, 1), fn=fn), "join 'x' is given"),
-    (lambda s, fn: s.key_by(abs).join_table("x", s.key_by(str).table("t"), fn), "join_table 'x' is given"),
-    (lambda s, fn: s.key_by(abs).table("t").filter("x", fn), "filter 'x' is given"),
-    (lambda s, fn: s.key_by(abs).table("t").map_values("x", fn), "map_values 'x' is given"),
-    (lambda s, fn: s.key_by(abs).table("t").group_by("x", fn), "group_by 'x' is given"),
-    (lambda s, fn: s.key_by(abs).table("t").to_stream("x", fn), "to_stream 'x' is given"),
+    (lambda s, fn: s.map("x", fn), "map 'x' was given"),
+    (lambda s, fn: s.filter("x", fn), "filter 'x' was given"),
+    (lambda s, fn: s.map_batches("x", fn), "map_batches 'x' was given"),
+    (lambda s, fn: s.call("x", fn), "call 'x' was given"),
+    (lambda s, fn: s.call("x", pow, combine=fn), "combine of call 'x' was given"),
+    (lambda s, fn: s.key_by(fn), "key_by was given"),
+    (lambda s, fn: s.watermarks("x", fn), "time of watermarks 'x' was given"),
+    (lambda s, fn: s.watermarks("x", abs, generator=fn), "generator of watermarks 'x' was given"),
+    (lambda s, fn: s.timed(fn), "timed was given"),
+    (lambda s, fn: s.key_by(abs).reduce("x", fn), "reduce 'x' was given"),
+    (lambda s, fn: s.key_by(abs).reduce("x", max, fn), "initial of reduce 'x' was given"),
+    (lambda s, fn: s.key_by(abs).join("x", s.key_by(str), (0, 1), fn=fn), "join 'x' was given"),
+    (lambda s, fn: s.key_by(abs).join_table("x", s.key_by(str).table("t"), fn), "join_table 'x' was given"),
+    (lambda s, fn: s.key_by(abs).table("t").filter("x", fn), "filter 'x' was given"),
+    (lambda s, fn: s.key_by(abs).table("t").map_values("x", fn), "map_values 'x' was given"),
+    (lambda s, fn: s.key_by(abs).table("t").group_by("x", fn), "group_by 'x' was given"),
+    (lambda s, fn: s.key_by(abs).table("t").to_stream("x", fn), "to_stream 'x' was given"),
     (lambda s, fn: Aggregate(fn, max), "initial of an aggregate is"),
     (lambda s, fn: Aggregate(int, max, merge=fn), "merge of an aggregate is"),
     (lambda s, fn: Sum(fn), "of of Sum is"),
     (lambda s, fn: Reduce(fn), "fn of Reduce is"),
-    (lambda s, fn: ReducingState(fn), "ReducingState is given"),
-    (lambda s, fn: GeneratedSource(fn, 1), "GeneratedSource is given"),
+    (lambda s, fn: ReducingState(fn), "ReducingState was given"),
+    (lambda s, fn: GeneratedSource(fn, 1), "GeneratedSource was given"),
 ]
 """Builders that take a function which returns one value."""
 
 RECORDS: list[tuple[Build, str]] = [
-    (lambda s, fn: s.flat_map("x", fn), "flat_map 'x' is given"),
-    (lambda s, fn: s.window("x", 10, fn), "window 'x' is given"),
+    (lambda s, fn: s.flat_map("x", fn), "flat_map 'x' was given"),
+    (lambda s, fn: s.window("x", 10, fn), "window 'x' was given"),
 ]
 """Builders that take a function which may be a generator function."""
 
@@ -109,8 +109,8 @@ def refusal(build: Build, fn: Any) -> str:
     "fn", [awaited, Asynchronous(), Asynchronous().method, partial(partial(awaited), 1), Decorated()]
 )
 def test_a_coroutine_function_is_refused(build: Build, what: str, fn: Any) -> None:
-    assert refusal(build, fn).startswith(f"{what} a coroutine function; give a plain function")
-    assert refusal(build, streamed).startswith(f"{what} an async generator function; give a plain function")
+    assert refusal(build, fn).startswith(f"{what} a coroutine function; pass a plain function")
+    assert refusal(build, streamed).startswith(f"{what} an async generator function; pass a plain function")
 
 
 @pytest.mark.parametrize(("build", "what"), ONE_VALUE)
@@ -118,7 +118,7 @@ def test_a_coroutine_function_is_refused(build: Build, what: str, fn: Any) -> No
     "fn", [generated, Generates(), Generates().__call__, partial(generated, 1), partial(Generates())]
 )
 def test_a_generator_function_is_refused_where_one_value_is_wanted(build: Build, what: str, fn: Any) -> None:
-    assert refusal(build, fn) == f"{what} a generator function; give a plain function, which returns its result"
+    assert refusal(build, fn) == f"{what} a generator function; pass a plain function, which returns its result"
 
 
 @pytest.mark.parametrize("build", [build for build, _ in RECORDS])
@@ -130,7 +130,7 @@ def test_a_generator_function_may_give_records(build: Build, fn: Any) -> None:
 @pytest.mark.parametrize("name", ["open", "process", "on_timer", "finish", "process_batch"])
 def test_a_method_of_an_operator_that_is_a_coroutine_function_is_refused(name: str) -> None:
     operator = counting(**{name: awaited})
-    expected = f"process 'x': Counts.{name} is a coroutine function; give a plain function"
+    expected = f"process 'x': Counts.{name} is a coroutine function; pass a plain function"
     assert refusal(lambda s, fn: s.process("x", fn), operator) == expected
 
 
@@ -148,7 +148,7 @@ def test_other_methods_and_functions_of_users_are_looked_at_as_well() -> None:
         planned(lambda s: s.watermarks("x", abs, generator=marks)).chain(0)
     message = refusal(lambda s, fn: s.window("x", Tumbling(1), generated, trigger=fn), rule)
     assert message.startswith("trigger of window 'x': Rule.on_record is a generator function")
-    with pytest.raises(PipelineError, match=r"^CallbackSink is given a coroutine function; give a plain function$"):
+    with pytest.raises(PipelineError, match=r"^CallbackSink was given a coroutine function; pass a plain function$"):
         CallbackSink(awaited)
 
 
@@ -199,12 +199,12 @@ def test_a_window_function_that_takes_other_arguments_is_refused() -> None:
     for assigner in (10, Tumbling(10), CountWindow(2)):
         message = refusal(lambda s, fn: s.window("x", assigner, fn), per_window)  # noqa: B023
         assert message == (
-            f"window 'x' is given a function of (key, records) at {place_of(per_window)}; "
-            "give a function of (key, records, window)"
+            f"window 'x' was given a function of (key, records) at {place_of(per_window)}; pass a function of "
+            "(key, records, window)"
         )
     of_vectors = refusal(lambda s, fn: s.to_vectors("v", {"n": "int64"}).window("x", 10, fn), three)
-    assert of_vectors.startswith("window 'x' is given a function of (first, second, third) at ")
-    assert of_vectors.endswith("; give a function of (batch, window)")
+    assert of_vectors.startswith("window 'x' was given a function of (first, second, third) at ")
+    assert of_vectors.endswith("; pass a function of (batch, window)")
 
 
 def none() -> None:
@@ -237,11 +237,11 @@ WANTED = {
 )
 def test_a_function_that_takes_other_arguments_is_refused_with_its_place(build: Build, what: str) -> None:
     message = refusal(build, three)
-    assert f"{what} a function of (first, second, third) at {place_of(three)}; give a function" in message
+    assert f"{what} a function of (first, second, third) at {place_of(three)}; pass a function" in message
     wanted = WANTED.get(what.split()[0])
-    assert wanted is None or message.endswith(f"; give {wanted}")
+    assert wanted is None or message.endswith(f"; pass {wanted}")
     if wanted != "a function without parameters":
-        assert f"a function of () at {place_of(none)}; give a function of (" in refusal(build, none)
+        assert f"a function of () at {place_of(none)}; pass a function of (" in refusal(build, none)
 
 
 def test_a_class_with_its_types_in_brackets_is_refused_where_it_is_called() -> None:
@@ -254,7 +254,7 @@ def test_a_class_with_its_types_in_brackets_is_refused_where_it_is_called() -> N
     [(CallbackSink, "delivery"), (lambda fn: SequenceSource(fn, 1), "partition, start, stop"), (SparkSource, "spark")],
 )
 def test_sinks_and_other_sources_refuse_a_function_that_takes_other_arguments(build: Any, parameters: str) -> None:
-    line = rf"given a function of \(\) at .*; give a function of \({parameters}\)$"
+    line = rf"given a function of \(\) at .*; pass a function of \({parameters}\)$"
     with pytest.raises(PipelineError, match=line):
         build(none)
 

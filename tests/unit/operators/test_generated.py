@@ -134,7 +134,7 @@ def stop(partition: int, index: int) -> int:
     [
         (GeneratedSource(explode, 5), ["'numbers'", "partition 0", "element 3", "ZeroDivisionError", "make"]),
         (GeneratedSource(stop, 5), ["element 0", f"StopIteration at {__file__}"]),
-        (SequenceSource(lambda p, a, b: [1], 5), ["elements 0 to 4", "1 elements were given for 5"]),
+        (SequenceSource(lambda p, a, b: [1], 5), ["elements 0 to 4", "1 elements instead of 5"]),
         (SequenceSource(lambda p, a, b: [][a], 5), ["elements 0 to 4", "IndexError"]),
     ],
 )
@@ -149,7 +149,7 @@ def test_a_function_that_fails_is_named_with_its_element(source: Source, words: 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"make": 3, "count": 1}, "give a function"),
+        ({"make": 3, "count": 1}, "pass a function"),
         ({"make": explode, "count": -1}, "count -1"),
         ({"make": explode, "count": "7"}, "count '7'"),
         ({"make": explode, "count": 1, "partitions": 0}, "partitions 0"),

@@ -109,7 +109,7 @@ def test_a_key_is_json_or_a_plain_text(text: str, key: Any) -> None:
 def test_what_is_no_key_is_said_in_one_line(text: str) -> None:
     with pytest.raises(PipelineError) as caught:
         key_of(text)
-    assert "other JSON: a text in double quotes" in str(caught.value) and len(str(caught.value)) < 400
+    assert "other JSON: a string in double quotes" in str(caught.value) and len(str(caught.value)) < 400
 
 
 @given(

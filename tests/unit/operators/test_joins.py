@@ -207,11 +207,11 @@ def unkeyed(pipeline: Pipeline) -> Stream[Any]:
     ("build", "message"),
     [
         (lambda p, a, b: a.join("j", b), "join 'j' needs within="),
-        (lambda p, a, b: a.join("j", b, within=(60, 0)), "within (60, 0) holds nothing"),
-        (lambda p, a, b: a.join("j", b, within=5), "give (before_s, after_s) in seconds"),
-        (lambda p, a, b: a.join("j", b, within=(0, 1), how="full"), "give one of 'inner'"),
-        (lambda p, a, b: a.join("j", b, within=(0, 1), fn=3), "give a function"),
-        (lambda p, a, b: a.join("j", 7, within=(0, 1)), "give a stream"),
+        (lambda p, a, b: a.join("j", b, within=(60, 0)), "within (60, 0) is empty"),
+        (lambda p, a, b: a.join("j", b, within=5), "use (before_s, after_s) in seconds"),
+        (lambda p, a, b: a.join("j", b, within=(0, 1), how="full"), "pass one of 'inner'"),
+        (lambda p, a, b: a.join("j", b, within=(0, 1), fn=3), "pass a function"),
+        (lambda p, a, b: a.join("j", 7, within=(0, 1)), "use a stream"),
         (lambda p, a, b: a.join("j", unkeyed(p), within=(0, 1)), "its left side is keyed, its right side is not keyed"),
         (lambda p, a, b: a.join("j", timed_source(Pipeline("other"), "c"), within=(0, 1)), "another pipeline"),
         (
@@ -223,11 +223,11 @@ def unkeyed(pipeline: Pipeline) -> Stream[Any]:
             "keeps records by event time, but 'c' has none; put .watermarks(name, time) before it",
         ),
         (lambda p, a, b: a.join("j", b.process("p", Nothing()).key_by(key_of), within=(0, 1)), "put .timed(fn)"),
-        (lambda p, a, b: a.window_join("w", b, Session(3)), "is given a Session; give Tumbling(size_s) or Sliding"),
+        (lambda p, a, b: a.window_join("w", b, Session(3)), "was given a Session; pass Tumbling(size_s) or Sliding"),
         (lambda p, a, b: a.window_join("w", b, Tumbling(3, clock="processing")), "its windows use the wall clock"),
         (
             lambda p, a, b: a.window_join("w", p.source("c", source()).key_by(key_of), Tumbling(3)),
-            "counts event time, but 'c' has none",
+            "uses event time, but 'c' has none",
         ),
         (
             lambda p, a, b: a.window_join("w", unkeyed(p), Tumbling(3)),

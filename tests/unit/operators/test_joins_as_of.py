@@ -171,9 +171,9 @@ def stream_and_table(pipeline: Pipeline, watermarked: bool = True) -> tuple[Any,
 def test_what_has_no_versions_is_refused() -> None:
     pipeline = Pipeline("refused")
     records, rows = stream_and_table(pipeline)
-    with pytest.raises(PipelineError, match="'counts' became valid is not known; give stream.key_by"):
+    with pytest.raises(PipelineError, match="'counts' does not say when its rows became valid; use stream.key_by"):
         records.join_table("joined", rows.aggregate_table("counts", Count()), as_of=True)
-    with pytest.raises(PipelineError, match="has as_of 1; give True or False"):
+    with pytest.raises(PipelineError, match="has as_of 1; use True or False"):
         records.join_table("joined", rows.table("table"), as_of=1)
     pipeline = Pipeline("no-time")
     records, rows = stream_and_table(pipeline, watermarked=False)

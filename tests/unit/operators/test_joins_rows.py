@@ -80,9 +80,9 @@ def test_records_with_a_time_wait_until_event_time_has_passed_them() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"how": "outer"}, "join_table 'named' has how 'outer'; give 'inner' or 'left'"),
-        ({"wait": 3}, "join_table 'named' has wait 3; give True or False"),
-        ({"fn": 3}, "join_table 'named' is given a int; give a function"),
+        ({"how": "outer"}, "join_table 'named' has how 'outer'; use 'inner' or 'left'"),
+        ({"wait": 3}, "join_table 'named' has wait 3; use True or False"),
+        ({"fn": 3}, "join_table 'named' was given a int; pass a function"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(options: Any, message: str) -> None:

@@ -48,7 +48,7 @@ def of_bytes(size: int) -> Any:
 
 
 BOUNDS: dict[str, tuple[Callable[[int], Any], int, str]] = {
-    "bytes of a record": (of_bytes, BYTES_MAX, f"it is {BYTES_MAX + 1} bytes, record_bytes_max allows {BYTES_MAX}"),
+    "bytes of a record": (of_bytes, BYTES_MAX, f"it has {BYTES_MAX + 1} bytes, but record_bytes_max is {BYTES_MAX}"),
     "lists within lists": (nested, NESTING_MAX - IN_A_BATCH, "nested too deeply"),
     "lists with bytes": (lambda n: nested(n, b"\x01"), NESTING_MAX - IN_A_BATCH, "nested too deeply"),
     "lists in a tuple": (lambda n: (nested(n),), NESTING_MAX - 1, "nested too deeply"),

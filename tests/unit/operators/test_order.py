@@ -259,7 +259,7 @@ MISTAKES: list[tuple[Callable[[Pipeline, Any], object], str]] = [
         lambda p, s: (
             s.watermarks("t", second).map("m", len).process("o", Say(), delivery="ordered").sink("out", NoSink())
         ),
-        "it is not known where the time is in what 'm' emits; put .timed",
+        "nothing says where the records of 'm' have their time; put .timed",
     ),
 ]
 

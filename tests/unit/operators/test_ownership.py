@@ -184,7 +184,7 @@ def test_a_record_that_is_filled_again_is_refused_whatever_the_size_of_the_batch
     batch: int, fn: str, kind: str
 ) -> None:
     fill, name = REFILLED[fn]
-    line = rf"'fill' gave the same {name} for several records and changed it.*give {name}\("
+    line = rf"'fill' emitted the same {name} for several records and changed it.*emit {name}\("
     with pytest.raises(OperatorFailed, match=line):
         passed(mapped(kind, fill), "fill", *cut(batch))
 
@@ -201,7 +201,7 @@ def test_a_buffer_that_is_filled_again_is_refused_whatever_the_size_of_the_batch
         buffers[record % 2][0] = record
         return {"body": buffers[record % 2]}
 
-    with pytest.raises(OperatorFailed, match=f"'fill' gave the same {make} in two records.*give bytes"):
+    with pytest.raises(OperatorFailed, match=f"'fill' emitted the same {make} in two records.*emit bytes"):
         passed(lambda s: mapped(kind, fill)(s).map("first", len), "first", *cut(batch))
 
 
@@ -268,5 +268,5 @@ def test_a_buffer_is_refused_as_state_when_it_is_put(wrap: str, make: str) -> No
         def process(self, record: Any, ctx: Any) -> None:
             self.total.value = WRAPS[wrap](MAKES[make](b"1234"))
 
-    with pytest.raises(OperatorFailed, match="cannot be kept as state: it can change in place; use bytes"):
+    with pytest.raises(OperatorFailed, match="cannot be kept as state: its content can change; use bytes"):
         passed(lambda s: s.key_by(lambda n: n).process("keep", Keeping()), "keep", [1])

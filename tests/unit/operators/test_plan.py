@@ -126,7 +126,7 @@ def test_dead_letters_are_a_hidden_sink_of_all_tasks(tmp_path: Path) -> None:
 
 
 def test_more_tasks_than_key_groups_are_refused() -> None:
-    with pytest.raises(PipelineError, match="'n' has parallelism 4, but there are only 3 key groups"):
+    with pytest.raises(PipelineError, match="'n' has parallelism 4, but the job has only 3 key groups"):
         planned(lambda s: s.key_by(abs).count("n", parallelism=4), key_groups=3)
 
 

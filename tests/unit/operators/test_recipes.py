@@ -43,7 +43,7 @@ class Months:
         self.clock: Clock = clock_of(where, "Months", clock)
         self.size = count_of(where, "Months", "size", size)
         if self.size > MONTHS_MAX:
-            raise PipelineError(f"{where}: Months has size {size}; give at most {MONTHS_MAX}")
+            raise PipelineError(f"{where}: Months has size {size}; use at most {MONTHS_MAX}")
 
     def panes(self, times_ns: Sequence[int]) -> list[Sequence[int]]:
         """See `Assigner`."""
@@ -91,9 +91,9 @@ def test_a_crash_does_not_show(crash: dict[str, int]) -> None:
 
 def test_what_is_no_assigner_and_what_uses_the_wall_clock_is_refused() -> None:
     for wrong in (Months, object(), "month"):
-        with pytest.raises(PipelineError, match="window 'months' is given .*; give Tumbling"):
+        with pytest.raises(PipelineError, match="window 'months' was given .*; pass Tumbling"):
             pipeline(wrong)
-    with pytest.raises(PipelineError, match="is given a Months, which uses the wall clock"):
+    with pytest.raises(PipelineError, match="was given a Months, which uses the wall clock"):
         pipeline(Months(clock="processing"))
 
 

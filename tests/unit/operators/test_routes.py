@@ -87,7 +87,7 @@ def test_counted_records_are_joined_with_their_like_only() -> None:
     chunks = [Chunk(LISTED, 2, some), Chunk(RECORDS, 1, encode_records(more))]
     records, _, _ = unite(chunks)
     assert (records.keys, records.counts) == (["a", "b", "b"], [1, 2, 3])
-    with pytest.raises(OperatorFailed, match="counts records, and did not before"):
+    with pytest.raises(OperatorFailed, match="now counts records, but did not before"):
         unite([*chunks, Chunk(RECORDS, 1, encode_records(["b"]))])
 
 

@@ -64,7 +64,9 @@ def test_the_others_have_rows_and_it_has_a_letter(sink: Sink, records: Any, rows
     if isinstance(sink, Words):
         assert "AttributeError" in letters[0]["error"] and "test_sink_chain.py" in letters[0]["where"]
     else:
-        assert letters[0]["error"] == "NotCarried: a key that is a tuple cannot be written as JSON; make it text"
+        assert (
+            letters[0]["error"] == "NotCarried: a key that is a tuple cannot be written as JSON; convert it to a string"
+        )
 
 
 @pytest.mark.parametrize("records", [RECORDS_IN, [NO_TEXT]])

@@ -191,7 +191,7 @@ def test_an_output_that_cannot_be_carried_and_a_state_that_cannot_be_kept_are_de
     outputs = running.deliver(0, [records_chunk([("k", 3, "state")])], 2, Services())
     letters = [row for ordinal, chunk in outputs if ordinal == 1 for row in decode_records(chunk.body)]
     assert [row["record"] for row in letters] == [("k", 3, "state")]
-    assert "ctx.state['seen'] cannot be kept: a set" in letters[0]["error"]
+    assert "ctx.state['seen'] cannot be stored: a set" in letters[0]["error"]
     parts_of(running)
 
 
@@ -202,7 +202,9 @@ class Ringing(Operator):
 
 
 def test_an_operator_with_timers_is_refused_when_it_is_built() -> None:
-    with pytest.raises(PipelineError, match="'o' is speculative, it may run a record twice; it cannot have on_timer"):
+    with pytest.raises(
+        PipelineError, match="'o' is speculative: it may process a record twice, so it cannot have on_timer"
+    ):
         chain(Ringing())
 
 

@@ -253,12 +253,12 @@ def test_state_that_cannot_be_carried_names_the_entry(disk: bool) -> None:
 def test_a_snapshot_of_another_pipeline_is_refused() -> None:
     one = keyed(lambda s: s.process("keeps", Keeps()), "keeps/0")
     give(one, [("a", 1)])
-    with pytest.raises(PipelineError, match="holds state 'keeps', which this pipeline has not"):
+    with pytest.raises(PipelineError, match="has state 'keeps', which this pipeline does not have"):
         keyed(lambda s: s.count("n"), "n/0").restore(parts_of(one))
     with pytest.raises(PipelineError, match="'keeps' was a 'process' when .* is a 'count' now"):
         keyed(lambda s: s.count("keeps"), "keeps/0").restore(parts_of(one))
     wide = planned(lambda s: s.process("p", Keeps(), parallelism=3))
-    with pytest.raises(PipelineError, match="of another task graph"):
+    with pytest.raises(PipelineError, match="belongs to a different task graph"):
         keyed(lambda s: s.count("n"), "n/0").restore(parts_of(chain_of(wide, "in/0")))
 
 
@@ -291,7 +291,7 @@ def test_a_large_value_is_named_in_the_log_once(caplog: pytest.LogCaptureFixture
         assert job.fragments
     warnings = [record.getMessage() for record in caplog.records]
     assert len(warnings) == 1
-    assert warnings[0].startswith("operator 'keeps', key 'large': its state takes 1,048,582 bytes")
+    assert warnings[0].startswith("operator 'keeps', key 'large': its state has 1,048,582 bytes")
 
 
 def test_many_values_that_are_large_together_are_not_named(caplog: pytest.LogCaptureFixture) -> None:

@@ -133,7 +133,9 @@ def test_a_type_is_read_as_another_or_refused(before: Any, after: Any) -> None:
     value = TYPES[before] if before is after else READ.get((before, after))
     changed = Version(processed(Typed(after, TYPES[after])))
     if value is None:
-        with pytest.raises(PipelineError, match="state 'value' of operator 'o'.*(is new and has no default|, is )"):
+        with pytest.raises(
+            PipelineError, match="state 'value' of operator 'o'.*(is new and has no default| and is now )"
+        ):
             version.becomes(changed)
         return
     version = version.becomes(changed).becomes(Version(processed(Typed(after, TYPES[after]))))

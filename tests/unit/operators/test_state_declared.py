@@ -264,28 +264,31 @@ def declaring(**states: Any) -> Operator:
     [
         (
             declaring(total=ValueState(int, default="a")),
-            "declared with values of type int and the default .a.; give one of that type",
+            "declared with values of type int and the default .a.; pass one of that type",
         ),
         (
             declaring(total=ValueState(set)),
-            "state 'total' of operator 'op' is declared with a type that cannot be carried: set; use a dict with None",
+            "state 'total' of operator 'op' is declared with a type that cannot be encoded: set; use a dict with None",
         ),
         (
             declaring(total=MapState[str, object]()),
             "state 'total' of operator 'op' is declared with a type.*object; use",
         ),
-        (declaring(timers=ListState()), "operator 'op' declares a state named 'timers', which is taken; rename it"),
+        (
+            declaring(timers=ListState()),
+            "operator 'op' declares a state named 'timers', a name that is already taken; rename the state",
+        ),
         (
             declaring(n=ListState(), process_batch=lambda self, r, k, c: None),
             "declares state 'n'.*defines process_batch",
         ),
         (
             declaring(seen=ValueState),
-            r"state 'seen' of operator 'op' is the class ValueState; give ValueState\(\)$",
+            r"state 'seen' of operator 'op' is the class ValueState; use ValueState\(\)$",
         ),
-        (declaring(seen=MapState), r"the class MapState; give MapState\(\)$"),
-        (declaring(seen=ListState[str]), r"the class ListState\[str\]; give ListState\[str\]\(\)$"),
-        (declaring(seen=ReducingState), r"the class ReducingState; give ReducingState\(fn\)$"),
+        (declaring(seen=MapState), r"the class MapState; use MapState\(\)$"),
+        (declaring(seen=ListState[str]), r"the class ListState\[str\]; use ListState\[str\]\(\)$"),
+        (declaring(seen=ReducingState), r"the class ReducingState; use ReducingState\(fn\)$"),
     ],
 )
 def test_what_is_wrong_with_a_declaration_is_said_before_the_job_starts(operator: Operator, line: str) -> None:
@@ -322,9 +325,9 @@ def test_a_default_that_fits_is_the_value_of_a_key_without_one(state: ValueState
 
 
 def test_impossible_declarations_are_refused_where_they_are_written() -> None:
-    with pytest.raises(ValueError, match="ttl_s is 0; give seconds above 0"):
+    with pytest.raises(ValueError, match="ttl_s is 0; use seconds above 0"):
         ValueState(ttl_s=0)
-    with pytest.raises(ValueError, match="clock is 'wall'; give 'event' or 'processing'"):
+    with pytest.raises(ValueError, match="clock is 'wall'; use 'event' or 'processing'"):
         ListState(ttl_s=1, clock="wall")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="ReducingState needs a function of two values, not a int"):
         ReducingState(3)  # type: ignore[arg-type]
@@ -335,7 +338,7 @@ def test_state_is_there_when_there_is_a_key_only() -> None:
         def open(self, ctx: Any) -> None:
             self.pages.append("x")
 
-    with pytest.raises(OperatorFailed, match="declared state belongs to a key, and open\\(\\) has none"):
+    with pytest.raises(OperatorFailed, match="declared state belongs to a key, but open\\(\\) has no key"):
         give(chain(Early()), RECORDS)
 
 
@@ -355,9 +358,12 @@ def test_another_declaration_reads_what_it_can_and_refuses_the_rest() -> None:
     parts = parts_of(live, full=True)
     chain(declaring(pages=ListState[Any]())).restore(parts)
     for operator, line in [
-        (declaring(pages=ValueState()), "state 'pages' of operator 'op' was a list, is read as a value; give it a new"),
-        (declaring(pages=ListState[int]()), "state 'pages' of operator 'op' was str, is int; add a new field"),
-        (declaring(total=ValueState[int]()), "state 'total' of operator 'op' was a record of n, is int"),
+        (
+            declaring(pages=ValueState()),
+            "state 'pages' of operator 'op' was a list and is now read as a value; give it a new",
+        ),
+        (declaring(pages=ListState[int]()), "state 'pages' of operator 'op' was str and is now int; add a new field"),
+        (declaring(total=ValueState[int]()), "state 'total' of operator 'op' was a record of n and is now int"),
     ]:
         with pytest.raises(PipelineError, match=line):
             chain(operator).restore(parts)

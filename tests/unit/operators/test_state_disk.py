@@ -331,7 +331,7 @@ def test_a_disk_that_refuses_is_one_line(tmp_path: Path) -> None:
 
 
 def test_state_is_memory_or_disk() -> None:
-    with pytest.raises(PipelineError, match=r"test_state_disk.py:\d+: process 'keeper' has state 'ssd'; give 'memory'"):
+    with pytest.raises(PipelineError, match=r"test_state_disk.py:\d+: process 'keeper' has state 'ssd'; use 'memory'"):
         keyed(lambda stream: stream.process("keeper", Keeper(), state="ssd"), "keeper/0")  # type: ignore[call-overload]
-    with pytest.raises(PipelineError, match="setting state is 'ssd'; give memory or disk"):
+    with pytest.raises(PipelineError, match="setting state is 'ssd'; it must be memory or disk"):
         keyed(lambda stream: stream.process("keeper", Keeper()), "keeper/0", state="ssd")

@@ -110,11 +110,11 @@ def test_a_field_that_is_added_takes_its_default_and_one_that_is_removed_is_drop
     [
         (
             [("n", str)],
-            "state 'total' of operator 'p': field 'n' was int, is str; add a new field and convert, or start",
+            "state 'total' of operator 'p': field 'n' was int and is now str; add a new field and convert, or start",
         ),
-        ([("n", int), ("m", int)], "state 'total' of operator 'p': field 'm' is new and has no default; give it one"),
-        ([("n", list[int])], "field 'n' was int, is list[int]"),
-        ([("n", Inner)], "field 'n' was int, is a record of at, when"),
+        ([("n", int), ("m", int)], "state 'total' of operator 'p': field 'm' is new and has no default; add a default"),
+        ([("n", list[int])], "field 'n' was int and is now list[int]"),
+        ([("n", Inner)], "field 'n' was int and is now a record of at, when"),
     ],
 )
 def test_what_would_have_to_be_guessed_is_refused_in_one_line(fields: Any, line: str) -> None:
@@ -130,14 +130,14 @@ def test_records_within_records_change_alike() -> None:
     [item] = now.reader(was.shape, "")(was.pack(was.kind([was._fields[0][1]._item.kind(1)]))).many
     assert (item.n, item.m) == (1, 3)
     worse = codec_of(make_dataclass("Outer", [("many", list[make_dataclass("In", [("n", str)])])]))  # type: ignore[misc]
-    with pytest.raises(PipelineError, match="field 'many': items: field 'n' was int, is str"):
+    with pytest.raises(PipelineError, match="field 'many': items: field 'n' was int and is now str"):
         worse.reader(was.shape, "state")
 
 
 def test_any_reads_and_is_read_as_every_plain_type() -> None:
     assert codec_of(Any).reader("int", "")(3) == 3
     assert codec_of(int).reader("Any", "")(3) == 3
-    with pytest.raises(PipelineError, match="was a record of at, when, is Any"):
+    with pytest.raises(PipelineError, match="was a record of at, when and is now Any"):
         codec_of(Any).reader(codec_of(Inner).shape, "state")
 
 
@@ -170,7 +170,7 @@ class Holds:
         (frozenset[int], "frozenset[int]; use a dict"),
         (Itself, "Itself; use int, float"),
         (Holds, r"set[int]; use a dict with None values (in Holds)"),
-        (int | Inner, "of which a record is one choice"),
+        (int | Inner, "which is a union with a record"),
         (dict[Inner, int], "whose keys are records"),
         (tuple[Inner, int], "at fixed places"),
     ],
@@ -214,7 +214,7 @@ def test_an_attribute_that_is_no_field_is_refused(make: Any) -> None:
     codec = codec_of(make)
     assert codec.pack(value) == [0]
     value.cache = 1
-    with pytest.raises(NotCarried, match=f"^{make.__name__}.cache is no field; declare it as one$"):
+    with pytest.raises(NotCarried, match=f"^{make.__name__}.cache is not a field; declare it as one$"):
         codec.pack(value)
 
 
@@ -231,7 +231,7 @@ def test_what_typing_notes_of_a_generic_object_is_no_attribute() -> None:
 
 
 def test_an_attribute_that_a_constructor_adds_is_refused() -> None:
-    with pytest.raises(NotCarried, match=r"^Derived.cache is no field"):
+    with pytest.raises(NotCarried, match=r"^Derived.cache is not a field"):
         codec_of(Derived).pack(Derived())
 
 

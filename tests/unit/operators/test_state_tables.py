@@ -232,7 +232,7 @@ def test_a_list_that_goes_on_elsewhere_is_damage() -> None:
     table.extend("k", range(3))
     done(table.snapshot(full=True))
     table.append("k", 3)
-    with pytest.raises(CorruptData, match="continues at 3, but 0 items are there"):
+    with pytest.raises(CorruptData, match="continues at 3, but it has 0 items"):
         load(other, done(table.snapshot(full=False)))
 
 

@@ -247,7 +247,7 @@ def test_headers_of_several_tasks_are_merged_so_that_nothing_gets_older() -> Non
     assert merged([["event", None]]) == ["event", None]
     headers = [["processing", 300, [[100, 200], [200, 300]], 100], ["processing", 200, [[100, 210]], 100]]
     assert merged(headers) == ["processing", 200, [[100, 210], [200, 300]], 100]
-    with pytest.raises(PipelineError, match="by the clocks event, processing"):
+    with pytest.raises(PipelineError, match="by different clocks: event, processing"):
         merged([["event", 7], ["processing", None, [], 100]])
 
 

@@ -48,7 +48,7 @@ def test_revisions_that_have_sent_rows_of_another_table_are_refused() -> None:
         return tables
 
     version = Version(build(joined=False), ("a", "b")).give(row(1, 1), source="a")
-    with pytest.raises(PipelineError, match="revisions 'r' has rows of table 't0', and gets those of 'j' now"):
+    with pytest.raises(PipelineError, match="revisions 'r' has rows of table 't0' but now reads 'j'"):
         version.becomes(Version(build(joined=True), ("a", "b")))
     Version(build(joined=False), ("a", "b")).becomes(Version(build(joined=True), ("a", "b")))
 
@@ -134,7 +134,7 @@ def test_what_keeps_rows_is_not_given_those_of_another_table() -> None:
 
     for joined in (False, True):
         version = Version(build("t", joined)).give(row(1, 1))
-        with pytest.raises(PipelineError, match="'w' has rows of table 't', and gets those of 'u' now"):
+        with pytest.raises(PipelineError, match="'w' has rows of table 't' but now reads 'u'"):
             version.becomes(Version(build("u", joined)))
 
 

@@ -137,7 +137,7 @@ def test_rows_are_the_records_and_dead_letters_are_there() -> None:
     assert "ZeroDivisionError" in str(letter)
     with pytest.raises(OperatorFailed, match="inverse.*ZeroDivisionError"):
         run(pipeline, {"in": [1, 0, 4]})
-    with pytest.raises(KeyError, match="no sink 'else'; there are out"):
+    with pytest.raises(KeyError, match="sink 'else' does not exist; the sinks are out"):
         result["else"]
 
 
@@ -160,23 +160,23 @@ def test_partitions_have_lists_of_their_own() -> None:
 
 
 REFUSED: list[tuple[str, dict[str, Any]]] = [
-    ("inputs name the source 'other'; pipeline 'kit' has numbers", {"inputs": {"other": []}}),
-    ("inputs of source 'numbers' are a int; give a list", {"inputs": {"numbers": 3}}),
-    ("inputs of source 'numbers' are 2 lists; it has 1 partitions", {"inputs": {"numbers": [[1], [2]]}}),
-    ("inputs is 3; give a dict", {"inputs": 3}),
-    ("crash names the task 'count/0'; pipeline 'kit' has all/0, op/0", {"crash": {"count/0": 1}}),
-    ("crash of 'op/0' is at 0; give a number", {"crash": {"op/0": 0}}),
-    ("the crash of 'op/0' at 99 never came: it was given", {"crash": {"op/0": 99}}),
-    ("crash is ['in/0']; give a dict", {"crash": ["in/0"]}),
-    ("settings is 'x'; give a dict", {"settings": "x"}),
-    ("clock_s is None; give seconds since 1970, before 2255", {"clock_s": None}),
-    ("clock_s is nan; give seconds", {"clock_s": float("nan")}),
-    ("checkpoint_every is 'x'; give a number of records, or 0 for none", {"checkpoint_every": "x"}),
-    ("checkpoint_every is -1; give a number of records", {"checkpoint_every": -1}),
-    ("the kit runs every pipeline with its own guarantee", {"guarantee": "none"}),
+    ("inputs name the source 'other', but pipeline 'kit' has numbers", {"inputs": {"other": []}}),
+    ("inputs of source 'numbers' are a int; use a list", {"inputs": {"numbers": 3}}),
+    ("inputs of source 'numbers' are 2 lists, but it has 1 partitions", {"inputs": {"numbers": [[1], [2]]}}),
+    ("inputs is 3; use a dict", {"inputs": 3}),
+    ("crash names the task 'count/0', but pipeline 'kit' has all/0, op/0", {"crash": {"count/0": 1}}),
+    ("crash of 'op/0' is at 0; use a number", {"crash": {"op/0": 0}}),
+    ("the crash of 'op/0' at 99 never happened, because the task received", {"crash": {"op/0": 99}}),
+    ("crash is ['in/0']; use a dict", {"crash": ["in/0"]}),
+    ("settings is 'x'; use a dict", {"settings": "x"}),
+    ("clock_s is None; use seconds since 1970, before 2255", {"clock_s": None}),
+    ("clock_s is nan; use seconds", {"clock_s": float("nan")}),
+    ("checkpoint_every is 'x'; use a number of records, or 0 for none", {"checkpoint_every": "x"}),
+    ("checkpoint_every is -1; use a number of records", {"checkpoint_every": -1}),
+    ("the test kit runs every pipeline with its own guarantee", {"guarantee": "none"}),
     ("unknown setting speed", {"speed": 1}),
-    ("comes too late", {"hidden_nondeterminism": "allow"}),
-    ("the pipeline is a int; give a Pipeline, or the path of its file", {"pipeline": 3}),
+    ("is too late", {"hidden_nondeterminism": "allow"}),
+    ("the pipeline is a int; use a Pipeline, or the path of its file", {"pipeline": 3}),
 ]
 
 
@@ -189,7 +189,7 @@ def test_mistakes_are_one_line(message: str, options: dict[str, Any]) -> None:
 def test_a_source_that_only_the_outside_can_fill_needs_inputs() -> None:
     pipeline = Pipeline("spark")
     pipeline.source("rows", SparkSource(lambda spark: None)).sink("out", JsonLinesSink("."))
-    with pytest.raises(PipelineError, match="source 'rows' is not bounded by itself; give inputs"):
+    with pytest.raises(PipelineError, match="source 'rows' is unbounded; use inputs"):
         run(pipeline)
     assert run(pipeline, {"rows": [{"a": 1}]})["out"] == [{"a": 1}]
 
@@ -272,5 +272,5 @@ def test_watermarks_by_hand() -> None:
     trial.crash()
     assert trial.watermark(17) == [("a", 3, 17.0)]
     assert trial.finish()[0][:2] == ("b", 4)
-    with pytest.raises(PipelineError, match="knows no event time; give OperatorTrial"):
+    with pytest.raises(PipelineError, match="has no event time; create OperatorTrial"):
         OperatorTrial(Closes()).watermark(1)

@@ -98,7 +98,7 @@ def test_a_batch_is_cut_only_where_a_record_is_late() -> None:
 
 
 def test_a_record_without_time_stops_the_job_or_is_a_dead_letter() -> None:
-    with pytest.raises(OperatorFailed, match=r"'time', position 1 of partition 0.*a time is 'soon'; give seconds"):
+    with pytest.raises(OperatorFailed, match=r"'time', position 1 of partition 0.*a time is 'soon'; use seconds"):
         give(chain_of(timed(lambda s: s), "time/0"), [("a", 1), ("b", "soon")])
     pipeline = Pipeline("test")
     pipeline.source("in", source()).watermarks("time", second).sink("out", NoSink())
@@ -185,7 +185,9 @@ def test_at_the_end_all_event_timers_fire_and_know_of_no_watermark() -> None:
 def test_timers_that_set_one_another_for_ever_stop_the_job() -> None:
     chain = alarm(on_error="dead-letter")
     give(chain, [("a", 0, "set", 5, "forever")])
-    with pytest.raises(OperatorFailed, match="operator 'alarm', key 'a': its event-time timers set one another for"):
+    with pytest.raises(
+        OperatorFailed, match="operator 'alarm', key 'a': its event-time timers keep setting one another"
+    ):
         rung(chain, 5)
 
 
@@ -198,7 +200,7 @@ def test_a_clock_that_is_none_is_refused() -> None:
             return None
 
     chain = chain_of(timed(lambda s: s.process("p", Wrong())), "p/0")
-    with pytest.raises(OperatorFailed, match='by the clock \'sun\'; give "processing" or "event"'):
+    with pytest.raises(OperatorFailed, match='has clock \'sun\'; use "processing" or "event"'):
         give(chain, [("a", 1)])
 
 
@@ -323,7 +325,7 @@ def test_a_generator_that_gives_no_time_stops_the_job() -> None:
             return 0.5
 
     chain = chain_of(timed(lambda s: s, generator=Wrong), "time/0")
-    with pytest.raises(OperatorFailed, match="'time'.*on_batch gave 0.5; give ns since 1970"):
+    with pytest.raises(OperatorFailed, match="'time'.*on_batch returned 0.5; return ns since 1970"):
         give(chain, [("a", 1)])
 
 
@@ -380,29 +382,35 @@ def test_a_tag_that_nothing_reads_is_counted_without_what_failed_and_many_tags_a
 
 
 MISTAKES: list[tuple[Callable[[Pipeline, Any], object], str]] = [
-    (lambda p, s: s.watermarks("t", second, out_of_order_s=-1), "'t' has out_of_order_s -1; give seconds, at least 0"),
-    (lambda p, s: s.watermarks("t", second, idle_after_s=0), "'t' has idle_after_s 0; give seconds, at least 0.001"),
-    (lambda p, s: s.watermarks("t", "time"), "time of watermarks 't' is given a str; give a function"),
+    (lambda p, s: s.watermarks("t", second, out_of_order_s=-1), "'t' has out_of_order_s -1; use seconds, at least 0"),
+    (lambda p, s: s.watermarks("t", second, idle_after_s=0), "'t' has idle_after_s 0; use seconds, at least 0.001"),
+    (lambda p, s: s.watermarks("t", "time"), "time of watermarks 't' was given a str; pass a function"),
     (
         lambda p, s: s.watermarks("t", second, generator=list),
-        "is the class list; give a subclass of WatermarkGenerator",
+        "is the class list; use a subclass of WatermarkGenerator",
     ),
     (
         lambda p, s: s.watermarks("t", second, generator=EveryOther, out_of_order_s=1),
-        "'t' has out_of_order_s and a generator; give one",
+        "'t' has out_of_order_s and a generator; pass only one",
     ),
     (lambda p, s: s.key_by(second).watermarks("t", second), "watermarks 't' follows key_by"),
     (
         lambda p, s: s.watermarks("t", second).map("m", len).watermarks("u", second).sink("o", NoSink()),
-        r"watermarks 'u' follows another \('t', .*test_time.py:\d+\); one per stream, use .timed",
+        r"watermarks 'u' follows other watermarks \('t', .*test_time.py:\d+\), but a stream has only one; use .timed",
     ),
-    (lambda p, s: s.timed(3), "timed is given a int; give a function"),
-    (lambda p, s: s.map("m", len).side("late"), "as 'late' in operator 'm'; it has no side output"),
-    (lambda p, s: s.key_by(len).side("late"), r"side 'late' reads no operator; put .side\('late'\) directly after"),
-    (lambda p, s: s.process("p", Late()).side(""), "give a text that ctx.aside"),
+    (lambda p, s: s.timed(3), "timed was given a int; pass a function"),
+    (
+        lambda p, s: s.map("m", len).side("late"),
+        "operator 'm' never puts records aside as 'late'; it has no side output",
+    ),
+    (
+        lambda p, s: s.key_by(len).side("late"),
+        r"side 'late' does not follow an operator; put .side\('late'\) directly after",
+    ),
+    (lambda p, s: s.process("p", Late()).side(""), "use the tag that is passed to ctx.aside"),
     (
         lambda p, s: (s.process("p", Late()).sink("o", NoSink()), p.stream("p").side("late")),
-        "nothing reads what side gives; follow it with an operator or a sink",
+        "nothing reads the output of side; follow it with an operator or a sink",
     ),
 ]
 

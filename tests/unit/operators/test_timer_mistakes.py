@@ -70,7 +70,9 @@ def test_one_of_the_wall_clock_needs_no_watermarks() -> None:
 def test_a_delay_is_refused_unless_the_clock_of_a_test_begins_at_0() -> None:
     ours_ns = 1_700_000_000 * SECOND_NS
     for delay_s in (60, 0.5, 9e7):
-        with pytest.raises(OperatorFailed, match=rf"a timer at {delay_s} s since 1970; give ctx.now\(\) \+ {delay_s}"):
+        with pytest.raises(
+            OperatorFailed, match=rf"a timer is set to {delay_s} s since 1970; use ctx.now\(\) \+ {delay_s}"
+        ):
             give(alarm(begin(), "processing"), [delay_s], Services(start_ns=ours_ns))
         give(alarm(begin(), "processing"), [delay_s], Services())
     chain, services = alarm(begin(), "processing"), Services(start_ns=ours_ns)
@@ -87,21 +89,21 @@ def test_a_delay_is_a_time_of_events_that_begin_at_0() -> None:
     [
         (
             datetime(2024, 1, 1, tzinfo=UTC),
-            r"a time of type datetime, .*; give seconds since 1970, its \.timestamp\(\) at",
+            r"which is of type datetime; use seconds since 1970, its \.timestamp\(\) at",
         ),
         (datetime(2024, 1, 1), r"its \.replace\(tzinfo=UTC\)\.timestamp\(\) at"),
-        (timedelta(seconds=60), r"a time of type timedelta, .*; give ctx\.now\(\) \+ its \.total_seconds\(\) at"),
-        (None, r"a time of type NoneType, None; give seconds since 1970, as ctx\.now\(\) does at"),
-        ("1700000000", "a time of type str, '1700000000'; give seconds"),
-        (True, "a time of type bool, True; give seconds"),
-        (Decimal(1_700_000_000), "a time of type Decimal"),
-        (1j, "a time of type complex"),
+        (timedelta(seconds=60), r"which is of type timedelta; use ctx\.now\(\) \+ its \.total_seconds\(\) at"),
+        (None, r"None, which is of type NoneType; use seconds since 1970, like ctx\.now\(\) at"),
+        ("1700000000", "'1700000000', which is of type str; use seconds"),
+        (True, "True, which is of type bool; use seconds"),
+        (Decimal(1_700_000_000), "which is of type Decimal"),
+        (1j, "which is of type complex"),
     ],
 )
 @pytest.mark.parametrize("clock", ["event", "processing"])
 def test_a_time_that_is_no_number_is_refused(at: Any, line: str, clock: str) -> None:
     dated = begin().watermarks("time", lambda record: 0)
-    with pytest.raises(OperatorFailed, match=f"TypeError: a timer at .*{line}"):
+    with pytest.raises(OperatorFailed, match=f"TypeError: a timer is set to .*{line}"):
         give(alarm(dated.map("to", lambda record: at), clock), [0])
 
 

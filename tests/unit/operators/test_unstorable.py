@@ -359,7 +359,7 @@ def test_a_row_of_which_no_revision_could_leave_is_refused_where_it_is_made(tabl
     rows, letters = rows_of_sizes(TABLES[table], SIZES)
     assert {letter["operator"] for letter in letters} == {"w"}
     assert len(letters) == (4 if table == "join" else 2)  # each of the two tables has a revision
-    assert all("a revision of it holds two rows" in letter["error"] for letter in letters)
+    assert all("a revision has two such rows" in letter["error"] for letter in letters)
     expected, none = rows_of_sizes(TABLES[table], [size for size in SIZES if size < 500])
     assert rows["out"][-1] == expected["out"][-1] and none == []
     if table not in ("map_values", "join"):  # there the row is gone until the next value

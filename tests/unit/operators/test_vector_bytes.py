@@ -67,9 +67,9 @@ def test_a_body_is_laid_out_as_its_page_says() -> None:
         (body(1, INTS, b""), "ends inside its header"),
         (body(1, INTS, shape(2, 0), bytes(8)), "unknown shape"),
         (body(1, INTS, shape(0, 8), bytes(8)), "unknown shape"),
-        (body(1, INTS, shape(0, 0), bytes(16)), "claims .* bytes, .* are there"),
-        (body((1 << 32) - 1, INTS, shape(0, 0), bytes(8)), "claims .* bytes, .* are there"),
-        (body(1, TEXT, shape(0, (1 << 32) - 1), bytes(8)), "claims .* bytes, .* are there"),
+        (body(1, INTS, shape(0, 0), bytes(16)), "claims .* bytes, but .* follow"),
+        (body((1 << 32) - 1, INTS, shape(0, 0), bytes(8)), "claims .* bytes, but .* follow"),
+        (body(1, TEXT, shape(0, (1 << 32) - 1), bytes(8)), "claims .* bytes, but .* follow"),
         (body(1, TEXT, shape(0, 1), struct.pack("<2i", 0, 99), b"x"), "is damaged"),
         (body(2, TEXT, shape(0, 1), struct.pack("<3i", 0, 1, 0), b"x"), "is damaged"),
         (body(1, TEXT, shape(0, 1), struct.pack("<2i", -5, 1), b"x"), "is damaged"),
@@ -188,14 +188,20 @@ def test_rows_do_not_import_pyarrow() -> None:
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda v, r: v.map("x", str), "map 'x' works on rows, 'v' gives vectors; use map_batches, or put .to_rows"),
-        (lambda v, r: v.key_by("k").reduce("x", max), "reduce 'x' works on rows, 'v' gives vectors"),
-        (lambda v, r: r.map_batches("x", str), r"map_batches 'x' works on vectors, 'r' gives rows; put .to_vectors\("),
-        (lambda v, r: r.key_by(str).sum("x", "k"), "sum 'x' works on vectors, 'r' gives rows"),
-        (lambda v, r: v.key_by(str), "key_by on vectors is given the class str; give the name of a column"),
-        (lambda v, r: r.key_by("k"), "key_by is given a str; give a function"),
+        (
+            lambda v, r: v.map("x", str),
+            "map 'x' works on rows, but 'v' emits vectors; use map_batches, or put .to_rows",
+        ),
+        (lambda v, r: v.key_by("k").reduce("x", max), "reduce 'x' works on rows, but 'v' emits vectors"),
+        (
+            lambda v, r: r.map_batches("x", str),
+            r"map_batches 'x' works on vectors, but 'r' emits rows; put .to_vectors\(",
+        ),
+        (lambda v, r: r.key_by(str).sum("x", "k"), "sum 'x' works on vectors, but 'r' emits rows"),
+        (lambda v, r: v.key_by(str), "key_by on vectors was given the class str; pass the name of a column"),
+        (lambda v, r: r.key_by("k"), "key_by was given a str; pass a function"),
         (lambda v, r: v.count("x"), "count 'x' works per key; put .key_by"),
-        (lambda v, r: v.key_by("k").sum("x", str), "sum 'x' is given the class str; give the name of a column"),
+        (lambda v, r: v.key_by("k").sum("x", str), "sum 'x' was given the class str; pass the name of a column"),
         (
             lambda v, r: v.key_by("k").map_batches("x", str),
             "map_batches 'x' follows key_by, but keeps no state per key",
@@ -209,7 +215,7 @@ def test_rows_do_not_import_pyarrow() -> None:
         ),
         (
             lambda v, r: v.key_by("k").union(v.key_by("l")).count("x").sink("out", NoSink()).check(),
-            "operator 'x' reads by the columns k, l; call key_by after the union",
+            "operator 'x' reads streams that are keyed by different columns .k, l.; call key_by after the union",
         ),
     ],
 )

@@ -89,7 +89,7 @@ def test_a_sum_beyond_64_bits_stops_and_one_within_does_not() -> None:
         (1 << 63) - 1,
         -1 << 63,
     ]
-    with pytest.raises(OperatorFailed, match="operator 'op'.*a sum is beyond 64 bits"):
+    with pytest.raises(OperatorFailed, match="operator 'op'.*a sum exceeds a signed 64-bit integer"):
         give(chain, vectors([{"k": 1, "v": 1}], k="int64", v="int64"))
 
 
@@ -97,10 +97,18 @@ def test_a_sum_beyond_64_bits_stops_and_one_within_does_not() -> None:
     ("build", "batch", "message"),
     [
         (lambda s: s.sum("op", "v"), {"k": [1], "v": pa.array([None], pa.int64())}, "column 'v' has nulls; filter"),
-        (lambda s: s.sum("op", "v"), {"k": [1], "v": ["a"]}, "column 'v' is string; sum takes integers and floats"),
-        (lambda s: s.sum("op", "v"), {"k": [1], "v": pa.array([1 << 63], pa.uint64())}, "beyond 64 bits, signed"),
-        (lambda s: s.sum("op", "w"), {"k": [1], "v": [1]}, "there is no column 'w'; there are k, v"),
-        (lambda s: s.count("op"), {"v": [1]}, "there is no column 'k'"),
+        (
+            lambda s: s.sum("op", "v"),
+            {"k": [1], "v": ["a"]},
+            "column 'v' has type string; sum accepts integers and floats",
+        ),
+        (
+            lambda s: s.sum("op", "v"),
+            {"k": [1], "v": pa.array([1 << 63], pa.uint64())},
+            "exceeds a signed 64-bit integer",
+        ),
+        (lambda s: s.sum("op", "w"), {"k": [1], "v": [1]}, "column .'w.' does not exist; the columns are k, v"),
+        (lambda s: s.count("op"), {"v": [1]}, "column 'k' does not exist"),
         (lambda s: s.count("op"), {"k": [float("nan")]}, "a key is NaN"),
     ],
 )
@@ -113,7 +121,9 @@ def test_what_a_fold_cannot_take_is_one_line(build: Any, batch: Any, message: st
 def test_integers_then_floats_in_one_column() -> None:
     chain = on_vectors(lambda s: s.sum("op", "v"))
     give(chain, vectors([{"k": 1, "v": 2}], k="int64", v="int64"))
-    with pytest.raises(OperatorFailed, match="column 'v' is double, the state so far is int64; keep one type"):
+    with pytest.raises(
+        OperatorFailed, match="column 'v' has type double, but its state so far has type int64; keep one type"
+    ):
         give(chain, vectors([{"k": 1, "v": 2.0}], k="int64", v="double"))
 
 
@@ -143,16 +153,16 @@ def test_map_batches_may_give_nothing_or_a_table(returned: Any) -> None:
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda s: s.map_batches("op", lambda b: [1]), "a list is not a batch; give a pyarrow RecordBatch, a Table or"),
+        (lambda s: s.map_batches("op", lambda b: [1]), "a list is not a batch; use a pyarrow RecordBatch, a Table or"),
         (lambda s: s.map_batches("op", lambda b: {"x": [[1]]}), r"column 'x': vectors cannot hold list.*; cast it"),
         (lambda s: s.map_batches("op", lambda b: {"x": [1], "y": []}), "a dict cannot be converted to columns"),
         (lambda s: s.map_batches("op", lambda b: {}), "vectors have 1 to 1024 columns, not 0"),
         (lambda s: s.map_batches("op", lambda b: 1 // 0), "ZeroDivisionError"),
         (
             lambda s: s.filter("op", lambda b: [True, False]),
-            "filter gave 2 of bool for 1 rows; give a boolean for each",
+            "filter returned 2 values of type bool for 1 rows; return a boolean for each row",
         ),
-        (lambda s: s.filter("op", lambda b: b.column("k")), "filter gave 1 of int64 for 1 rows"),
+        (lambda s: s.filter("op", lambda b: b.column("k")), "filter returned 1 values of type int64 for 1 rows"),
     ],
 )
 def test_a_wrong_answer_is_one_line(build: Any, message: str) -> None:
@@ -188,7 +198,9 @@ def test_other_columns_within_a_window_are_refused() -> None:
 
 def test_a_key_column_that_is_missing_is_one_line() -> None:
     job_plan = planned(lambda s: s.map_batches("other", lambda b: {"l": [1]}).key_by("k").count("op"))
-    with pytest.raises(OperatorFailed, match="key_by before 'op': there is no column 'k'; there are l; correct"):
+    with pytest.raises(
+        OperatorFailed, match="key_by before 'op': column 'k' does not exist; the columns are l; correct"
+    ):
         chain_of(job_plan, "other/0").deliver(0, listed(Vectors.of({"k": [1]})), 0, Services())
 
 
@@ -219,7 +231,7 @@ def test_a_source_gives_vectors_by_position() -> None:
 
 @pytest.mark.parametrize(
     ("returned", "message"),
-    [({"k": [1]}, "1 elements were given for 10"), ([1], "a list is not a batch"), ({"k": [[1]] * 10}, "column 'k'")],
+    [({"k": [1]}, "1 elements instead of 10"), ([1], "a list is not a batch"), ({"k": [[1]] * 10}, "column 'k'")],
 )
 def test_a_source_that_gives_something_else_is_named(returned: Any, message: str) -> None:
     with pytest.raises(
@@ -264,7 +276,7 @@ def test_a_row_that_no_record_holds_is_named_on_its_way_to_rows_or_a_sink(tmp_pa
     back = planned_with(lambda s: s.to_rows("back").map("op", lambda r: r))
     with pytest.raises(OperatorFailed, match=r"operator 'back'.*2001 ns .*; change or drop such values in a map_batch"):
         chain_of(back, "op/0").deliver(0, chunks, 0, Services())
-    with pytest.raises(OperatorFailed, match=r"operator 'out', position 1 .*2001 ns since 1970 is no whole number"):
+    with pytest.raises(OperatorFailed, match=r"operator 'out', position 1 .*2001 ns since 1970 is not a whole number"):
         chain_of(planned_with(lambda s: s), "out/0").deliver(0, chunks, 0, Services())
     lenient = planned_with(lambda s: s, on_error="dead-letter")
     (_, kept), (_, letters) = chain_of(lenient, "out/0").deliver(0, chunks, 0, Services())

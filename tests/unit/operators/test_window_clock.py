@@ -163,10 +163,10 @@ def test_windows_with_functions_of_several_tasks_become_one() -> None:
 
 def test_what_the_wall_clock_does_not_take() -> None:
     mistakes: list[tuple[Callable[[], Any], dict[str, Any], str]] = [
-        (lambda: Sliding(10, 4, clock="processing"), {}, "size_s 10 .* no multiple of its every_s 4"),
-        (lambda: Sliding(1e6, 0.5), {}, "has each record in 2000000 windows, 1000 are possible"),
+        (lambda: Sliding(10, 4, clock="processing"), {}, "size_s 10 .* not a multiple of its every_s 4"),
+        (lambda: Sliding(1e6, 0.5), {}, "puts each record in 2000000 windows, but the limit is 1000"),
         (lambda: Tumbling(10, clock="processing"), {"lateness_s": 1}, "uses the wall clock"),
-        (lambda: Tumbling(10, clock="processing"), {"trigger": every(2)}, "takes no trigger; use Global"),
+        (lambda: Tumbling(10, clock="processing"), {"trigger": every(2)}, "does not accept a trigger; use Global"),
     ]
     for assigner, options, message in mistakes:
         with pytest.raises(PipelineError, match=message):

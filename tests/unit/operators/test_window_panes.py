@@ -139,20 +139,23 @@ def test_results_have_the_end_of_their_window_as_time() -> None:
 @pytest.mark.parametrize(
     "build, message",
     [
-        (lambda s: s.window("w", Tumbling(0), Count()), "size_s 0; give seconds, at least 0.001"),
-        (lambda s: s.window("w", Sliding(10, 20), Count()), "every_s 20 .* larger than its size_s 10; records would"),
-        (lambda s: s.window("w", Tumbling(10, clock="wall"), Count()), "clock 'wall'; give 'event' or 'processing'"),  # type: ignore[arg-type]
-        (lambda s: s.window("w", Tumbling(10), 7), "window 'w' is given a int; give a function"),
-        (lambda s: s.window("w", Tumbling(10), Count), r"'w' is given the class Count; give Count\(...\)"),
-        (lambda s: s.window("w", Tumbling, Count()), "'w' is given the class Tumbling; give Tumbling"),
-        (lambda s: s.window("w", "10", Count()), "window 'w' is given a str; give Tumbling"),
-        (lambda s: s.window("w", Tumbling(10), Count(), lateness_s=-1), "lateness_s -1; give seconds, at least 0"),
+        (lambda s: s.window("w", Tumbling(0), Count()), "size_s 0; use seconds, at least 0.001"),
+        (
+            lambda s: s.window("w", Sliding(10, 20), Count()),
+            "every_s 20 .* exceeds its size_s 10, so some records would",
+        ),
+        (lambda s: s.window("w", Tumbling(10, clock="wall"), Count()), "clock 'wall'; use 'event' or 'processing'"),  # type: ignore[arg-type]
+        (lambda s: s.window("w", Tumbling(10), 7), "window 'w' was given a int; pass a function"),
+        (lambda s: s.window("w", Tumbling(10), Count), r"'w' was given the class Count; pass Count\(...\)"),
+        (lambda s: s.window("w", Tumbling, Count()), "'w' was given the class Tumbling; pass Tumbling"),
+        (lambda s: s.window("w", "10", Count()), "window 'w' was given a str; pass Tumbling"),
+        (lambda s: s.window("w", Tumbling(10), Count(), lateness_s=-1), "lateness_s -1; use seconds, at least 0"),
         (
             lambda s: s.map("m", dict).key_by(second).window("w", Tumbling(10), Count()),
-            r"'w' counts event time, but it is not known where .* 'm' emits; put .timed\(fn\) after it",
+            r"'w' uses event time, but nothing says where .* 'm' have their time; put .timed\(fn\) after it",
         ),
-        (lambda s: Sum(3), "of of Sum is 3; give a function"),  # type: ignore[arg-type]
-        (lambda s: Aggregate(0, max), "initial of an aggregate is 0; give a function"),  # type: ignore[arg-type]
+        (lambda s: Sum(3), "of of Sum is 3; pass a function"),  # type: ignore[arg-type]
+        (lambda s: Aggregate(0, max), "initial of an aggregate is 0; pass a function"),  # type: ignore[arg-type]
         (
             lambda s: s.window("w", Tumbling(9, clock="processing"), values_of_window, lateness_s=1),
             "'w' uses the wall clock",

@@ -202,8 +202,8 @@ def test_a_trigger_that_misbehaves_stops_the_job() -> None:
             raise KeyError("sum")
 
     for trigger, message in [
-        (Wrong(), "operator 'w'.*a trigger gave True; give Firing.NOTHING"),
-        (Stuck(), "operator 'w'.*a time that has passed"),
+        (Wrong(), "operator 'w'.*a trigger returned True; return Firing.NOTHING"),
+        (Stuck(), "operator 'w'.*a time that had already passed"),
         (Broken(), "operator 'w'.*KeyError: 'sum'"),
     ]:
         driven = Driven(lambda trigger=trigger: window_chain(Tumbling(10), Count(), trigger=trigger))  # type: ignore[misc]
@@ -213,20 +213,23 @@ def test_a_trigger_that_misbehaves_stops_the_job() -> None:
 
 def test_what_cannot_be() -> None:
     mistakes: list[tuple[Callable[[], Any], str]] = [
-        (lambda: window_chain(CountWindow(0), Count()), "n 0; give a whole number from 1"),
-        (lambda: window_chain(CountWindow(2, 3), Count()), "every 3 .* larger than its n 2; records would be left out"),
+        (lambda: window_chain(CountWindow(0), Count()), "n 0; use a whole number from 1"),
+        (
+            lambda: window_chain(CountWindow(2, 3), Count()),
+            "every 3 .* exceeds its n 2, so some records would be in no window",
+        ),
         (lambda: window_chain(CountWindow(2), Count(), lateness_s=1), "count window 'w' has no lateness"),
-        (lambda: window_chain(CountWindow(2), Count(), trigger=every(1)), "count window 'w' takes no trigger"),
-        (lambda: window_chain(Global(), Count(), trigger=every(0)), "trigger every has n 0; give a whole number"),
-        (lambda: window_chain(Global(), Count(), trigger=every_s(0)), "trigger every_s has seconds 0; give seconds"),
-        (lambda: window_chain(Global(), Count(), trigger="x"), "trigger of window 'w' is a str; give every"),
+        (lambda: window_chain(CountWindow(2), Count(), trigger=every(1)), "count window 'w' does not accept a trigger"),
+        (lambda: window_chain(Global(), Count(), trigger=every(0)), "trigger every has n 0; use a whole number"),
+        (lambda: window_chain(Global(), Count(), trigger=every_s(0)), "trigger every_s has seconds 0; use seconds"),
+        (lambda: window_chain(Global(), Count(), trigger="x"), "trigger of window 'w' is a str; use every"),
     ]
     for make, message in mistakes:
         with pytest.raises(PipelineError, match=message):
             make()
     pipeline = Pipeline("test")
     pipeline.source("in", source()).window("w", Global(), Count(), trigger=every_s(1)).sink("out", NoSink())
-    with pytest.raises(PipelineError, match="'w' counts event time, but 'in' has none"):
+    with pytest.raises(PipelineError, match="'w' uses event time, but 'in' has none"):
         pipeline.check()
 
 

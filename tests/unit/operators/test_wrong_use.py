@@ -50,18 +50,18 @@ def message_of(build: Callable[[Any], Any]) -> str:
 @pytest.mark.parametrize(
     ("act", "line"),
     [
-        (lambda op, ctx: setattr(op, "total", 5), "'total' was assigned to; change its content: self.total.value ="),
+        (lambda op, ctx: setattr(op, "total", 5), "'total' was replaced; change its content: self.total.value ="),
         (lambda op, ctx: setattr(op, "items", [1]), "self.items.append("),
         (lambda op, ctx: setattr(op, "by_day", {}), "self.by_day[…] ="),
         (lambda op, ctx: setattr(op, "most", 1), "self.most.add("),
-        (lambda op, ctx: bool(op.total), "'total' is not its value; use self.total.value"),
-        (lambda op, ctx: op.total == 5, "'total' is not its value; use self.total.value"),
-        (lambda op, ctx: op.most != 5, "'most' is not its value; use self.most.value"),
-        (lambda op, ctx: not op.most, "'most' is not its value; use self.most.value"),
-        (add_in_place, "'total' is not its value; use self.total.value"),
-        (lambda op, ctx: 1 - op.most, "'most' is not its value; use self.most.value"),
-        (lambda op, ctx: op.total > 1, "'total' is not its value; use self.total.value"),
-        (lambda op, ctx: ctx.aside(3, "x"), "the tag of a side output is a str, not int"),
+        (lambda op, ctx: bool(op.total), "'total' was used like its value; use self.total.value"),
+        (lambda op, ctx: op.total == 5, "'total' was used like its value; use self.total.value"),
+        (lambda op, ctx: op.most != 5, "'most' was used like its value; use self.most.value"),
+        (lambda op, ctx: not op.most, "'most' was used like its value; use self.most.value"),
+        (add_in_place, "'total' was used like its value; use self.total.value"),
+        (lambda op, ctx: 1 - op.most, "'most' was used like its value; use self.most.value"),
+        (lambda op, ctx: op.total > 1, "'total' was used like its value; use self.total.value"),
+        (lambda op, ctx: ctx.aside(3, "x"), "the tag of a side output must be a str, not int"),
     ],
 )
 def test_what_would_be_lost_in_silence_fails_with_the_place(act: Callable[[Any, Any], None], line: str) -> None:
@@ -80,18 +80,18 @@ async def later(record: Any) -> Any:
     [
         (lambda s: s.map("m", lambda n: later(n)).key_by(lambda n: n["x"]).count("n"), "operator 'm', position 0 of"),
         (lambda s: s.filter("f", lambda n: later(n)), "operator 'f', position 0 of"),
-        (lambda s: s.process("op", Totals(lambda op, ctx: ctx.call(later, 1))), "ctx.call is given a coroutine fun"),
+        (lambda s: s.process("op", Totals(lambda op, ctx: ctx.call(later, 1))), "ctx.call was given a coroutine fun"),
     ],
 )
 def test_functions_that_give_coroutines_are_named(build: Callable[[Any], Any], line: str) -> None:
     message = message_of(build)
-    assert line in message and "coroutine" in message and "; give a plain function" in message
+    assert line in message and "coroutine" in message and "; pass a plain function" in message
 
 
 def test_named_arguments_of_a_call_are_refused_with_the_remedy() -> None:
     act: Any = lambda op, ctx: ctx.call(dict, a=1)  # noqa: E731
     message = message_of(lambda stream: stream.process("op", Totals(act)))
-    assert "ctx.call has no argument a; give functools.partial(fn, a=…), or a lambda" in message
+    assert "ctx.call has no argument a; pass functools.partial(fn, a=…), or a lambda" in message
 
 
 def test_declared_state_is_used_as_ever_by_two_instances_of_one_class() -> None:
@@ -116,7 +116,7 @@ def test_declared_state_is_used_as_ever_by_two_instances_of_one_class() -> None:
 @pytest.mark.parametrize(
     ("generator", "line"),
     [
-        (lambda: 3, "generator of watermarks 'time' made 3; give a WatermarkGenerator"),
+        (lambda: 3, "the generator of watermarks 'time' returned 3; return a WatermarkGenerator"),
         (
             Forgets,
             "watermarks 'time': the state of its generator cannot be checkpointed: a set does not",
@@ -129,7 +129,7 @@ def test_a_generator_that_is_none_or_cannot_be_checkpointed_names_its_watermarks
 
 @pytest.mark.parametrize("path", [None, 3, "", b"out.db", ["out.db"], object()])
 def test_a_sink_whose_path_is_none_says_whose_and_what_to_give(path: Any) -> None:
-    with pytest.raises(PipelineError, match=r"^SqliteSink: path is .*; give a path, as a str or a Path$"):
+    with pytest.raises(PipelineError, match=r"^SqliteSink: path is .*; use a path, as a str or a Path$"):
         SqliteSink(path)
-    with pytest.raises(PipelineError, match=r"^JsonLinesSink: directory is .*; give a path, as a str or a Path$"):
+    with pytest.raises(PipelineError, match=r"^JsonLinesSink: directory is .*; use a path, as a str or a Path$"):
         JsonLinesSink(path)

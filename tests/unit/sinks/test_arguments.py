@@ -42,20 +42,20 @@ WRONG: dict[str, list[tuple[dict[str, Any], str]]] = {
                     ({"columns": []}, "columns"), ({"schema": {"n": "number"}}, "ParquetSink"),
                     ({"schema": 7}, "ParquetSink"),
                     ({"schema": {}}, "ParquetSink"), ({"schema": {"n": "int64"}, "columns": ["m"]}, "ParquetSink")],
-    "CallbackSink": [({"batch_rows": 0}, "batch_rows is 0; give 1 to"),
-                     ({"durability": "disk"}, "durability is 'disk'; give process or os")],
-    "WebhookSink": [({"retried": [200]}, "retried has 200"), ({"timeout_s": 0}, "timeout_s is 0; give"),
-                    *(({"headers": headers}, "header '.*; (correct|leave|give)") for headers in (
+    "CallbackSink": [({"batch_rows": 0}, "batch_rows is 0; use 1 to"),
+                     ({"durability": "disk"}, "durability is 'disk'; use process or os")],
+    "WebhookSink": [({"retried": [200]}, "retried has 200"), ({"timeout_s": 0}, "timeout_s is 0; use"),
+                    *(({"headers": headers}, "header '.*; (correct|leave|use)") for headers in (
                         {"a b": "x"}, {"a": "x\ny"}, {"a": "\u20ac"}, {"a": None}, {"Content-Length": "5"}, {"": "x"},
                     ))],
-    "PostgresSink": [({"table": "a.b.c"}, "is no name"), ({"existing": "maybe"}, "existing is 'maybe'"),
+    "PostgresSink": [({"table": "a.b.c"}, "is not a valid name"), ({"existing": "maybe"}, "existing is 'maybe'"),
                      ({"durability": "none"}, "durability is 'none'"), ({"timeout_ms": 0}, "timeout_ms is 0"),
                      ({"columns": "key"}, "lists of names"),
-                     ({"columns": ["k"], "place_columns": ["task"]}, "two columns of a table"),
+                     ({"columns": ["k"], "place_columns": ["task"]}, "two of the columns"),
                      ({"columns": ["k", "k"]}, "named twice"),
-                     ({"columns": ["k"], "existing": "replace"}, "not known without place_columns"),
-                     ({"existing": "append"}, "appended to a table with columns")],
-    "RedisSink": [({"stream": ""}, "stream is empty"), ({"url": "localhost:6379"}, "url begins with none of"),
+                     ({"columns": ["k"], "existing": "replace"}, "cannot be recognized without place_columns"),
+                     ({"existing": "append"}, "appending needs columns")],
+    "RedisSink": [({"stream": ""}, "stream is empty"), ({"url": "localhost:6379"}, "url must begin with one of"),
                   ({"existing": "append"}, "existing is 'append'"), ({"durability": "none"}, "durability is 'none'"),
                   ({"rows_max": 0}, "rows_max is 0"), ({"timeout_ms": 0}, "timeout_ms is 0")],
 }  # fmt: skip
@@ -76,7 +76,7 @@ def test_options_that_cannot_be_are_refused_by_name(kind: str, options: dict[str
 IMPOSSIBLE: list[tuple[Callable[[Any], Sink], str, list[Any]]] = [
     (RedisSink, "url is not an address",
      ["redis://me:secret@h:port/0", "redis://[::x/0", "redis://me:secret@h:0", "redis://h:99999", None, 5]),
-    (JsonLinesSink, "JsonLinesSink: .* is (no URL|no store|not the URL of a store)",
+    (JsonLinesSink, "JsonLinesSink: .* is not (a URL|the URL of a store)",
      ["s3://[::x/b", "s3://a b/p", "file:///a\0b", "s3://", "s3:///prefix", "file://host/x", "gs://bucket/x"]),
     (WebhookSink, "WebhookSink posts to ",
      ["ftp://x/y", "nowhere", "http://", "http://x:port/", "http://x:0/", "http://a..b/", "http://[::x]/",
@@ -106,7 +106,7 @@ def test_a_place_that_can_never_work_is_refused(kind: Callable[[Any], Sink], wor
             ("psycopg", PostgresSink, f"host=127.0.0.1 password=secret {more}", "invalid .*; correct the dsn")
             for more in ("port=abc", "port=99999", "sslmode=nothing", "target_session_attrs=nothing")
         ),
-        ("psycopg", PostgresSink, "nonsense", "dsn is no connection string"),
+        ("psycopg", PostgresSink, "nonsense", "dsn is not a connection string"),
     ],
 )
 def test_an_address_that_its_client_refuses_is_refused_and_not_waited_for(
@@ -121,9 +121,9 @@ def test_an_address_that_its_client_refuses_is_refused_and_not_waited_for(
 @pytest.mark.parametrize(
     ("url", "options", "words"),
     [
-        ("s3:///prefix", {}, "is (no store|not the URL of a store); give s3://BUCKET/PREFIX or file:///DIRECTORY"),
-        ("file:///x", {"durability": "os"}, "no object of file:// is synced"),
-        ("s3://bucket/x", {"publish_s": 0}, "publish_s is 0; give a number of seconds above 0"),
+        ("s3:///prefix", {}, "is not the URL of a store; use s3://BUCKET/PREFIX or file:///DIRECTORY"),
+        ("file:///x", {"durability": "os"}, "objects of file:// are not synced"),
+        ("s3://bucket/x", {"publish_s": 0}, "publish_s is 0; use a number of seconds above 0"),
         ("s3://bucket/x", {"file_bytes": 0}, "file_bytes is 0"),
     ],
 )
@@ -147,7 +147,7 @@ def test_a_place_in_which_nothing_can_be_written_is_refused_before_the_job(
     (tmp_path / "file").write_text("")
     is_file = kind is SqliteSink
     taken = tmp_path if is_file else tmp_path / "file"
-    with pytest.raises(PipelineError, match="is not a file that can be written" if is_file else "is not a directory"):
+    with pytest.raises(PipelineError, match="is not a writable file" if is_file else "is not a directory"):
         kind(taken).check()
     if is_file:
         with pytest.raises(PipelineError, match="nothing can be written in /proc"):

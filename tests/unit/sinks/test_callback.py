@@ -175,7 +175,7 @@ def test_rows_behind_a_refused_one_come_once_it_is_put_aside_also_by_the_next_pr
     inner.close()
     assert [row["n"] for row in receiver.rows()] == [0, 1], "nothing behind a refused row overtakes it"
     strict = refusing(sink.open_store("out/0", tmp_path), sink, "out", "out/0", None)
-    with pytest.raises(OperatorFailed, match="position 3 of out/0: its store refuses the row: n is too small"):
+    with pytest.raises(OperatorFailed, match="position 3 of out/0: its store refused the row: n is too small"):
         strict.open("out/0", "run-1", 3)
     strict.close()
     lenient = refusing(sink.open_store("out/0", tmp_path), sink, "out", "out/0", letters)

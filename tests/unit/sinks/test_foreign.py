@@ -73,7 +73,7 @@ CASES = {
     "sqlite, moved": Case(sqlite, DATABASE, move_away, Unavailable, "was moved, replaced or deleted", writes=True),
     "sqlite, a table renamed": Case(
         sqlite, DATABASE, query("ALTER TABLE output RENAME TO elsewhere"), Unavailable,
-        "no such table: output; its tables have been changed .* put them back", writes=True,
+        "no such table: output; its tables were changed .* restore them", writes=True,
     ),
     "sqlite, determinants": Case(
         sqlite, DATABASE, query("UPDATE causal_log SET deltas = x'c1'"), CorruptData,
@@ -87,7 +87,7 @@ CASES = {
     ),
     "sqlite, a table of another program": Case(
         lambda path: sqlite(path, existing="replace"), DATABASE, query("CREATE TABLE output AS SELECT 7 AS mine"),
-        PipelineError, "has a table output that no sink made", rows=-1,
+        PipelineError, "has a table output that was not created by a sink", rows=-1,
     ),
     "sqlite, another kind of sink": Case(
         sqlite, DATABASE, lambda path: TallySink(path).open_store("out/0", path).open("out/0", "run-1", 1),
@@ -97,18 +97,18 @@ CASES = {
     "lines, rows added": Case(lines, ROWS, add("{}\n"), CorruptData, "rows that no bundle wrote"),
     "lines, an earlier version": Case(
         lines, JOURNAL, lambda path: path.write_bytes(framed(encode(["out/0", b"", 0]))), PipelineError,
-        r"\.out-0\.journal was written by an earlier version .* end its job", rows=-1,
+        r"\.out-0\.journal was written by an earlier version .* finish its job", rows=-1,
     ),
     "lines, moved": Case(lines, ROWS, move_away, Unavailable, "was moved, replaced or deleted", writes=True),
     "lines, emptied": Case(
         lines, ROWS, cut(-10**9), CorruptData,
-        "has lost rows that were written: it has 0 bytes of at least .* log rotation", writes=True,
+        "has lost rows that were written: it has 0 bytes, but at least .* log rotation", writes=True,
     ),
     "lines, cut": Case(lines, ROWS, cut(-1), CorruptData, "has lost rows that were written", writes=True),
     "lines, written to": Case(lines, ROWS, add("{}\n"), CorruptData, "has rows that no bundle wrote", writes=True),
     "parquet, no run": Case(
         lambda path: subject_of(ParquetSink(path / "out", existing="replace")), "out/mine.parquet", add("mine"),
-        PipelineError, r"holds mine\.parquet, which no run wrote", rows=-1,
+        PipelineError, r"contains mine\.parquet, which no run wrote", rows=-1,
     ),
     "parquet, journal deleted": Case(
         parquet, "out/_causal/out-0.journal", Path.unlink, Fenced, "", writes=True

@@ -39,7 +39,7 @@ def test_what_cannot_be_written_is_refused_each_time() -> None:
     for _ in range(2):
         with pytest.raises(NotCarried, match="set cannot be written as JSON"):
             encode_json({"deep": [{1, 2}]})
-        with pytest.raises(NotCarried, match="a key that is a tuple cannot be written as JSON; make it text"):
+        with pytest.raises(NotCarried, match="a key that is a tuple cannot be written as JSON; convert it to a string"):
             encode_json({"deep": [{(1, 2): math.nan}]})
     assert encode_json({"deep": [1]}) == '{"deep": [1]}'
 
@@ -53,7 +53,7 @@ def test_every_line_is_json_whatever_numbers_are_in_it() -> None:
             ({number: 1, 2: 3, True: 4, None: 5, 0.5: 6}, {text: 1, "2": 3, "true": 4, "null": 5, "0.5": 6}),
             ({"t": datetime(2020, 1, 1), "n": number}, {"t": "2020-01-01T00:00:00", "n": text}),
         ):
-            decoded = json.loads(encode_json(record), parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+            decoded = json.loads(encode_json(record), parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
             assert decoded == read
         column = pa.array([number, 1.0, -0.0])
         assert json_lines(Vectors.of({"v": column}), encode_json).decode().splitlines() == [

@@ -288,5 +288,5 @@ def test_letters_of_another_run_are_not_added_to(tmp_path: Path) -> None:
     old = RefusedRows(tmp_path / "letters", TASK, "run-0")
     old.keep(kept(3, 0, 0, run="run-0"), 1)
     old.show(1)
-    with pytest.raises(PipelineError, match="another run; move it away"):
+    with pytest.raises(PipelineError, match="another run; move it elsewhere"):
         RefusedRows(tmp_path / "letters", TASK, RUN).keep(kept(3, 0, 0), 1)

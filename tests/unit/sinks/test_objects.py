@@ -344,7 +344,7 @@ def test_all_tasks_of_a_run_have_the_schema_of_the_first_rows(place: Place, monk
     assert read(URL).num_rows == 8
     other = subject_of(place, ParquetSink, schema={"n": "int64"})
     with pytest.raises(
-        PipelineError, match=r"other columns or types than ParquetSink's schema \(columns task, n, text\)"
+        PipelineError, match=r"differ from ParquetSink's schema in columns or types \(columns task, n, text\)"
     ):
         other.opened(2)
     place.memory.stored["_causal/schemas/run-1"] = b"damaged"

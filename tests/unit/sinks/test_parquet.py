@@ -159,18 +159,18 @@ def test_the_schema_is_that_of_the_first_bundle_and_stays(tmp_path: Path) -> Non
     rows = read(tmp_path / "out").to_pylist()
     assert rows[0] == {**first, "more": None} and rows[1]["more"] is True
     for wrong, said in (
-        ({"i": 1.5}, "column 'i' takes int64, not float"),
-        ({"i": True}, "column 'i' takes int64"),
-        ({"i": 1 << 70}, "column 'i' takes int64"),
-        ({"s": b"a"}, "column 's' takes string, not bytes"),
-        ({"s": "\ud800"}, "column 's' takes string"),
+        ({"i": 1.5}, "column 'i' has type int64, not float"),
+        ({"i": True}, "column 'i' has type int64"),
+        ({"i": 1 << 70}, "column 'i' has type int64"),
+        ({"s": b"a"}, "column 's' has type string, not bytes"),
+        ({"s": "\ud800"}, "column 's' has type string"),
         ({"b": "a"}, "column 'b' takes binary, not str"),
         ({"l": [1.5]}, r"column 'l\[\]' takes int64, not float"),
         ({"m": {"other": 1}}, "'other' is none of its fields"),
         ({"d": Decimal("1.001")}, "column 'd' takes decimal"),
         ({"unknown": 1}, "'unknown' is none of its columns"),
         (("a", "tuple"), "it has 2 values for 10 columns"),
-        ("text", "a str has no columns; give dicts"),
+        ("text", "a str has no columns; use dicts"),
     ):
         with pytest.raises(RowRefused, match=said) as refused:
             write(sink, [{"i": 3}, wrong, {"i": 4}])
@@ -179,14 +179,14 @@ def test_the_schema_is_that_of_the_first_bundle_and_stays(tmp_path: Path) -> Non
 
 
 def test_tuples_need_names_and_vectors_of_other_columns_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(RowRefused, match="a tuple has no columns; give dicts, or name the parts of tuples"):
+    with pytest.raises(RowRefused, match="a tuple has no columns; use dicts, or name the parts of tuples"):
         write(ParquetSink(tmp_path / "a"), [(1, 2), (3, 4)])
     sink = ParquetSink(tmp_path / "b", columns=["key", "n"])
     write(sink, [("a", 1), ("b", 2)])
     assert read(tmp_path / "b").to_pydict() == {"key": ["a", "b"], "n": [1, 2]}
     for wrong, said in (
-        (Vectors.of({"key": ["a"], "m": [1]}), "'m' is none of its columns"),
-        (Vectors.of({"key": [1]}), "column 'key' takes string, not int64"),
+        (Vectors.of({"key": ["a"], "m": [1]}), "'m' is not one of its columns"),
+        (Vectors.of({"key": [1]}), "column 'key' has type string, not int64"),
         (Vectors.of({"n": pa.array([1 << 63], pa.uint64())}), "column 'n' takes int64"),
         (Vectors.of({"n": pa.array([1.5])}), "column 'n' takes int64"),
     ):
@@ -270,7 +270,7 @@ def test_two_tasks_agree_on_one_schema_and_one_manifest(tmp_path: Path) -> None:
         store.close()
     store = sink.open_store("out/2", tmp_path)
     store.open("out/2", "run-1", 1)
-    with pytest.raises(RowRefused, match="column 'n' takes int64, not float"):
+    with pytest.raises(RowRefused, match="column 'n' has type int64, not float"):
         store.write(Bundle(0, 1, sink.encode([{"n": 1.5}]), 1, 0, 1, ()))
     store.close()
     assert read(tmp_path / "out").to_pydict() == {"n": [1, 2]}
@@ -280,7 +280,7 @@ def test_two_tasks_agree_on_one_schema_and_one_manifest(tmp_path: Path) -> None:
 
 def test_another_schema_than_that_of_the_files_is_refused(tmp_path: Path) -> None:
     write(ParquetSink(tmp_path / "out"), [{"n": 1}])
-    with pytest.raises(PipelineError, match="its files have other columns or types"):
+    with pytest.raises(PipelineError, match="its files differ from ParquetSink's schema"):
         write(ParquetSink(tmp_path / "out", {"n": "string"}), [{"n": "1"}])
     write(ParquetSink(tmp_path / "out", {"n": "int64"}), [{"n": 2}])
     assert rows_of(tmp_path / "out") == [{"n": 1}, {"n": 2}]

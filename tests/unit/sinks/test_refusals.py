@@ -64,8 +64,10 @@ def test_a_refused_row_stops_the_job_with_its_place_and_the_stores_words(tmp_pat
     with pytest.raises(OperatorFailed) as caught:
         store.write(bundle_at(subject, state, 7))
     line = str(caught.value)
-    assert line.startswith("sink 'out', position 3 of out/0: its store refuses the row: no threes; record {")
-    assert '"n": 3' in line and line.endswith("or resume with --on-error dead-letter to set such rows aside")
+    assert line.startswith("sink 'out', position 3 of out/0: its store refused the row: no threes; record {")
+    assert '"n": 3' in line and line.endswith(
+        "or resume with --on-error dead-letter to write such rows to the dead letters"
+    )
     assert len(line.splitlines()) == 1
     assert numbers(sink) == []
     store.close()

@@ -392,7 +392,7 @@ def test_far_more_rows_than_may_wait_end_the_job_with_what_to_do(
     monkeypatch.setattr(staged_store, "OVER_BYTES_MAX", 600)
     stage = Stage(tmp_path, bytes_max=400)
     store = stage.opened(1)
-    with pytest.raises(PipelineError, match="out/0.*staged_bytes_max is 400.*emit less"):
+    with pytest.raises(PipelineError, match="out/0.*exceeds staged_bytes_max, 400.*emit less"):
         fill(stage, store, 1, range(10))
     rows = store.last_bundle().next
     store.stage(10)
@@ -500,6 +500,6 @@ def test_a_damaged_file_of_an_earlier_version_is_refused_with_its_name(tmp_path:
     with pytest.raises(CorruptData, match=path.name):
         stage.store().open(TASK, RUN, 2)
     path.write_bytes(framed(b"no bundle") * 2)
-    with pytest.raises(CorruptData, match=f"{path.name} holds a record that is no staged bundle"):
+    with pytest.raises(CorruptData, match=f"{path.name} has a record that is not a staged bundle"):
         stage.store().open(TASK, RUN, 2)
     stage.expect(0)

@@ -20,7 +20,7 @@ from operators.records.arrow_rows import Unheld, check_carried, rows_of, shown_r
 
 NOON = datetime(2026, 1, 2, 12, 0, 0, 5, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
-MAP = "no dict, which has each key once, and none that is NaN"
+MAP = "not a dict, because a key is repeated or NaN"
 EPOCH = datetime(1970, 1, 1)
 NOON_US = (NOON.replace(tzinfo=None) - EPOCH) // MICROSECOND
 FIRST_US, LAST_US = (datetime.min - EPOCH) // MICROSECOND, (datetime.max - EPOCH) // MICROSECOND
@@ -88,19 +88,19 @@ def test_a_value_arrives_plain_and_survives_a_snapshot(kind: pa.DataType, stored
 @pytest.mark.parametrize(
     ("kind", "stored", "place", "why"),
     [
-        (NS, 1001, "v: 1001 ns since 1970", "no whole number of microseconds"),
-        (NS, -1, "v: -1 ns since 1970", "no whole number of microseconds"),
-        (US, LAST_US + 1, f"v: {LAST_US + 1} us since 1970", "no time of years 1 to 9999"),
-        (US, FIRST_US - 1, f"v: {FIRST_US - 1} us since 1970", "no time of years 1 to 9999"),
-        (pa.timestamp("s"), 2**62, f"v: {2**62} s since 1970", "no time of years 1 to 9999"),
-        (pa.date32(), 2**31 - 1, f"v: {2**31 - 1} days since 1970", "no day of years 1 to 9999"),
+        (NS, 1001, "v: 1001 ns since 1970", "not a whole number of microseconds"),
+        (NS, -1, "v: -1 ns since 1970", "not a whole number of microseconds"),
+        (US, LAST_US + 1, f"v: {LAST_US + 1} us since 1970", "not a time in years 1 to 9999"),
+        (US, FIRST_US - 1, f"v: {FIRST_US - 1} us since 1970", "not a time in years 1 to 9999"),
+        (pa.timestamp("s"), 2**62, f"v: {2**62} s since 1970", "not a time in years 1 to 9999"),
+        (pa.date32(), 2**31 - 1, f"v: {2**31 - 1} days since 1970", "not a day in years 1 to 9999"),
         (pa.date64(), pa.array([-1]).view(pa.date64())[0], "v: -1 ms since 1970", "no midnight"),
-        (pa.list_(NS), [None, 1], "v[]: 1 ns since 1970", "no whole number of microseconds"),
-        (pa.struct([("t", NS)]), {"t": 1}, "v.t: 1 ns since 1970", "no whole number of microseconds"),
+        (pa.list_(NS), [None, 1], "v[]: 1 ns since 1970", "not a whole number of microseconds"),
+        (pa.struct([("t", NS)]), {"t": 1}, "v.t: 1 ns since 1970", "not a whole number of microseconds"),
         (pa.map_(pa.string(), pa.int64()), [("a", 1), ("a", 2)], "v: [('a', 1), ('a', 2)]", MAP),
         (pa.map_(pa.float64(), pa.int64()), [(math.nan, 1)], "v: [(nan, 1)]", MAP),
-        (pa.map_(NS, pa.int64()), [(1, 2)], "v key: 1 ns since 1970", "no whole number of microseconds"),
-        (pa.map_(pa.int64(), NS), [(1, 2)], "v[]: 2 ns since 1970", "no whole number of microseconds"),
+        (pa.map_(NS, pa.int64()), [(1, 2)], "v key: 1 ns since 1970", "not a whole number of microseconds"),
+        (pa.map_(pa.int64(), NS), [(1, 2)], "v[]: 2 ns since 1970", "not a whole number of microseconds"),
     ],
     ids=str,
 )
@@ -156,12 +156,12 @@ def test_a_range_across_chunks_is_the_rows_of_that_range() -> None:
     ids=str,
 )
 def test_a_type_that_no_record_holds_is_refused_by_column(kind: pa.DataType) -> None:
-    with pytest.raises(PipelineError, match=r"column gap(\[\])?: records cannot hold .*; cast it"):
+    with pytest.raises(PipelineError, match=r"column gap(\[\])?: records cannot contain .*; cast it"):
         check_carried(pa.schema([("n", pa.int64()), ("gap", kind)]))
 
 
 def test_a_map_whose_keys_no_dict_has_is_refused() -> None:
-    with pytest.raises(PipelineError, match="column m: records cannot hold map<"):
+    with pytest.raises(PipelineError, match="column m: records cannot contain map<"):
         check_carried(pa.schema([("m", pa.map_(pa.list_(pa.int64()), pa.int64()))]))
 
 
@@ -171,5 +171,5 @@ def test_two_fields_of_one_name_are_refused() -> None:
 
 
 def test_two_columns_of_one_name_are_refused() -> None:
-    with pytest.raises(PipelineError, match="two columns are called 'n'"):
+    with pytest.raises(PipelineError, match="two columns are named 'n'"):
         check_carried(pa.schema([("n", pa.int64()), ("n", pa.string())]))

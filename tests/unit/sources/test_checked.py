@@ -49,9 +49,9 @@ def test_what_is_no_reader_is_refused(reader: Any) -> None:
 @pytest.mark.parametrize(
     ("batch", "line"),
     [
-        ([1, 2], r"returned a list; return Read\(records, origin_ns\), or None"),
-        (Read((i for i in (1, 2)), 0), "returned records in a generator; give a list"),  # type: ignore[arg-type]
-        (Read([1], 1.5), "returned origin_ns 1.5; give an int"),  # type: ignore[arg-type]
+        ([1, 2], r"returned a list; it must return Read\(records, origin_ns\), or None"),
+        (Read((i for i in (1, 2)), 0), "returned records in a generator; it must return a list"),  # type: ignore[arg-type]
+        (Read([1], 1.5), "returned origin_ns 1.5; it must be an int"),  # type: ignore[arg-type]
     ],
 )
 def test_what_is_no_batch_is_refused(batch: Any, line: str) -> None:

@@ -102,7 +102,7 @@ def test_a_link_to_itself_is_passed_over_and_refused_where_it_is_named(tmp_path:
     (tmp_path / "a.txt").write_text("a\n")
     (tmp_path / "b.txt").symlink_to(tmp_path / "b.txt")
     assert rows(tmp_path, "*.txt") == ["a"]
-    assert "/b.txt is no regular file" in refusal(tmp_path, "b.txt")
+    assert "/b.txt is not a regular file" in refusal(tmp_path, "b.txt")
 
 
 def test_csv_with_names_given_and_another_delimiter(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_csv_with_names_given_and_another_delimiter(tmp_path: Path) -> None:
 
 def test_a_header_that_cannot_be_used_is_one_line(tmp_path: Path) -> None:
     for content, why in (
-        ("a,a\n", "two columns are called 'a'"),
+        ("a,a\n", "two columns are named 'a'"),
         ('"a,b\n', "the names of the columns"),
         ('"a"b\n', "no CSV"),
     ):
@@ -177,7 +177,7 @@ def test_lines_of_json_that_are_none_say_where_and_why(tmp_path: Path) -> None:
     (tmp_path / "f.jsonl").write_bytes(b'{"a": 1}\n{"a": 1\n\n[1]')
     first, bad, last = rows(tmp_path, "f.jsonl")
     assert (first, last) == ({"a": 1}, [1])
-    assert bad[0] == "f.jsonl:2" and bad[1].startswith("no JSON: ")
+    assert bad[0] == "f.jsonl:2" and bad[1].startswith("not JSON: ")
 
 
 @pytest.mark.parametrize("name", ["f.txt.gz", "f.GZ", "f.Gz", "f.txt", "f"])
@@ -212,19 +212,19 @@ def test_damaged_gzip_is_one_line(tmp_path: Path, damage: str) -> None:
         "a cut member": gzip.compress(b"a\n") + whole[:5],
     }
     (tmp_path / "f.txt.gz").write_bytes(damaged[damage])
-    assert re.match(r"/f\.txt\.gz is damaged: .*; restore it", refusal(tmp_path, "f.txt.gz"))
+    assert re.match(r"/f\.txt\.gz is damaged: .*; restore the original", refusal(tmp_path, "f.txt.gz"))
 
 
 def test_what_is_no_file_is_refused_before_the_job_starts(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     os.mkfifo(tmp_path / "pipe")
-    assert "/in is a directory; give '/in/*'" in refusal(tmp_path, "in")
-    assert "/pipe is no regular file" in refusal(tmp_path, "pipe")
+    assert "/in is a directory; use '/in/*'" in refusal(tmp_path, "in")
+    assert "/pipe is not a regular file" in refusal(tmp_path, "pipe")
     assert "no file matches /in/*" in refusal(tmp_path, "in/*")
     (tmp_path / "there").write_text("")
     with pytest.raises(PipelineError, match="no file matches .*/typo"):
         FilesSource(str(tmp_path / "there"), str(tmp_path / "typo")).check()
-    assert "there is no directory /out" in refusal(tmp_path, "out/*.csv", follow=True)
+    assert "the directory /out does not exist" in refusal(tmp_path, "out/*.csv", follow=True)
 
 
 @pytest.mark.parametrize(
@@ -236,7 +236,7 @@ def test_a_format_that_no_pattern_says_but_a_name_does_is_asked_for(
 ) -> None:
     (tmp_path / name).write_text("")
     line = refusal(tmp_path, pattern)
-    assert f"/{name} is named like {named}, but would be read as {read_as}" in line and f"format={named!r}" in line
+    assert f"/{name} has a name like {named}, but would be read as {read_as}" in line and f"format={named!r}" in line
     FilesSource(str(tmp_path / pattern), format=read_as).check()
     FilesSource(str(tmp_path / pattern), format=named).check()
 
@@ -245,7 +245,7 @@ def test_the_first_pattern_does_not_say_the_format_of_the_second_silently(tmp_pa
     for name in ("a.CSV", "b.jsonl"):
         (tmp_path / name).write_text("x\n")
     assert FilesSource(str(tmp_path / "a.CSV")).format == "csv"
-    with pytest.raises(PipelineError, match=r"b\.jsonl is named like json, but would be read as csv"):
+    with pytest.raises(PipelineError, match=r"b\.jsonl has a name like json, but would be read as csv"):
         FilesSource(str(tmp_path / "*.CSV"), str(tmp_path / "*.jsonl")).check()
 
 
@@ -270,15 +270,15 @@ def test_a_file_that_must_not_be_read_is_one_line() -> None:
         path.write_text("secret\n")
         path.chmod(0o600)
         ended = subprocess.run([sys.executable, "-c", program, str(path)], text=True, capture_output=True)
-    assert f"{path} cannot be read: permission denied; let the user of the job read it" in ended.stderr
+    assert f"{path} cannot be read: permission denied; grant the job's user permission to read it" in ended.stderr
 
 
 def test_a_file_that_changes_or_goes_after_it_was_read_in_part_is_one_line(tmp_path: Path) -> None:
     path = tmp_path / "f.txt"
     for change, why in (
-        (lambda: path.write_text("x\n"), "changed since the job listed it: it had 1,000,000 bytes and has 2"),
-        (lambda: os.utime(path, (1, 1)), "its time of modification is another"),
-        (path.unlink, "is gone, and the job has not done with it"),
+        (lambda: path.write_text("x\n"), "changed since the job listed it: it had 1,000,000 bytes and now has 2"),
+        (lambda: os.utime(path, (1, 1)), "its modification time has changed"),
+        (path.unlink, "is missing, but the job has not finished reading it"),
     ):
         path.write_text("line\n" * 200_000)
         reader = FilesSource(str(path)).open(0, SourceContext("s", tmp_path / "job", 0))
@@ -371,7 +371,7 @@ def test_a_list_that_was_complete_at_the_start_is_never_followed(tmp_path: Path)
     for rolled_back in (False, True):
         line = followed.refusal(rolled_back)
         assert line.startswith("source 's': its list of files is complete, so follow=True would leave files out; ")
-        assert "add a source of another name" in line
+        assert "add a source with another name" in line
     with pytest.raises(PipelineError, match="so follow=True would leave files out"):
         followed.read(0)
 
@@ -410,7 +410,7 @@ def test_a_pattern_that_is_written_as_before_may_stand_for_another_directory(
     os.rename(tmp_path / "before", tmp_path / "now")
     monkeypatch.chdir(tmp_path / "now")
     FilesSource("*.txt").check_resumed("s", Path("job"), False)
-    with pytest.raises(DeterminantsLost, match=re.escape(f"{tmp_path}/before/a.txt is gone")):
+    with pytest.raises(DeterminantsLost, match=re.escape(f"{tmp_path}/before/a.txt is missing")):
         rows(Path(), "*.txt")
 
 
@@ -441,7 +441,7 @@ def test_files_go_to_the_partitions_in_turn_in_the_order_of_their_names(tmp_path
     for name in "dbeca":
         (tmp_path / f"{name}.txt").write_text(f"{name}\n")
     assert [rows(tmp_path, "*.txt", part, partitions=2) for part in (1, 0)] == [["b", "d"], ["a", "c", "e"]]
-    with pytest.raises(PipelineError, match="was begun with partitions=2, FilesSource says 3"):
+    with pytest.raises(PipelineError, match="was started with partitions=2, but FilesSource has 3"):
         rows(tmp_path, "*.txt", partitions=3)
 
 
@@ -457,7 +457,7 @@ def test_a_damaged_journal_is_never_believed(tmp_path: Path) -> None:
 def test_a_position_that_the_files_do_not_reach_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("a\n")
     reader = FilesSource(str(tmp_path / "a.txt")).open(0, SourceContext("s", tmp_path / "job", 0))
-    with pytest.raises(DeterminantsLost, match="has read up to row 5, its files end at 1"):
+    with pytest.raises(DeterminantsLost, match="has read up to row 5, but its files end at 1"):
         reader.read(5, 1)
 
 
@@ -475,7 +475,7 @@ def test_wrong_options_are_one_line(tmp_path: Path) -> None:
         ({"encoding": "cp037"}, "encoding 'cp037'"),
         ({"encoding": "iso2022_jp"}, "encoding 'iso2022_jp'"),
         ({"encoding": "raw_unicode_escape"}, "encoding 'raw_unicode_escape'"),
-        ({"encoding": "latin-1", "format": "json"}, "JSON is utf-8"),
+        ({"encoding": "latin-1", "format": "json"}, "JSON is always utf-8"),
         ({"delimiter": ";;"}, "delimiter ';;'"),
         ({"columns": ["a"]}, "columns"),
         ({"columns": "ab", "format": "csv"}, "columns 'ab'"),
@@ -486,13 +486,13 @@ def test_wrong_options_are_one_line(tmp_path: Path) -> None:
         with pytest.raises(PipelineError, match=f"test_files.py:.*FilesSource has .*{why}|{why}"):
             FilesSource("a.txt", **options)
     for nothing in ((), ("",), ("a.csv", "")):
-        with pytest.raises(PipelineError, match="is given no file"):
+        with pytest.raises(PipelineError, match="was given no file"):
             FilesSource(*nothing)
     for wrong in (["a.csv"], ("a.csv", "b.csv"), None, 3):
         with pytest.raises(PipelineError) as failure:
             FilesSource(wrong)  # type: ignore[arg-type]
         assert str(failure.value).endswith(
-            f"FilesSource is given a {type(wrong).__name__}; give each path as an argument of its own, as in "
+            f"FilesSource was given a {type(wrong).__name__}; pass each path as a separate argument, as in "
             "FilesSource('a.csv', 'b.csv') or FilesSource(*paths)"
         )
 
@@ -513,7 +513,7 @@ def test_parquet(tmp_path: Path) -> None:
         assert read_from(again, covered, (5000,)) == [{"n": n} for n in range(covered, 60_000)]
     (tmp_path / "cut").mkdir()
     (tmp_path / "cut" / "c.parquet").write_bytes((tmp_path / "a.parquet").read_bytes()[:-100])
-    assert "/c.parquet is no Parquet file, or damaged: " in refusal(tmp_path / "cut", "c.parquet")
+    assert "/c.parquet is not a Parquet file, or it is damaged: " in refusal(tmp_path / "cut", "c.parquet")
     with pytest.raises(OperatorFailed, match=r"odd\.parquet: "):
         parquet.write_table(pa.table({"n": pa.array([1], pa.duration("s"))}), tmp_path / "odd.parquet")
         FilesSource(str(tmp_path / "odd.parquet")).open(0, SourceContext("o", tmp_path / "job", 0)).read(0, 1)
@@ -529,8 +529,8 @@ def test_a_row_of_parquet_that_no_record_holds_is_a_bad_row(tmp_path: Path) -> N
     day = datetime(1970, 1, 1)
     first, second, third, fourth = rows(tmp_path, "a.parquet")
     assert first == {"n": 1, "at": day, "day": day}
-    assert second == ("a.parquet:2", "column at: 1001 ns since 1970 is no whole number of microseconds")
-    assert third == ("a.parquet:3", f"column day: {2**30} days since 1970 is no day of years 1 to 9999")
+    assert second == ("a.parquet:2", "column at: 1001 ns since 1970 is not a whole number of microseconds")
+    assert third == ("a.parquet:3", f"column day: {2**30} days since 1970 is not a day in years 1 to 9999")
     assert fourth == {"n": 4, "at": day + timedelta(microseconds=2), "day": day}
     reader = FilesSource(str(tmp_path / "a.parquet")).open(0, SourceContext("s", tmp_path / "job", 0))
     [unreadable] = read_from(reader, 0)[1:2]
@@ -566,5 +566,5 @@ def test_a_fraction_of_a_microsecond_in_an_old_time_is_a_bad_row(tmp_path: Path)
     assert got[0] == {"flat": second, "list": [second], "struct": {"n": 1, "at": second}, "map": {"a": second}}
     assert got[2] == dict.fromkeys(columns)
     bad = [(2, "flat"), (4, "list"), (5, "struct"), (6, "map")]
-    why = "a time is no whole number of microseconds"
+    why = "a time is not a whole number of microseconds"
     assert [got[n - 1] for n, _ in bad] == [(f"a.parquet:{n}", f"column {name}: {why}") for n, name in bad]

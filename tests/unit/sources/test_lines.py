@@ -79,7 +79,7 @@ def test_a_bad_line_says_which_it_is(tmp_path: Path) -> None:
     reader = StdinSource("json", row_bytes_max=16).open(0, SourceContext("s", tmp_path, 0))
     one, brace, long = read_from(reader, 0)
     assert one == 1 and type(brace) is Unreadable and type(long) is Unreadable
-    assert brace.where == "standard input:2" and brace.why.startswith("no JSON: ")
+    assert brace.where == "standard input:2" and brace.why.startswith("not JSON: ")
     assert (long.where, long.why) == ("standard input:3", "a line of more than 16 bytes")
 
 
@@ -119,7 +119,7 @@ def test_a_pipe_of_which_something_may_be_lost_ends_the_job_with_a_line(tmp_path
     reading, writing = os.pipe()
     with standard_input_of(reading):
         os.close(reading)
-        with pytest.raises(PipelineError, match="was killed between reading some lines and writing them down"):
+        with pytest.raises(PipelineError, match="was killed after reading some lines and before storing them"):
             ingested(tmp_path)
         os.write(writing, b"a\nb")
         os.close(writing)
@@ -158,12 +158,15 @@ def test_a_file_at_standard_input_that_was_cut_is_not_at_its_end(tmp_path: Path)
     log.publish([b"1", b"2"], "4")
     (tmp_path / "in").write_bytes(b"1\n")
     with open(tmp_path / "in", "rb") as opened, standard_input_of(opened.fileno()):
-        with pytest.raises(PipelineError, match="had 4 bytes that were read, and has 2.*; restore it as it was"):
+        with pytest.raises(PipelineError, match="had 4 bytes when they were read and now has 2.*; restore it"):
             ingested(tmp_path)
 
 
 def test_a_standard_input_that_cannot_be_read_is_refused_before_the_job_starts(tmp_path: Path) -> None:
-    for path, flags, why in (("/dev/null", os.O_WRONLY, "is closed"), (tmp_path, os.O_RDONLY, "is no pipe and no")):
+    for path, flags, why in (
+        ("/dev/null", os.O_WRONLY, "is closed"),
+        (tmp_path, os.O_RDONLY, "is neither a pipe nor a"),
+    ):
         descriptor = os.open(path, flags)
         with standard_input_of(descriptor):
             os.close(descriptor)
@@ -172,7 +175,7 @@ def test_a_standard_input_that_cannot_be_read_is_refused_before_the_job_starts(t
     prepared = "from deploy import standard_streams as streams; streams.prepare()"
     code = f"{prepared}; from operators.sources import StdinSource as S; S().check()"
     run = subprocess.run(["sh", "-c", f'exec "$0" -c "{code}" <&-', sys.executable], capture_output=True, text=True)
-    assert "the standard input is closed" in run.stderr.splitlines()[-1]
+    assert "standard input is closed" in run.stderr.splitlines()[-1]
 
 
 def test_standard_input_is_taken_from_the_process_that_gives_it_alone() -> None:
@@ -182,7 +185,7 @@ def test_standard_input_is_taken_from_the_process_that_gives_it_alone() -> None:
     code = f"import socket; s = socket.socket(socket.AF_UNIX); s.bind({name!r}); s.listen(); print(); s.accept()"
     with subprocess.Popen([sys.executable, "-uc", code], stdout=subprocess.PIPE) as stranger:
         assert stranger.stdout is not None and stranger.stdout.readline()
-        with pytest.raises(PipelineError, match="does not give its standard input"):
+        with pytest.raises(PipelineError, match="does not share its standard input"):
             standard_input.taken(os.getpid())
         stranger.kill()
 
@@ -241,9 +244,9 @@ def test_what_is_refused_leaves_nothing(tmp_path: Path) -> None:
         assert site.ask(b"1", path="/in", Content_Encoding="gzip", **bearer)[0] == 415
         assert site.ask(b"1", "PUT", path="/in", **bearer)[0] == 501
         status, body = site.ask(b'1\n{"a":\n3', path="/in", **bearer)
-        assert status == 400 and b"line:2: no JSON" in body
+        assert status == 400 and b"line:2: not JSON" in body
         status, body = site.ask(b"\n \n1\r\n\n{", path="/in", **bearer)
-        assert status == 400 and b"line:5: no JSON" in body, "empty lines count, as in files"
+        assert status == 400 and b"line:5: not JSON" in body, "empty lines count, as in files"
         assert site.ask(b"\xff", path="/in", **bearer)[0] == 400
         assert site.rows() == []
         assert site.ask(b'{"a": 1}\n\n[2]\r\n', path="/in", **bearer) == (200, b'{"rows": 2}\n')
@@ -291,19 +294,19 @@ def test_wrong_options_are_one_line() -> None:
     cases: list[tuple[type[LineSource], dict[str, Any], str]] = [
         (StdinSource, {"format": "csv"}, "format 'csv'"),
         (StdinSource, {"row_bytes_max": 0}, "row_bytes_max 0"),
-        (HttpSource, {}, "listen=.* and not both"),
-        (HttpSource, {"listen": "a:1", "poll": "http://b"}, "and not both"),
-        (HttpSource, {"listen": "8080"}, "give HOST:PORT"),
-        (HttpSource, {"listen": "0.0.0.0:8080"}, "give a token"),
-        (HttpSource, {"listen": "[::]:8080"}, "give a token"),
-        (HttpSource, {"listen": "[::ffff:10.0.0.1]:8080"}, "give a token"),
-        (HttpSource, {"listen": "127.0.0.1:\u0661"}, "give HOST:PORT"),
-        (HttpSource, {"listen": "127.0.0.1:1", "token": "a\nb"}, "cannot stand in a header"),
+        (HttpSource, {}, "pass either listen="),
+        (HttpSource, {"listen": "a:1", "poll": "http://b"}, "pass either listen="),
+        (HttpSource, {"listen": "8080"}, "use HOST:PORT"),
+        (HttpSource, {"listen": "0.0.0.0:8080"}, "use a token"),
+        (HttpSource, {"listen": "[::]:8080"}, "use a token"),
+        (HttpSource, {"listen": "[::ffff:10.0.0.1]:8080"}, "use a token"),
+        (HttpSource, {"listen": "127.0.0.1:\u0661"}, "use HOST:PORT"),
+        (HttpSource, {"listen": "127.0.0.1:1", "token": "a\nb"}, "cannot be sent in a header"),
         (HttpSource, {"listen": "127.0.0.1:1", "path": "in"}, "begins with /"),
         (HttpSource, {"poll": "file:///etc/passwd"}, "begins with http"),
         (HttpSource, {"poll": "http://a b/"}, "cannot name a host"),
         (HttpSource, {"poll": "http://a/\u00e4"}, "encode them"),
-        (HttpSource, {"poll": "http://me:secret@a/"}, "give a header or a token"),
+        (HttpSource, {"poll": "http://me:secret@a/"}, "use a header or a token"),
         (HttpSource, {"poll": "http://a", "every_s": 0}, "every_s 0"),
         (HttpSource, {"listen": "127.0.0.1:1", "requests_max": 0}, "requests_max 0"),
     ]
@@ -389,20 +392,23 @@ def test_a_page_that_is_too_large_says_so(tmp_path: Path) -> None:
 ROWS = b"1\n2\n3\n"
 CUT = {
     "a length that is more": (answer(ROWS, "Content-Length: 100", 'ETag: "cut"'), "94 of 100 bytes are missing"),
-    "no length": (answer(ROWS, "Connection: close", 'ETag: "cut"'), "does not say how long it is"),
-    "no number": (answer(ROWS, "Content-Length: much"), "does not say how long it is"),
+    "no length": (answer(ROWS, "Connection: close", 'ETag: "cut"'), "does not state its length"),
+    "no number": (answer(ROWS, "Content-Length: much"), "does not state its length"),
     "two lengths": (answer(ROWS, "Content-Length: 2", "Content-Length: 6"), "two lengths"),
     "a chunk that is missing": (answer(b"6\r\n1\n2\n3\n\r\n", "Transfer-Encoding: chunked"), "between two chunks"),
     "half a chunk": (answer(b"ff\r\n1\n2\n3\n", "Transfer-Encoding: chunked"), "249 bytes of a chunk"),
     "no chunk": (answer(b"1\n2\n3\n4x\n", "Transfer-Encoding: chunked"), "between two chunks"),
     "half a size": (answer(b"0006\r\n1\n2\n3\n\r\n00", "Transfer-Encoding: chunked"), "between two chunks"),
-    "a chunk that is longer": (answer(b"4\r\n1\n2\n3\n0\r\n", "Transfer-Encoding: chunked"), "longer than it says"),
-    "a size that is no number": (answer(b"-1\r\n1\n2\n3\n\r\n", "Transfer-Encoding: chunked"), "between two chunks"),
+    "a chunk that is longer": (
+        answer(b"4\r\n1\n2\n3\n0\r\n", "Transfer-Encoding: chunked"),
+        "longer than its header states",
+    ),
+    "a size that is not a number": (answer(b"-1\r\n1\n2\n3\n\r\n", "Transfer-Encoding: chunked"), "between two chunks"),
     "a part": (answer(ROWS, "Content-Length: 6", "Content-Range: bytes 0-5/100", status="206 Partial"), "status 206"),
     "another encoding": (answer(ROWS, "Content-Length: 6", "Content-Encoding: gzip"), "encoded as gzip"),
     "a part without its status": (
         answer(ROWS, "Content-Length: 6", "Content-Range: bytes 0-5/100"),
-        "a part of the page",
+        "only part of the page",
     ),
     "encoded chunks": (
         answer(ROWS, "Content-Length: 6", "Transfer-Encoding: gzip, chunked"),
@@ -410,12 +416,12 @@ CUT = {
     ),
     "a length in another spelling": (answer(ROWS, "Content-Length: 0_4"), "not a number (0_4)"),
     "nothing that was not asked for": (answer(b"", status="304 Not Modified"), "304"),
-    "half an array": (answer(b"[1, 2, 3", "Connection: close"), "does not say how long it is"),
+    "half an array": (answer(b"[1, 2, 3", "Connection: close"), "does not state its length"),
     "not HTTP": (b"SSH-2.0-OpenSSH_9.6\r\n", "SSH-2.0"),
     "nothing": (b"", "closed connection"),
     "a long header": (answer(ROWS, f"X: {'x' * 70_000}", "Content-Length: 6"), "header line"),
     "many headers": (answer(ROWS, *["X: 1"] * 200, "Content-Length: 6"), "100 headers"),
-    "half a header": (b"HTTP/1.1 200 OK\r\nContent-Le", "does not say how long it is"),
+    "half a header": (b"HTTP/1.1 200 OK\r\nContent-Le", "does not state its length"),
 }
 
 
@@ -442,7 +448,7 @@ def test_a_page_that_is_not_whole_is_fetched_again_and_not_remembered(
     finally:
         server.close()
     (line,) = capsys.readouterr().err.splitlines()
-    assert why in line and line.endswith("; it is tried again"), line
+    assert why in line and line.endswith("; the request is retried"), line
     assert pauses[0] > pauses[1]
     rows = read_from(source.open(0, SourceContext("s", tmp_path, 0)), 0)
     assert rows == ([1, 2, 3, 4] if format == "json" else ["1", "2", "3", "4"])
@@ -473,7 +479,7 @@ def test_a_page_that_is_known_to_be_whole_is_taken(tmp_path: Path, sent: bytes, 
 def test_an_answer_that_never_ends_is_given_up() -> None:
     server, now_s = Canned(answer(ROWS, "Content-Length: 6")), iter(range(0, 10_000, 1000))
     try:
-        with pytest.raises(ValueError, match="not complete after 120 s"):
+        with pytest.raises(ValueError, match="still incomplete after 120 s"):
             fetch(HttpSource(poll=server.url), "", clock=lambda: next(now_s))
     finally:
         server.close()

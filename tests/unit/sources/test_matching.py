@@ -166,7 +166,7 @@ def test_what_must_not_be_listed_is_not_left_out(pattern: str, mode: int, denied
     lines = ended.stdout.splitlines()
     assert [line.split()[:2] for line in lines] == [["check", "PipelineError"], ["read", "OperatorFailed"]], ended
     for line in lines:
-        assert f"{top / denied} cannot be read: Permission denied; let the user of the job read it" in line
+        assert f"{top / denied} cannot be read: Permission denied; grant the job's user permission to read it" in line
 
 
 def test_a_file_system_that_does_not_answer_is_asked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,7 +84,7 @@ def test_a_damaged_or_hostile_object_is_named_and_a_large_checkpoint_refused(
         StoredCheckpoint(memory, FOLDER, tmp_path).restore(name)
     body = msgpack.packb(["", {"../../outside": b""}, []])
     memory.stored[stored] = digest_of(body).encode() + body
-    with pytest.raises(CorruptData, match="a path leads out"):
+    with pytest.raises(CorruptData, match="a path points outside"):
         StoredCheckpoint(memory, FOLDER, tmp_path).restore(name)
     write(tmp_path, "state/0/1.delta", "x" * 100)
     monkeypatch.setattr(spark_checkpoint, "BYTES_MAX", 50)

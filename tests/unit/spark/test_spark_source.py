@@ -48,11 +48,11 @@ def test_the_driver_is_a_companion_that_runs_with_the_python_and_in_the_job_of_i
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"max_rows": 3}, "SparkSource has no option max_rows; known are trigger, available_now"),
-        ({"partitions": 0}, "partitions is 0; give 1 to 1024"),
-        ({"trigger": "soon"}, "trigger is 'soon'; give an interval like '200 milliseconds'"),
-        ({"output_mode": "complete"}, "output_mode is 'complete', and Spark can only append here; aggregate in"),
-        ({"output_mode": "update"}, "output_mode is 'update', and Spark can only append here; aggregate in"),
+        ({"max_rows": 3}, "SparkSource has no option max_rows; the known options are trigger, available_now"),
+        ({"partitions": 0}, "partitions is 0; use 1 to 1024"),
+        ({"trigger": "soon"}, "trigger is 'soon'; use an interval like '200 milliseconds'"),
+        ({"output_mode": "complete"}, "output_mode is 'complete', but only append is supported; aggregate in"),
+        ({"output_mode": "update"}, "output_mode is 'update', but only append is supported; aggregate in"),
         ({"batch_rows_max": 0}, "batch_rows_max is 0"),
     ],
 )

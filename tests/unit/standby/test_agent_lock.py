@@ -27,7 +27,7 @@ def test_a_lock_that_is_let_go_of_is_waited_for(tmp_path: Path, monkeypatch: pyt
 def test_one_that_is_kept_is_refused_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lock = agent._locked(tmp_path)
     monkeypatch.setattr(agent, "LOCK_S", 0.0)
-    with pytest.raises(PipelineError, match="another agent serves") as refused:
+    with pytest.raises(PipelineError, match="another agent already serves") as refused:
         agent._locked(tmp_path)
     assert "\n" not in str(refused.value)
     os.close(lock)

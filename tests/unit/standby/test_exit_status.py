@@ -26,7 +26,7 @@ LINE = "2026-11-22T09:41:53.123Z m/0 INFO causal.worker: "
         (0, "exited with status 0"),
         (3, "exited with status 3"),
         (-11, "killed by signal 11 (SIGSEGV)"),
-        (-9, "killed by signal 9 (SIGKILL), as the kernel does where memory is full"),
+        (-9, "killed by signal 9 (SIGKILL), as the kernel does when memory is exhausted"),
         (-33, "killed by signal 33"),
     ],
 )

@@ -117,6 +117,6 @@ def test_a_clock_that_is_a_little_off_is_said(capsys: pytest.CaptureFixture[str]
     check_clock("b", 0.5)
     check_clock("b", -3.0)
     assert capsys.readouterr().err.splitlines() == [
-        "causal: b: its clock is 3.0 s behind the supervisor's: what asks for the time of day sees that when a task "
-        "moves"
+        "causal: b: its clock is 3.0 s behind the supervisor's: code that reads the time of day sees a jump "
+        "when a task moves"
     ]

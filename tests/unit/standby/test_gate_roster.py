@@ -60,7 +60,7 @@ def test_a_roster_that_becomes_unreadable_stays_as_it_was(tmp_path: Path, contex
 
 @pytest.mark.parametrize("address", ["0.0.0.0", "[::]", "192.0.2.1"])
 def test_without_a_key_nothing_but_loopback_is_bound(context: zmq.Context[Any], address: str) -> None:
-    with pytest.raises(PipelineError, match="is open to the network; give --key and --hosts"):
+    with pytest.raises(PipelineError, match="can be reached from the network; use --key and --hosts"):
         Gate(context, f"tcp://{address}:0", None, (), {}, 1)
 
 

@@ -40,7 +40,7 @@ def test_a_process_that_prints_too_fast_is_cut_and_the_line_before_says_how_much
     append(job / "logs" / "w1.log", everything)
     first, _, rest = sender.take(0.0).partition("\n")
     skipped = len(everything) - TEXT_BYTES_MAX
-    assert first.endswith(f"{skipped:,} bytes of w1.log are only on this host: they came too fast")
+    assert first.endswith(f"{skipped:,} bytes of w1.log are only on this host, because they were written too fast")
     assert len(rest) <= TEXT_BYTES_MAX + 100 and rest.endswith("000004999\n")
 
 
@@ -90,4 +90,4 @@ def test_users_read_the_lines_of_all_hosts_or_of_one(job: Path, capsys: pytest.C
     assert read("a/0", "--host", "c") == [everything[2]]
     assert read("a/0") == everything[1:3]
     assert main(["logs", "--host", "z", "--state-dir", str(job)]) == 2
-    assert "logs --host z: no lines of such a host; there are b, c" in capsys.readouterr().err
+    assert "logs --host z: no lines were received from that host; there are b, c" in capsys.readouterr().err

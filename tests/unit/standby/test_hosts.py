@@ -379,7 +379,7 @@ def test_the_first_of_two_agents_with_one_key_is_refused_and_the_second_stays() 
     heard = scene.step(events.HostHello("b", first, slots=8))
     (refusal,) = of(heard, fx.SendHost)
     assert (refusal.message["kind"], refusal.message["session"]) == ("refused", first)
-    assert "give each host a key of its own" in refusal.message["reason"]
+    assert "give each host its own key" in refusal.message["reason"]
     scene.restart()
     assert scene.step(events.HostHello("b", first, slots=8))[-1] == refusal
     assert scene.supervision.hosts["b"].incarnation == incarnation

@@ -56,7 +56,7 @@ def test_the_task_is_asked_and_its_answer_handed_on() -> None:
 
 def test_what_cannot_be_asked_is_refused_at_once() -> None:
     scene = running()
-    assert refusal(ask(scene, task="cuont/0")).startswith("there is no task cuont/0; tasks are read/0, count/0")
+    assert refusal(ask(scene, task="cuont/0")).startswith("task cuont/0 does not exist; the tasks are read/0, count/0")
     scene.step(events.Exited(scene.slot_of("count/0"), 0, scene.now))
     assert "count/0" in refusal(ask(scene))
 
@@ -115,7 +115,7 @@ def test_a_standby_answers_nobody() -> None:
 @pytest.mark.parametrize(
     ("value", "line"),
     [
-        (b"x" * (INSPECTED_BYTES_MAX + 1), "bytes are too many for an answer; ask without --live"),
+        (b"x" * (INSPECTED_BYTES_MAX + 1), "bytes exceed the limit of an answer; ask without --live"),
         ({1}, "it cannot be sent: a set does not keep its order when it is restored"),
     ],
 )

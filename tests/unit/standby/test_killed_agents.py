@@ -39,7 +39,7 @@ def test_the_agent_that_permits_it_is_ordered_to_die_and_nothing_else_happens() 
     assert {name: host.incarnation for name, host in scene.hosts.items()} == before
 
 
-@pytest.mark.parametrize(("breakable", "why"), [(None, "of an older version"), (False, "was started with --no-break")])
+@pytest.mark.parametrize(("breakable", "why"), [(None, "has an older version"), (False, "was started with --no-break")])
 def test_an_agent_that_cannot_or_may_not_be_killed_is_left_alone(breakable: bool | None, why: str) -> None:
     scene = HostScene(join=())
     for name in ("a", "b", "c"):

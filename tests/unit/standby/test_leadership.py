@@ -279,7 +279,7 @@ def test_a_sealed_leader_writes_nothing_and_learns_by_whom() -> None:
     store.run(old.append([{"kind": "x"}], 6))
     new = leader_of(store, "b", 2)
     assert new.inherited.records == ({"kind": "x"},)
-    with pytest.raises(Fenced, match="term 1 is over: term 2 leads the job"):
+    with pytest.raises(Fenced, match="term 1 has ended: term 2 leads the job"):
         store.run(old.append([{"kind": "y"}], 7))
     store.run(new.sweep())
     with pytest.raises(Fenced, match="term 2"):
@@ -297,7 +297,7 @@ def test_a_leader_that_wakes_up_and_does_not_know_its_last_entry_is_fenced() -> 
     assert new.inherited.records == ({"kind": "x"}, {"kind": "y"})
     store.run(new.sweep())
     store.run(old.append([{"kind": "y"}], 7))  # it is a decision of the job, as the successor has it
-    with pytest.raises(Fenced, match="term 1 is over: term 2 leads the job"):
+    with pytest.raises(Fenced, match="term 1 has ended: term 2 leads the job"):
         store.run(old.append([{"kind": "z"}], 8))
 
 

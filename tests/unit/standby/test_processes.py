@@ -125,7 +125,9 @@ def test_a_job_whose_directory_is_gone_ends_and_says_so(start: Start, tmp_path: 
         stage.process.send_signal(signal.SIGCONT)
     status, said = stage.end()
     assert (status, said.splitlines()) == (1, [said])
-    assert said.startswith(f"its directory {stage.job} was removed or moved while it ran; put it back, or where it is ")
+    assert said.startswith(
+        f"its directory {stage.job} was removed or moved while the job was running; put it back, or if it is "
+    )
     assert stage.nothing_left() and not runtime.exists()
 
 
@@ -154,7 +156,10 @@ def test_a_part_of_the_directory_that_is_gone_is_named_and_ends_the_job(start: S
     gone.rename(stage.job.with_name("elsewhere"))
     status, said = stage.end()
     assert (status, said.splitlines()) == (1, [said]) and stage.nothing_left()
-    assert said.startswith(f"{gone} was removed ") and "while it ran; put it back and resume it with: " in said
+    assert (
+        said.startswith(f"{gone} was removed ")
+        and "while the job was running; put it back and resume it with: " in said
+    )
 
 
 @pytest.mark.parametrize("shared", [False, True])
@@ -179,7 +184,7 @@ def test_every_part_that_recovery_needs_is_missed_unless_a_shared_store_has_it(
     if shared and part == "journal.sqlite":
         assert lost == "", "a resumption has brought it, and the store has it"
     else:
-        assert lost.startswith(f"{tmp_path / part} was removed ") and f"while it ran; {advice}" in lost
+        assert lost.startswith(f"{tmp_path / part} was removed ") and f"while the job was running; {advice}" in lost
 
 
 def test_files_of_the_last_checkpoint_that_are_gone_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,7 +197,9 @@ def test_files_of_the_last_checkpoint_that_are_gone_are_named(tmp_path: Path, mo
     write_manifest(tmp_path, 1, {"count/0": ((str(snapshot.relative_to(tmp_path)), 0, ""),)}, sync=False)
     assert parts.lost(None) == ""
     snapshot.unlink()
-    assert parts.lost(None).startswith(f"{snapshot} was removed or moved while it ran; put it back and resume it with")
+    assert parts.lost(None).startswith(
+        f"{snapshot} was removed or moved while the job was running; put it back and resume it with"
+    )
     snapshot.touch()
     (tmp_path / "checkpoints" / "manifest-1.json").unlink()
     assert parts.lost(None).startswith(f"{tmp_path / 'checkpoints' / 'manifest-*.json'} was removed or moved ")

@@ -82,7 +82,7 @@ def test_a_sealed_journal_refuses_what_waits_and_says_who_leads(depot: Flaky) ->
     assert read(depot) == [1]
     journal.append([{"kind": "x", "n": 2}])
     wait_for("it notices", lambda: not journal.is_alive())
-    with pytest.raises(Fenced, match="term 1 is over: term 2 leads the job"):
+    with pytest.raises(Fenced, match="term 1 has ended: term 2 leads the job"):
         journal.check()
     assert journal.written == 1
     journal.close()

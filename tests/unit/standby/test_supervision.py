@@ -250,9 +250,9 @@ def test_a_task_that_keeps_failing_without_a_checkpoint_ends_the_job_in_one_line
     [end] = of(heard, fx.EndJob)
     assert end.status == 1 and "\n" not in end.reason
     assert end.reason == (
-        "count/0 failed 3 times in a row without two complete checkpoints in between: see `causal logs count/0` "
-        "(logs/w5.log); its process was killed by signal 9 (SIGKILL), as the kernel does where memory is full: "
-        "ValueError: no"
+        "count/0 failed 3 times in a row without two complete checkpoints in between: see `causal logs "
+        "count/0` (logs/w5.log); its process was killed by signal 9 (SIGKILL), as the kernel does when memory "
+        "is exhausted: ValueError: no"
     )
 
 
@@ -563,7 +563,7 @@ class TestInjection:
         heard = scene.step(events.Admin("admin-1", "kill", {"standby": standby}))
         assert of(heard, fx.KillProcess) == [fx.KillProcess(standby)] and of(heard, fx.Answer)[0].body["ok"]
         [refused] = of(scene.step(events.Admin("admin-1", "kill", {"standby": task})), fx.Answer)
-        assert not refused.body["ok"] and "is no standby" in refused.body["error"]
+        assert not refused.body["ok"] and "is not a standby" in refused.body["error"]
         scene.die(standby)
         scene.idle(2000)
         view = scene.view

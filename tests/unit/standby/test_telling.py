@@ -18,8 +18,8 @@ PHASE = {"kind": "phase", "task": "count/0", "at_ns": 1, "detail": 40}
 @pytest.mark.parametrize(
     ("record", "line"),
     [
-        (GONE, "count/0: w3 is gone, which was incarnation 1"),
-        ({**GONE, "task": ""}, "w3, which ran no task, is gone"),
+        (GONE, "count/0: w3 has ended, which was incarnation 1"),
+        ({**GONE, "task": ""}, "w3, which ran no task, has ended"),
         ({**PROMOTED, "incarnation": 1}, "count/0 is w7"),
         ({**PROMOTED, "incarnation": 2}, "count/0: w7 takes over as incarnation 2 (standby), from checkpoint 4"),
         ({**PHASE, "phase": "replayed", "incarnation": 2}, "count/0: incarnation 2 has replayed 40 elements"),
@@ -28,7 +28,7 @@ PHASE = {"kind": "phase", "task": "count/0", "at_ns": 1, "detail": 40}
         ({"kind": "savepoint", "epoch": 9, "final": True}, "checkpoint 9 will be a savepoint, where the job ends"),
         (
             {"kind": "rolled_back", "tasks": {"a/0": 2, "b/0": 3}, "why": {"a/0": "it was lost", "b/0": ""}},
-            "a/0, b/0 go back to the last checkpoint: it was lost",
+            "a/0, b/0 roll back to the last checkpoint: it was lost",
         ),
     ],
 )
@@ -53,7 +53,7 @@ def test_what_happens_in_a_healthy_job_is_not_told(record: effects.Record) -> No
 
 def test_a_rollback_of_very_many_tasks_is_still_one_short_line() -> None:
     line = line_of({"kind": "rolled_back", "tasks": {f"t/{i:03}": 2 for i in range(500)}, "why": {}})
-    assert line is not None and "and 492 more go back" in line and len(line) < 120
+    assert line is not None and "and 492 more roll back" in line and len(line) < 120
 
 
 def test_every_kind_that_is_told_is_one_that_the_supervisor_decides() -> None:

@@ -56,15 +56,16 @@ def test_a_wrong_key_is_refused_with_what_to_do(gate: Gate, tmp_path: Path, rost
     save_key(tmp_path, rostered)
     gate.revoked()  # it looks at the roster
     assert answered(gate, SUPERVISOR)[-1] == (
-        f"the supervisor at {gate.socket.last_endpoint.decode()} refuses the key of b, or has another key itself: its "
-        "hosts.toml must have the table [b] of this host's, and this one's its [supervisor]"
+        f"the supervisor at {gate.socket.last_endpoint.decode()} refuses the key of b, or has a different key itself: "
+        "its hosts.toml must contain the table [b] of this host's file, and this host's file must contain its table "
+        "[supervisor]"
     )
 
 
 def test_a_host_without_a_key_hears_that_it_needs_one(gate: Gate) -> None:
     assert answered(gate, SUPERVISOR, own=None)[-1] == (
-        f"the supervisor at {gate.socket.last_endpoint.decode()} speaks only with hosts that have a key; give --key "
-        "NAME.key (make it with `causal keys new NAME`, and add its table to the supervisor's hosts.toml)"
+        f"the supervisor at {gate.socket.last_endpoint.decode()} accepts only hosts with a key; pass --key "
+        "NAME.key (create it with `causal keys new NAME`, and add its table to the supervisor's hosts.toml)"
     )
 
 

@@ -70,7 +70,7 @@ def test_the_job_fails_once_every_agent_was_refused_in_a_row_and_not_while_one_w
     for left in reversed(range(REFUSALS_MAX)):
         now_ns += 4 * BACKOFF_NS_MIN
         attempts.handle(Tick(), now_ns)
-        expected = [] if left else [Fail("no agent can work in Spark's executors; version 1")]
+        expected = [] if left else [Fail("no agent can run in Spark's executors; version 1")]
         assert failures(attempts, Ended("spark-2", REFUSED, "version 1"), now_ns) == expected
 
 

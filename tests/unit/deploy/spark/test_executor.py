@@ -66,7 +66,7 @@ def test_an_agent_that_is_refused_returns_its_status_and_its_line(
 ) -> None:
     monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path))
     outcome = executor.serve({**assignment(tmp_path), "join": "nowhere"})
-    assert outcome["status"] == executor.REFUSED and "nowhere is no address" in outcome["line"]
+    assert outcome["status"] == executor.REFUSED and "nowhere is not an address" in outcome["line"]
     assert not list(tmp_path.glob("causal-agent-*")), "nothing is left in the executor's directory"
 
 

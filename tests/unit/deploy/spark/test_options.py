@@ -22,11 +22,11 @@ MASTER = "spark://127.0.0.1:7077"
     ("options", "line"),
     [
         (["--on", MASTER], "--on needs --store URL"),
-        (["--agents", "2"], "give --on as well"),
-        (["--spark-conf", "spark.executor.cores=2"], "give --on as well"),
-        (["--on", MASTER, "--store", "file:///s", "--spark-conf", "spark.x"], "--spark-conf spark.x: give NAME=VALUE"),
+        (["--agents", "2"], "add --on"),
+        (["--spark-conf", "spark.executor.cores=2"], "add --on"),
+        (["--on", MASTER, "--store", "file:///s", "--spark-conf", "spark.x"], "--spark-conf spark.x: use NAME=VALUE"),
         (["--on", MASTER, "--store", "file:///s", "--spark-conf", "x=1"], "a name that begins with spark."),
-        (["--on", "yarn", "--store", "file:///s"], "give --listen tcp://ADDRESS:PORT as well"),
+        (["--on", "yarn", "--store", "file:///s"], "add --listen tcp://ADDRESS:PORT"),
         (["--on", MASTER, "--store", "file:///s", "--key", "k"], "--key and --hosts belong together"),
     ],
 )
