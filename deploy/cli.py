@@ -419,9 +419,7 @@ def _resume(
     """Replace the state of the job with that of the resumed version; return whether the job begins at a savepoint."""
     if written is not None:
         rows = roll_back(directory, config, planned, blueprint, written, arguments.allow_dropped_state)
-        versions.warn(
-            f"rolled back to the savepoint; {rows:,} rows that the version has written since then are withdrawn"
-        )
+        versions.warn(f"rolled back to the savepoint; {rows:,} rows written since then are withdrawn")
         return True
     upgraded = change(directory, config, planned, blueprint, arguments.allow_dropped_state, bool(version.changed))
     if upgraded:
@@ -576,9 +574,7 @@ def _explained(reason: str, job: Path, config: JobConfig) -> str:
     """Return the reason for a failure; if other code caused it, add the command that resumes with the earlier code."""
     if ReplayDivergence.__name__ not in reason or resuming.written_before(job, config) is None:
         return reason
-    return (
-        f"its code or settings were changed; resume with the earlier ones: {resume_command(job)} --code kept; {reason}"
-    )
+    return f"its code or settings were changed; resume with the old ones: {resume_command(job)} --code kept; {reason}"
 
 
 def _kill(arguments: argparse.Namespace) -> int:

@@ -139,7 +139,7 @@ def test_sizes_are_checked_before_anything_is_read(tmp_path: Path, monkeypatch: 
     with pytest.raises(CorruptData, match="exceeds the size limit of an archive"):
         Archive.load(tmp_path, archives.digest_of(body))
     monkeypatch.setattr(archives, "BYTES_MAX", 100)
-    with pytest.raises(PipelineError, match=r"reaches 1 modules .* largest is job.py"):
+    with pytest.raises(PipelineError, match=r"imports 1 modules .*job.py is the largest"):
         freeze(written(tmp_path))
 
 

@@ -209,7 +209,7 @@ def unkeyed(pipeline: Pipeline) -> Stream[Any]:
         (lambda p, a, b: a.join("j", b), "join 'j' needs within="),
         (lambda p, a, b: a.join("j", b, within=(60, 0)), "within (60, 0) is empty"),
         (lambda p, a, b: a.join("j", b, within=5), "use (before_s, after_s) in seconds"),
-        (lambda p, a, b: a.join("j", b, within=(0, 1), how="full"), "pass one of 'inner'"),
+        (lambda p, a, b: a.join("j", b, within=(0, 1), how="full"), "use one of 'inner'"),
         (lambda p, a, b: a.join("j", b, within=(0, 1), fn=3), "pass a function"),
         (lambda p, a, b: a.join("j", 7, within=(0, 1)), "use a stream"),
         (lambda p, a, b: a.join("j", unkeyed(p), within=(0, 1)), "its left side is keyed, its right side is not keyed"),

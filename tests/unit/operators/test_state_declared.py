@@ -264,7 +264,7 @@ def declaring(**states: Any) -> Operator:
     [
         (
             declaring(total=ValueState(int, default="a")),
-            "declared with values of type int and the default .a.; pass one of that type",
+            "declared with values of type int and the default .a.; use a default of that type",
         ),
         (
             declaring(total=ValueState(set)),

@@ -191,7 +191,7 @@ def untimed(pipeline: Pipeline) -> Any:
         (lambda s, p: s.table("t").sink("out", NoSink()), "sink 'out' reads table 't'; put .revisions(name)"),
         (lambda s, p: s.table("t").join("j", s), "join 'j' of a table was given a KeyedStream; pass a table"),
         (lambda s, p: s.table("t").join("j", untimed(Pipeline("q")).table("x")), "a table of another pipeline"),
-        (lambda s, p: s.table("t").join("j", untimed(p).table("x"), how="all"), "pass one of 'inner'"),
+        (lambda s, p: s.table("t").join("j", untimed(p).table("x"), how="all"), "use one of 'inner'"),
         (lambda s, p: s.table("t").filter("f", 3), "filter 'f' was given a int; pass a function"),
         (lambda s, p: untimed(p).window_table("t", Tumbling(5), Count()), "put .timed(fn) or .watermarks(name, time)"),
         (lambda s, p: s.table("t").suppress("s"), 'needs either until="closed" or after_s='),

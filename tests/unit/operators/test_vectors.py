@@ -107,7 +107,7 @@ def test_a_sum_beyond_64_bits_stops_and_one_within_does_not() -> None:
             {"k": [1], "v": pa.array([1 << 63], pa.uint64())},
             "exceeds a signed 64-bit integer",
         ),
-        (lambda s: s.sum("op", "w"), {"k": [1], "v": [1]}, "column .'w.' does not exist; the columns are k, v"),
+        (lambda s: s.sum("op", "w"), {"k": [1], "v": [1]}, "column .+w.+ does not exist; the columns are k, v"),
         (lambda s: s.count("op"), {"v": [1]}, "column 'k' does not exist"),
         (lambda s: s.count("op"), {"k": [float("nan")]}, "a key is NaN"),
     ],

@@ -154,8 +154,8 @@ def test_results_have_the_end_of_their_window_as_time() -> None:
             lambda s: s.map("m", dict).key_by(second).window("w", Tumbling(10), Count()),
             r"'w' uses event time, but nothing says where .* 'm' have their time; put .timed\(fn\) after it",
         ),
-        (lambda s: Sum(3), "of of Sum is 3; pass a function"),  # type: ignore[arg-type]
-        (lambda s: Aggregate(0, max), "initial of an aggregate is 0; pass a function"),  # type: ignore[arg-type]
+        (lambda s: Sum(3), "of of Sum is 3, not a function; pass a function"),  # type: ignore[arg-type]
+        (lambda s: Aggregate(0, max), "initial of an aggregate is 0, not a function; pass a function"),  # type: ignore[arg-type]
         (
             lambda s: s.window("w", Tumbling(9, clock="processing"), values_of_window, lateness_s=1),
             "'w' uses the wall clock",
