@@ -60,7 +60,7 @@ class Calls(Operator):
 def replaces(record: Any, ctx: Any) -> Any:
     if record[0] == 0:
         ctx.state = {"n": 1}
-    return [record]
+    yield record
 
 
 class Truth:
