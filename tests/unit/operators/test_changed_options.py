@@ -12,7 +12,7 @@ from causal.records.batch import WATERMARK, watermark
 from operators import Pipeline, WatermarkGenerator
 from operators.engine.plan import Plan, plan
 from operators.kinds.windows.aggregates import Count
-from operators.kinds.windows.assigners import Global, Sliding, Tumbling
+from operators.kinds.windows.assigners import Global, Session, Sliding, Tumbling
 from operators.kinds.windows.triggers import every, every_s
 from tests.unit.operators.scene import NoSink, Services, config, listed, parts_of, records_chunk, records_in, source
 from tests.unit.operators.test_rescaling import GROUPS, rescaled, saved
@@ -139,6 +139,16 @@ class Task:
         self.plan, self._first = after, 0
         self.chain = after.chain(new.index)
         self.chain.restore(parts[new.name])
+
+
+@pytest.mark.parametrize(("before_s", "after_s"), [(0, 20), (20, 0)])
+def test_another_lateness_of_sessions_contradicts_nothing(before_s: float, after_s: float) -> None:
+    task = Task(windowed(Session(4), lateness_s=before_s))
+    task.give([(1, 3), (1, 4)], 30)
+    task.changed(windowed(Session(4), lateness_s=after_s))
+    assert task.give([(1, 4)]) == [] and task.give([], 31) == [], "it was closed, or is now"
+    assert task.give([(1, 24)]) == [] or after_s
+    assert all(row[1] == 1 for row in records_in(task.chain.finish(task.services)))
 
 
 @pytest.mark.parametrize("before", [every_s(1000), every(9), every_s(1000, clock="processing")])
