@@ -206,7 +206,7 @@ def test_rows_do_not_import_pyarrow() -> None:
             lambda v, r: v.key_by("k").map_batches("x", str),
             "map_batches 'x' follows key_by, but keeps no state per key",
         ),
-        (lambda v, r: r.to_vectors("x", ["k"]), "schema of to_vectors 'x': a list is not a schema; give"),
+        (lambda v, r: r.to_vectors("x", ["k"]), "schema of to_vectors 'x': a list is not a schema; use"),
         (lambda v, r: r.to_vectors("x", {"k": "int65"}), "schema of to_vectors 'x': "),
         (lambda v, r: r.to_vectors("x", {}), "vectors have 1 to 1024 columns, not 0"),
         (
