@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from causal.ids import OUTSIDE
+from causal.layers import placed
 from causal.topology import Task, Topology
-from operators.builder.layers import placed
 from standby.supervision.figures import LETTER_TASK
 
 LETTERS = LETTER_TASK.rpartition("/")[0]

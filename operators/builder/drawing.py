@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from operators.builder.layers import placed
+from causal.layers import placed
 from operators.graph import Node, ordered
 
 BOX_WIDTH, BOX_HEIGHT, GAP_X, GAP_Y, MARGIN = 150, 44, 60, 22, 8

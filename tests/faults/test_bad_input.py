@@ -49,7 +49,10 @@ MISTAKES = {
         ("p.py:15", "feed"),
     ),
     "no such directory": ("numbers.sink('out', SqliteSink('absent/out.db'))\n", ("absent", "directory")),
-    "a directory as a file": ("numbers.sink('out', SqliteSink('.'))\n", ("SqliteSink", "not a file", "another path")),
+    "a directory as a file": (
+        "numbers.sink('out', SqliteSink('.'))\n",
+        ("SqliteSink", "not a writable file", "another path"),
+    ),
     "the pipeline itself raises": ("1 / 0\n", ("p.py:12", "ZeroDivisionError")),
 }
 

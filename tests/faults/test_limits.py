@@ -22,7 +22,7 @@ BOUNDS = {"bytes": RECORD_BYTES_MAX, "levels": LEVELS_MAX, "answer": ANSWER_BYTE
 CASES = [(kind, bound + more) for kind, bound in BOUNDS.items() for more in (0, 1)]
 AROUND = {"bytes": 5, "levels": 0, "answer": 7}
 """Room that the pipeline leaves: for the heads of texts, bytes and answers."""
-WORDS = {"bytes": "but record_bytes_max is", "levels": "nested too deeply", "answer": "16,777,216 are possible"}
+WORDS = {"bytes": "but record_bytes_max is", "levels": "nested too deeply", "answer": "the limit is 16,777,216"}
 COUNT = 80
 CONFIG = {"record_bytes_max": RECORD_BYTES_MAX, "on_error": "dead-letter"}
 

@@ -128,5 +128,5 @@ def test_rows_that_do_not_fit_are_put_aside_once_whatever_dies(start: Start, tmp
     assert sorted((letter["record"]["p"], letter["record"]["i"]) for letter in letters) == [
         (p, i) for p, i in everything if i % 10 == 7
     ]
-    assert all("column 'n' takes int64" in letter["error"] for letter in letters)
+    assert all("column 'n' has type int64" in letter["error"] for letter in letters)
     assert report["refused"] == len(letters)

@@ -87,7 +87,7 @@ def test_queries_while_tasks_die_and_afterwards(job: Job, tmp_path: Path) -> Non
         live = kept_state(job, 1, "--live")
         assert assert_of_one_moment(live, 1) > 0 and live["incarnation"] >= 1
     for operator, asked, line in [
-        ("kep", '"k0"', "there is no operator 'kep'; operators are keep"),
+        ("kep", '"k0"', "operator 'kep' does not exist; the operators are keep"),
         ("keep", '{"a": 1}', "the value of an object must be a string, after one of bytes, decimal, datetime"),
     ]:
         status, printed, said = state(job, operator, asked)

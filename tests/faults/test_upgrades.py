@@ -141,7 +141,8 @@ def a_failed_upgrade_is_taken_back(
     status, said = job.finish()
     assert status == 1 and "a mistake" in said and "this is an upgrade" in said
     assert said.rstrip().endswith(
-        f"taken back by: causal run {path.name} --resume --state-dir {job.state.name} --rollback"
+        "revert the upgrade that it started with: "
+        f"causal run {path.name} --resume --state-dir {job.state.name} --rollback"
     )
     wrong = [row for row in read(tmp_path) if "wrong" in row]
     assert bool(wrong) is ("epoch" not in options), "rows of the failed version are visible"
@@ -149,7 +150,7 @@ def a_failed_upgrade_is_taken_back(
     assert "--rollback goes back to it" in listed and f"{good:,} rows" in listed
     name = listed.split()[0]
     status, said = causal(tmp_path, "savepoint", "--delete", name, "--state-dir", str(job.state))
-    assert status == 2 and "can be rolled back" in one_line(said)
+    assert status == 2 and "to roll back" in one_line(said)
     done = finish(job, "--rollback", read=read)
     check(tmp_path, done, read)
     causal_output(tmp_path, "savepoint", "--delete", name, "--state-dir", str(job.state))

@@ -133,7 +133,7 @@ def _examined(scenario: Scenario, circumstances: Draw, options: dict[str, Any]) 
             result = run(scenario.pipeline, scenario.inputs, crash=crash, **options)
         except PipelineError as problem:
             # Where the order of arrival is chance, a crash of one task may leave another one with fewer records.
-            if "never came" not in str(problem):
+            if "never happened" not in str(problem):
                 raise
         else:
             _judge(scenario, result, {**options, "crash": crash})

@@ -31,7 +31,7 @@ def test_the_same_content_again_is_no_error_and_other_content_is(url: str) -> No
     depot = Depot(url, "job/run")
     depot.create_own("a", b"one")
     depot.create_own("a", b"one")
-    with pytest.raises(CorruptData, match="exists with other content"):
+    with pytest.raises(CorruptData, match="exists with different content"):
         depot.create_own("a", b"two")
 
 
@@ -62,12 +62,12 @@ def test_the_size_of_an_object_is_checked_before_it_is_created_and_before_it_is_
     Depot(url, "job/run").create("large", b"12345")
     depot = Depot(url, "job/run")
     monkeypatch.setattr("causal.storage.shared.OBJECT_BYTES_MAX", 4)
-    with pytest.raises(PipelineError, match="has 6 bytes, at most 4 can be read again"):
+    with pytest.raises(PipelineError, match="has 6 bytes, but at most 4 can be read back"):
         depot.create("larger", b"123456")
     assert depot.names("") == ["large"]
     depot.create("small", b"1234")
     assert depot.read("small") == b"1234"
-    with pytest.raises(CorruptData, match="large has 5 bytes, at most 4 are read"):
+    with pytest.raises(CorruptData, match="large has 5 bytes, but at most 4 are read"):
         depot.read("large")
 
     class Answer:
@@ -76,7 +76,7 @@ def test_the_size_of_an_object_is_checked_before_it_is_created_and_before_it_is_
         meta = {"size": 5}
 
     monkeypatch.setattr(depot, "_api", SimpleNamespace(get=lambda *_: Answer(), exceptions=depot._api.exceptions))
-    with pytest.raises(CorruptData, match="large has 5 bytes, at most 4 are read"):
+    with pytest.raises(CorruptData, match="large has 5 bytes, but at most 4 are read"):
         depot.read("large")
 
 

@@ -139,7 +139,7 @@ def test_every_refused_row_is_named_with_the_words_of_the_server(shared_postgres
 def test_what_jsonb_does_not_take_is_a_refused_row(record: Any, shared_postgres: Postgres) -> None:
     sink = PostgresSink(shared_postgres.dsn, table=f"odd_{next(NUMBERS)}")
     with opened(sink) as store:
-        with pytest.raises(RowRefused, match="the row at position 1 is refused"):
+        with pytest.raises(RowRefused, match="the row at position 1 was refused"):
             store.write(bundle(sink, 0, "fine", record))
         store.write(bundle(sink, 0, "fine"))
 
@@ -290,8 +290,8 @@ STATES = {
     "53100": "no space is left on the server: free space",
     "53200": "out of memory",
     "57014": "took too long",
-    "40001": "may be written again",
-    "58030": "may be written again",
+    "40001": "the write can be repeated safely",
+    "58030": "the write can be repeated safely",
 }
 
 
@@ -434,7 +434,7 @@ def test_two_sinks_of_one_database_do_not_mix(shared_postgres: Postgres) -> None
 
 def test_a_store_that_is_not_open_says_so(shared_postgres: Postgres) -> None:
     sink = PostgresSink(shared_postgres.dsn, table="closed")
-    with pytest.raises(InvariantViolation, match="made for"):
+    with pytest.raises(InvariantViolation, match="created"):
         sink.open_store("out/0", HERE).open("out/1", "run-1", 1)
     store = sink.open_store("out/0", HERE)
     store.open("out/0", "run-1", 3)

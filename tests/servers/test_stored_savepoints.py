@@ -82,7 +82,7 @@ def test_a_writer_that_ends_at_any_object_leaves_nothing_that_counts(
             patch.setattr(Depot, "create", limited)
             with pytest.raises(Unavailable):
                 put(saved, place)
-        refusal = "its manifest is missing; make another" if left else "does not contain a savepoint; create another"
+        refusal = "its manifest is missing; create another" if left else "does not contain a savepoint; create another"
         with pytest.raises(PipelineError, match=refusal):
             _read(place)
 
@@ -91,7 +91,7 @@ def test_a_writer_that_ends_at_any_object_leaves_nothing_that_counts(
 def test_a_savepoint_that_lacks_an_object_is_refused_with_its_name(saved: Path, url: str, name: str) -> None:
     put(saved, f"{url}/saved")
     Depot(url, "saved").remove([name])
-    with pytest.raises(PipelineError, match=f"not complete: {name} is missing"):
+    with pytest.raises(PipelineError, match=f"incomplete savepoint: {name} is missing"):
         _read(f"{url}/saved")
 
 

@@ -130,7 +130,7 @@ export function settings(model) {
 }
 
 export function hosts(model) {
-  if (!model.hosts.length) return h("p", { class: "quiet" }, "The job is on this machine alone; causal run --listen runs one on several hosts.");
+  if (!model.hosts.length) return h("p", { class: "quiet" }, "The job runs only on this machine; causal run --listen runs one on several hosts.");
   return [
     table("Hosts", [
       ["host", (host) => host.host], ["state", (host) => h("span", { class: `badge ${host.state === "lost" ? "bad" : "good"}` }, host.state)], ["zone", (host) => host.zone ?? NONE],

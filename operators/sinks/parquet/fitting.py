@@ -175,7 +175,7 @@ def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         try:
             cast = column.cast(field.type)
         except (pa.ArrowException, ValueError) as problem:
-            raise Misfit(f"column {field.name!r} takes {field.type}: {reason_of(problem)}") from None
+            raise Misfit(f"column {field.name!r} has type {field.type}: {reason_of(problem)}") from None
         check_cast(field.name, column, cast)
         columns.append(_complete(field, cast))
     return pa.RecordBatch.from_arrays(columns, schema=schema)

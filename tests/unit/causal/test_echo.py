@@ -176,7 +176,7 @@ def test_a_standby_that_follows_another_incarnation_performs_nothing_of_the_one_
     assert standby.shadowing
     assert not standby.follow(2, 1, []), "a state is to be loaded"
     assert not standby.shadowing and standby.follows is None
-    assert "another incarnation" in lines[-1]
+    assert "a new incarnation" in lines[-1]
     assert standby.promote(Promotion(3, 1, [], Rollback()), 0) is None
 
 

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from causal.config import JobConfig
 from causal.ids import OUTSIDE, ChannelId, TaskIndex, TaskName
+from causal.layers import placed
 from causal.topology import FULL_DEPTH, Channel, Task, Topology
 from deploy.ui import models
 from deploy.ui.drawn_graph import graph
 from deploy.ui.meter import HISTORY_MAX, Meter, shares
-from operators.builder.layers import placed
 from standby.supervision.job_view import JobView
 from tests.unit.deploy.test_report import host, task, view
 

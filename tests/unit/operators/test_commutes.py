@@ -115,7 +115,9 @@ def test_sums_are_right_whatever_dies(seed: int, crashes: list[int], every: int 
 
 @pytest.mark.parametrize("operator", [Latest(), Floats(), Kinds()])
 def test_what_does_not_commute_is_refused_with_the_key_and_both_states(operator: Operator) -> None:
-    with pytest.raises(PipelineError, match="'totals' says commutes = True.* in the order of arrival, and .*commutes"):
+    with pytest.raises(
+        PipelineError, match="'totals' declares commutes = True.* in the order of arrival, and .*commutes"
+    ):
         for seed in range(5):
             ran(operator, seed=seed, checkpoint_every=0)
 

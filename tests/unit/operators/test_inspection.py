@@ -238,5 +238,5 @@ def test_every_task_of_an_operator_without_keys_is_asked() -> None:
     pipeline = counting()
     planned = plan(pipeline, config())
     assert len(owners(pipeline, planned, "same", None, 128)) == 3
-    with pytest.raises(PipelineError, match="there is no operator 'cuont'; operators are count, same"):
+    with pytest.raises(PipelineError, match="operator 'cuont' does not exist; the operators are count, same"):
         owners(pipeline, planned, "cuont", "a", 128)

@@ -93,5 +93,5 @@ def test_what_cannot_be_is_refused_in_one_line(options: Any, message: str) -> No
 def test_a_stream_is_no_table() -> None:
     pipeline = Pipeline("test")
     stream: Any = pipeline.source("in", source()).key_by(key_of)
-    with pytest.raises(PipelineError, match=r"give a table: stream.key_by\(fn\).table\(name\)"):
+    with pytest.raises(PipelineError, match=r"pass a table: stream.key_by\(fn\).table\(name\)"):
         stream.join_table("named", stream)

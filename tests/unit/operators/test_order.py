@@ -240,7 +240,7 @@ def test_timers_of_an_ordered_operator_replay_among_records_in_order() -> None:
 MISTAKES: list[tuple[Callable[[Pipeline, Any], object], str]] = [
     (
         lambda p, s: s.process("o", Say(), delivery="sorted"),
-        "'o' has delivery 'sorted'; give \"arrival\" or \"ordered\"",
+        "'o' has delivery 'sorted'; use \"arrival\" or \"ordered\"",
     ),
     (
         lambda p, s: s.process("o", Say(), delivery="ordered").sink("out", NoSink()),

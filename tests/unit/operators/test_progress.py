@@ -191,10 +191,12 @@ def test_a_value_that_changes_while_it_is_shown_is_no_reason_to_fall_silent() ->
 def test_an_event_that_is_too_long_is_told_in_one_line_whatever_is_known_of_it() -> None:
     full = Activity("event", 0, "slow", "7", "{'i': 1}", "p.py:3")
     assert timed_out(full, 7.25, 5.0) == (
-        "operator 'slow', key 7: still at p.py:3 after 7.2 s (event_timeout_s is 5); record {'i': 1}; "
-        "correct the operator, or raise event_timeout_s and resume (--resume)"
+        "operator 'slow', key 7: the event is still running at p.py:3 after 7.2 s (event_timeout_s is 5); "
+        "record {'i': 1}; correct the operator, or raise event_timeout_s and resume (--resume)"
     )
-    assert timed_out(Activity("event", 0, "slow"), 7.25, 5.0).startswith("operator 'slow': still after 7.2 s (event_")
+    assert timed_out(Activity("event", 0, "slow"), 7.25, 5.0).startswith(
+        "operator 'slow': the event is still running after 7.2 s (event_"
+    )
 
 
 @pytest.mark.parametrize(

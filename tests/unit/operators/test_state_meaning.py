@@ -91,7 +91,7 @@ def test_windows_are_not_taken_for_others(before: str, after: str) -> None:
 @pytest.mark.parametrize("assigner", [Tumbling(30), Global(), CountWindow(9)], ids=["time", "global", "count"])
 def test_an_accumulator_is_not_taken_for_another(before: str, after: str, assigner: Any) -> None:
     plans = [built(windowed(assigner, CONTENTS[name])) for name in (before, after)]
-    with pytest.raises(PipelineError, match=f"'w' was .* of {before} when .* is .* of {after} now; .* name of its own"):
+    with pytest.raises(PipelineError, match=f"'w' was .* of {before} when .* is .* of {after} now; .* a new name"):
         continued(*plans)
 
 

@@ -102,7 +102,7 @@ def test_what_has_no_event_time_is_refused() -> None:
     stream = pipeline.source("in", GeneratedSource(lambda p, i: 0, count=0)).watermarks("time", lambda r: r)
     mapped = stream.map("m", lambda r: r)
     mapped.key_by(lambda r: r).process("op", FirstOnly()).sink("out", SqliteSink("o.db"))
-    with pytest.raises(PipelineError, match=r"put .timed\(fn\) after 'm', or give clock=\"processing\""):
+    with pytest.raises(PipelineError, match=r"put .timed\(fn\) after 'm', or use clock=\"processing\""):
         run(pipeline, {"in": []})
 
 

@@ -38,7 +38,7 @@ def test_a_merge_that_raises_names_the_key_and_the_session() -> None:
 
 
 def test_sessions_need_merge_and_take_no_trigger() -> None:
-    with pytest.raises(PipelineError, match=r"session window 'w' aggregates without merge; give Aggregate\(..., merge"):
+    with pytest.raises(PipelineError, match=r"session window 'w' aggregates without merge; use Aggregate\(..., merge"):
         window_chain(Session(1), collected())
     with pytest.raises(PipelineError, match="session window 'w' does not accept a trigger"):
         window_chain(Session(1), Count(), trigger=every(2))

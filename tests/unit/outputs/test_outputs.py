@@ -172,7 +172,7 @@ def test_what_no_sink_wrote_is_told_in_one_line(kind: str, tmp_path: Path) -> No
         db = sqlite3.connect(place)
         db.execute("CREATE TABLE mine(a)")
         db.close()
-    with pytest.raises(PipelineError, match=r"place .*give the file of (a SqliteSink|one)"):
+    with pytest.raises(PipelineError, match=r"place .*use the file of (a SqliteSink|one)"):
         if kind in ("tally", "empty database"):
             looked(open_output(place))
         else:
@@ -199,7 +199,7 @@ def test_a_batch_has_its_rows_and_no_task_waits_for_ever(
 
 def test_an_offset_of_other_rows_is_refused() -> None:
     assert checked({"run": "r", "a/0": 3}, "r", {"a/0": 5, "a/1": 1}, "p") == {"a/0": 3}
-    with pytest.raises(PipelineError, match="rows of another run.*new checkpoint"):
+    with pytest.raises(PipelineError, match="rows of a different run.*new checkpoint"):
         checked({"run": "q", "a/0": 3}, "r", {"a/0": 5}, "p")
-    with pytest.raises(PipelineError, match="ends at 2 for task a/0, the query has read up to 3"):
+    with pytest.raises(PipelineError, match="ends at 2 for task a/0, but the query has read up to 3"):
         checked({"run": "r", "a/0": 3}, "r", {"a/0": 2}, "p")

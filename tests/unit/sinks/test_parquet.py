@@ -164,11 +164,11 @@ def test_the_schema_is_that_of_the_first_bundle_and_stays(tmp_path: Path) -> Non
         ({"i": 1 << 70}, "column 'i' has type int64"),
         ({"s": b"a"}, "column 's' has type string, not bytes"),
         ({"s": "\ud800"}, "column 's' has type string"),
-        ({"b": "a"}, "column 'b' takes binary, not str"),
-        ({"l": [1.5]}, r"column 'l\[\]' takes int64, not float"),
-        ({"m": {"other": 1}}, "'other' is none of its fields"),
-        ({"d": Decimal("1.001")}, "column 'd' takes decimal"),
-        ({"unknown": 1}, "'unknown' is none of its columns"),
+        ({"b": "a"}, "column 'b' has type binary, not str"),
+        ({"l": [1.5]}, r"column 'l\[\]' has type int64, not float"),
+        ({"m": {"other": 1}}, "has no field 'other'"),
+        ({"d": Decimal("1.001")}, "column 'd' has type decimal"),
+        ({"unknown": 1}, "'unknown' is not one of its columns"),
         (("a", "tuple"), "it has 2 values for 10 columns"),
         ("text", "a str has no columns; use dicts"),
     ):
@@ -187,8 +187,8 @@ def test_tuples_need_names_and_vectors_of_other_columns_are_refused(tmp_path: Pa
     for wrong, said in (
         (Vectors.of({"key": ["a"], "m": [1]}), "'m' is not one of its columns"),
         (Vectors.of({"key": [1]}), "column 'key' has type string, not int64"),
-        (Vectors.of({"n": pa.array([1 << 63], pa.uint64())}), "column 'n' takes int64"),
-        (Vectors.of({"n": pa.array([1.5])}), "column 'n' takes int64"),
+        (Vectors.of({"n": pa.array([1 << 63], pa.uint64())}), "column 'n' has type int64"),
+        (Vectors.of({"n": pa.array([1.5])}), "column 'n' has type int64"),
     ):
         with pytest.raises(RowRefused, match=said):
             write(sink, wrong)

@@ -170,7 +170,7 @@ def test_a_standard_input_that_cannot_be_read_is_refused_before_the_job_starts(t
         descriptor = os.open(path, flags)
         with standard_input_of(descriptor):
             os.close(descriptor)
-            with pytest.raises(PipelineError, match=rf"test_lines\.py:\d+: StdinSource: the standard input {why}"):
+            with pytest.raises(PipelineError, match=rf"test_lines\.py:\d+: StdinSource: standard input {why}"):
                 StdinSource().check()
     prepared = "from deploy import standard_streams as streams; streams.prepare()"
     code = f"{prepared}; from operators.sources import StdinSource as S; S().check()"
