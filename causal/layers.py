@@ -1,7 +1,8 @@
-"""The layout of operators in a drawing of the graph, in layers by the longest path from a source; pure functions.
+"""The layered layout of the operators in a graph drawing, with each operator's layer at its longest path from a source.
 
-An edge that spans several layers gets a place in each layer between, so that it passes between the boxes. Within a
-layer, each node moves to the mean place of its neighbours (barycentre), which removes most crossings.
+All functions are pure. An edge that spans several layers occupies a place in each layer between its ends, so that it is
+drawn between the boxes. Within a layer, each node moves to the mean place of its neighbours (its barycentre), which
+removes most crossings.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ ROUNDS = 4
 Edge = tuple[str, str]
 Place = tuple[int, int]
 _Node = str | tuple[Edge, int]
-"""An operator, or an edge at the layer that it passes."""
+"""An operator, or an edge together with a layer that it crosses."""
 
 
 class Layers(NamedTuple):
@@ -22,7 +23,7 @@ class Layers(NamedTuple):
 
     Attributes:
         places: name → (layer, row).
-        ways: edge → the places that it passes between its ends.
+        ways: edge → the places that the edge crosses between its two ends.
     """
 
     places: dict[str, Place]
@@ -34,7 +35,7 @@ def placed(names: Sequence[str], edges: Sequence[Edge]) -> Layers:
 
     Args:
         names: the operators in topological order.
-        edges: each edge once, from an earlier to a later name.
+        edges: the edges without duplicates, each as (earlier name, later name).
     """
     depth: dict[str, int] = dict.fromkeys(names, 0)
     for name in names:

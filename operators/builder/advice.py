@@ -1,8 +1,7 @@
-"""Warnings about pipelines that run but probably do not do what was intended.
+"""Warnings about pipelines that run but probably do not do what their authors intended.
 
-An example is state that is not kept, or not kept per key.
-
-Each warning is one line that names the operator, its file and line, the consequence, and the fix.
+One example is an operator whose state is lost after a failure; another is state that is not kept per key. Each warning
+is one line that names the operator, its file and line, the consequence, and the fix.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ from operators.stage.operator import Operator
 from operators.state.declared import State
 
 FUNCTIONS_MAX = 200
-"""The number of functions of one operator that are inspected."""
+"""The maximum number of functions that are inspected per operator."""
 _STATE_NAMES = frozenset(("state", "states", "set_timer"))
 _STANDARD = (sys.stdin, sys.stdout, sys.stderr)
 
 
 def advice(nodes: Sequence[Node]) -> list[str]:
-    """Return the warnings about these operators, in the order of the pipeline."""
+    """Return the warnings about these operators, in pipeline order."""
     return [
         line
         for node in nodes
@@ -35,8 +34,9 @@ def advice(nodes: Sequence[Node]) -> list[str]:
 
 
 def _undivided(node: Node) -> Iterator[str]:
-    """Warn about state without a key in several tasks: each task has its own state, and a record may reach any of
-    these tasks.
+    """Warn if an operator that runs in several tasks keeps state without a key.
+
+    Each task has its own state, and a record may reach any of these tasks.
     """
     if node.keyed or node.parallelism == 1:
         return
@@ -53,9 +53,9 @@ def _undivided(node: Node) -> Iterator[str]:
 
 
 def _by_the_wall_clock(node: Node) -> Iterator[str]:
-    """Warn about windows specified as a plain number of seconds, which use the wall clock, if records have event time.
+    """Warn if records have event time but a window, specified as a plain number of seconds, uses the wall clock.
 
-    Streams of vectors have no other windows, so they are skipped.
+    Streams of vectors support no other windows, so they are skipped.
     """
     if node.options.get("clock_stated", True) or node.reads_vectors:
         return
@@ -83,7 +83,7 @@ def _methods(operator: object) -> Iterator[FunctionType]:
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:
-    """Yield the code of a function and of the functions that it defines."""
+    """Yield the code of a function and of all functions defined inside it."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
@@ -112,9 +112,9 @@ def _captured(node: Node) -> Iterator[str]:
 
 
 def _written(node: Node) -> Iterator[str]:
-    """Warn about writes outside the operator's state, which a recovery loses or repeats.
+    """Warn about writes outside the operator's state, which a recovery may lose or repeat.
 
-    Sources, sinks and calls work on the outside world and are not replayed, so they are skipped.
+    Sources, sinks and calls interact with the outside world and are not replayed, so they are skipped.
     """
     if node.kind in ("source", "sink", "call"):
         return
@@ -131,9 +131,9 @@ def _written(node: Node) -> Iterator[str]:
 
 
 def _functions_of(node: Node) -> Iterator[tuple[FunctionType, object]]:
-    """Yield (function, operator) for the functions that process records and the functions that they call.
+    """Yield (function, operator) for each function that processes records and each function that these functions call.
 
-    The operator is the object whose method the function is, if any.
+    For a method, the operator is the object to which the method belongs; for any other function, it is None.
     """
     subject = node.subject
     waiting: list[tuple[Any, object]] = [(each, None) for each in (subject, *node.options.values())]
@@ -155,7 +155,7 @@ def _functions_of(node: Node) -> Iterator[tuple[FunctionType, object]]:
 
 
 def _used_by(node: Node) -> Iterator[tuple[str, Any]]:
-    """Yield (name, value) of the iterators, including files, that the functions of the operator can access."""
+    """Yield (name, value) for each iterator, including open files, that the operator's functions can access."""
     subject = node.subject
     waiting: list[Any] = [subject, *node.options.values()]
     waiting += [edge.key_of for edge in node.edges] + [edge.time_of for edge in node.edges]
@@ -184,11 +184,12 @@ def _function_of(value: Any) -> FunctionType | None:
 
 
 def _names_of(fn: FunctionType) -> Iterator[tuple[str, Any]]:
-    """Yield what a function's code can access: its closure, its defaults, and the globals of its module."""
+    """Yield (name, value) for everything that a function can access: its closure, its defaults, and its module's
+    globals."""
     for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True):
         try:
             yield name, cell.cell_contents
-        except ValueError:  # the variable is assigned later
+        except ValueError:  # the variable has not been assigned yet
             continue
     yield from (("a default", value) for value in (fn.__defaults__ or ()))
     for code in _codes(fn.__code__):
@@ -196,7 +197,7 @@ def _names_of(fn: FunctionType) -> Iterator[tuple[str, Any]]:
 
 
 def _has_position(value: Any) -> bool:
-    """Return whether a value is an iterator, such as an open file, but not one of the standard streams."""
+    """Return whether a value is an iterator, such as an open file, other than one of the standard streams."""
     kind = type(value)
     moves: Callable[..., Any] | None = getattr(kind, "__next__", None)
     return moves is not None and not any(value is each for each in _STANDARD)

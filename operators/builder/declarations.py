@@ -1,7 +1,7 @@
 """The operators that a pipeline file declares, and their outputs, which other operators read.
 
-`Declarations` is the graph while it grows, an `Outlet` is what one stream or table of it stands for. Neither knows the
-types of records; `Pipeline`, `Stream` and `Table` give both their types.
+`Declarations` is the graph while it is being built. An `Outlet` is the output that a stream or table represents.
+Neither class knows the types of records; `Pipeline`, `Stream` and `Table` add them.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ _PARALLELISM_MAX = 1024
 
 
 class Declarations:
-    """The operators of one pipeline by name.
+    """The operators of one pipeline, by name.
 
     Attributes:
-        where: file:line of the pipeline.
-        loose: outlets of key_by, union and the like, which no operator reads yet.
+        where: the pipeline's location as file:line.
+        loose: outlets of `key_by`, `union` and similar methods that no operator reads yet.
     """
 
     def __init__(self, name: str, where: str) -> None:
@@ -32,14 +32,14 @@ class Declarations:
         self.loose: list[Outlet] = []
 
     def replaced(self, nodes: Iterable[Node]) -> Declarations:
-        """Return a copy with other operators."""
+        """Return a copy that contains these operators instead."""
         copied = Declarations(self.name, self.where)
         copied.by_name = {node.name: node for node in nodes}
         copied.loose = list(self.loose)
         return copied
 
     def named(self, name: str) -> Node:
-        """Return the operator of that name."""
+        """Return the operator with this name."""
         if not isinstance(name, str) or name not in self.by_name:
             known = ", ".join(self.by_name) or "none yet"
             raise PipelineError(f"{graph.caller()}: operator {name!r} does not exist; the operators are {known}")
@@ -76,7 +76,7 @@ class Declarations:
         return Outlet(self, [Edge(node, time_of=node.time_of)])
 
     def connect(self, source: str, target: str) -> None:
-        """Make `target` also read from `source`, by key if `target` reads its other inputs by key."""
+        """Add an edge from `source` to `target`; it is keyed if `target` reads its other inputs by key."""
         origin, reader = self.named(source), self.named(target)
         if reader.kind == "source" or origin.kind == "sink":
             raise PipelineError(
@@ -90,7 +90,7 @@ class Declarations:
         reader.edges.append(Edge(origin, key_of, origin.time_of))
 
     def place(self, operator: str, host: str | None, labels: dict[str, str]) -> None:
-        """Keep the tasks of an operator on one host, or on hosts with these labels."""
+        """Restrict the tasks of an operator to one host, or to hosts with these labels."""
         node = self.named(operator)
         if not host and not labels:
             raise PipelineError(f"{graph.caller()}: {operator!r} is placed without a host or labels; pass one of them")
@@ -101,7 +101,7 @@ class Declarations:
 
     @property
     def nodes(self) -> list[Node]:
-        """The operators in the order of declaration, without tables of which only the row versions are read."""
+        """The operators in declaration order, except tables of which only the row versions are read."""
         nodes = list(self.by_name.values())
         while True:
             read = {edge.source.ordinal for node in nodes for edge in node.edges}
@@ -129,7 +129,8 @@ class Outlet:
     """Records that flow from one or more operators; several operators may read them.
 
     Attributes:
-        made_by: the method that returned it, if it is only a property of its edges; some operator must read it then.
+        made_by: the method that returned this outlet if the outlet only changes the properties of its edges; an
+        operator must then read the outlet.
     """
 
     def __init__(self, declared: Declarations, edges: list[Edge], where: str = "", made_by: str = "") -> None:
@@ -146,13 +147,13 @@ class Outlet:
         return self.edges[0].source.vectors
 
     def consume(self) -> list[Edge]:
-        """Return the edges, and record that they are read."""
+        """Record that an operator reads this outlet, and return the edges."""
         if self in self._declared.loose:
             self._declared.loose.remove(self)
         return list(self.edges)
 
     def changed(self, edges: list[Edge], where: str, made_by: str) -> Outlet:
-        """Return an outlet of other edges, which some operator must read."""
+        """Return an outlet with other edges, which an operator must read."""
         return Outlet(self._declared, edges, where, made_by)
 
     def feed(
@@ -168,7 +169,7 @@ class Outlet:
         """Declare an operator that reads these records, or `edges`, and return its output.
 
         Args:
-            parallelism: by default the largest of its inputs.
+            parallelism: the number of tasks; by default the largest parallelism among the inputs.
         """
         read = self.consume() if edges is None else edges
         if parallelism is None:
@@ -176,12 +177,12 @@ class Outlet:
         return self._declared.add(where, name, kind, subject, parallelism, read, **options)
 
     def side(self, where: str, tag: str) -> Outlet:
-        """Return the side output `tag` of the single operator whose output this is."""
+        """Return the side output `tag` of the only operator that this outlet reads."""
         return self.changed(_side(where, self.consume(), tag), where, "side")
 
 
 def _side(where: str, edges: Sequence[Edge], tag: str) -> list[Edge]:
-    """Return the edges of the side output `tag` of the single operator that `edges` read."""
+    """Return the edges of the side output `tag` of the only operator that `edges` read."""
     if len(edges) != 1 or edges[0].key_of is not None or edges[0].tag:
         raise PipelineError(
             f"{where}: side {tag!r} does not follow an operator; put .side({tag!r}) directly after the operator"
@@ -198,7 +199,7 @@ def _side(where: str, edges: Sequence[Edge], tag: str) -> list[Edge]:
 
 
 def _check_kind(node: Node) -> None:
-    """Refuse an operator that cannot process its input."""
+    """Refuse an operator that cannot process the kind of input that it reads."""
     kind, place = KINDS[node.kind], f"{node.where}: {node.kind} {node.name!r}"
     if kind.takes == "rows" and node.reads_vectors:
         remedy = "use map_batches, or put .to_rows(name) before it"

@@ -1,6 +1,6 @@
-"""Drawings for notebooks: a pipeline graph as SVG, and the output of a trial as HTML tables. Pure functions.
+"""Drawings for notebooks: a pipeline graph as SVG, and the output of a trial run as HTML tables.
 
-The colours are inherited from the surrounding text, so that the drawings also suit a dark notebook.
+All functions are pure. The colours are inherited from the surrounding text, so the drawings also suit a dark notebook.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from operators.graph import Node, ordered
 
 BOX_WIDTH, BOX_HEIGHT, GAP_X, GAP_Y, MARGIN = 150, 44, 60, 22, 8
 CHARACTERS_MAX = 20
-"""The longest name that fits in a box."""
+"""The length of the longest name that fits in a box."""
 ROWS_SHOWN = 20
 CELL_CHARACTERS_MAX = 80
 
 
 def graph_svg(nodes: Sequence[Node]) -> str:
-    """Return the graph of these operators as SVG, from left to right; keyed edges are dashed."""
+    """Return the graph of these operators as SVG, drawn from left to right with dashed lines for keyed edges."""
     sorted_nodes = ordered(nodes)
     names = [node.name for node in sorted_nodes]
     keyed = {
@@ -66,7 +66,7 @@ def _corner(place: tuple[int, int]) -> tuple[int, int]:
 
 
 def rows_html(rows: Mapping[str, Sequence[Any]]) -> str:
-    """Return the rows of each sink as a table that contains only the first rows."""
+    """Return an HTML table for each sink; each table shows only the first rows."""
     return "".join(f"<p><b>{escape(sink)}</b>, {len(each):,} rows</p>{_table(each)}" for sink, each in rows.items())
 
 

@@ -1,7 +1,7 @@
-"""The search for writes outside an operator's state: to globals, to its own attributes, or to closure variables.
+"""A search for writes outside an operator's state: to globals, to its own attributes, or to closure variables.
 
-No checkpoint contains these values, so after a failure they differ. The source code of the operator's functions is
-searched before the job starts; writes by other means are detected when an epoch is performed twice.
+Checkpoints do not contain these values, so they may differ after a failure. The source code of the operator's functions
+is searched before the job starts. Other kinds of hidden writes are detected only when an epoch is performed twice.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from operators.state.declared import State
 from operators.tracebacks import of_a_user
 
 PREPARING = frozenset(("__init__", "__post_init__", "open", "close", "__setattr__"))
-"""Methods of an operator that may set attributes, because those are the same in every process."""
+"""Operator methods that may set attributes, because they set the same attributes in every process."""
 _CHANGING = frozenset(
     "add append appendleft clear discard extend extendleft insert pop popitem popleft remove setdefault sort "
     "subtract update".split()
@@ -28,7 +28,7 @@ _trees: dict[str, ast.Module | None] = {}
 
 
 def hidden_writes(fn: FunctionType, operator: object = None) -> Iterator[tuple[str, str]]:
-    """Yield (target, `file:line`) for each write of a function to anything other than state.
+    """Yield (target, `file:line`) for each write by a function to anything other than state.
 
     Args:
         operator: the object whose method `fn` is; None for a plain function.
@@ -65,7 +65,7 @@ def _nodes_of(file: str, fn: FunctionType) -> Iterator[_Function]:
 
 
 class _Writes:
-    """The writes within one function."""
+    """The writes in the body of one function."""
 
     def __init__(self, node: _Function, fn: FunctionType, me: str, operator: object) -> None:
         self._node, self._fn, self._me, self._operator = node, fn, me, operator
@@ -80,7 +80,7 @@ class _Writes:
         self._local = local - self._globals - self._outer
 
     def all(self) -> Iterator[tuple[str, int]]:
-        """Yield (name, line) of each write, each name once."""
+        """Yield (name, line) for the first write to each name."""
         seen = set[str]()
         for each in sorted(self._inside, key=lambda node: getattr(node, "lineno", 0)):
             for target in self._targets(each):
@@ -99,7 +99,7 @@ class _Writes:
             yield node.func.value
 
     def _name(self, target: ast.expr, bare: bool) -> str:
-        """Return the name of the target of a write if the target outlives the call; "" otherwise."""
+        """Return the name of a write target that outlives the call, or "" for any other target."""
         path, inner = [], target
         while isinstance(inner, ast.Attribute | ast.Subscript):
             path.append(inner)
@@ -120,7 +120,8 @@ class _Writes:
         return ""
 
     def _attribute(self, step: ast.expr, sure: bool) -> str:
-        """Return the name of an operator attribute, or "" if the attribute is declared as state or a property."""
+        """Return the name of an operator attribute; return "" if the attribute is declared as state or is a
+        property."""
         if not isinstance(step, ast.Attribute):
             return ""
         declared = getattr(type(self._operator), step.attr, None)
@@ -136,7 +137,7 @@ class _Writes:
             if free == name:
                 try:
                     yield "closure variable", cell.cell_contents
-                except ValueError:  # the variable is assigned later
+                except ValueError:  # the variable has not been assigned yet
                     return
                 return
         if name in fn.__globals__:

@@ -1,8 +1,8 @@
-"""Loading of pipeline files; every mistake in one is reported as a `PipelineError` of one line.
+"""Loading of pipeline files; every mistake in a pipeline file is reported as a one-line `PipelineError`.
 
-Every process of a job loads the code itself: functions are never sent. `causal run` loads the files and archives the
-sources that it has read (`freeze`); every other process of that run loads the archive (`load_of_job`), never the
-files (D12).
+Every process of a job loads the code itself, because functions are never sent between processes. `causal run` loads the
+files and archives the sources that it has read (`freeze`). Every other process of that run loads the archive
+(`load_of_job`), never the files (D12).
 """
 
 from __future__ import annotations
@@ -36,16 +36,17 @@ from operators.suggestions import suggestion
 from operators.tracebacks import location
 
 MODULE = "causal_pipeline"
-"""The name of the file's module in `sys.modules`; not `__main__`, so that a guarded main part does not run."""
+"""The name of the pipeline module in `sys.modules`; it is not `__main__`, so a guarded main section does not run."""
 
 _BESIDE: WeakKeyDictionary[Pipeline, Beside] = WeakKeyDictionary()
-"""The modules in the directory of each pipeline of `load`: a process may have several."""
+"""The modules next to the pipeline file, for each pipeline that `load` returned; a process may load several
+pipelines."""
 
 
 def load(path: str | Path, settings: Mapping[str, str] = MappingProxyType({})) -> Pipeline:
     """Return the checked pipeline that the file at `path` defines as `pipeline`.
 
-    Modules in the directory of the file can be imported, even after loading.
+    Modules in the file's directory remain importable after loading.
 
     Args:
         settings: the values that the file can read as `pipeline.settings`.
@@ -65,7 +66,8 @@ def load(path: str | Path, settings: Mapping[str, str] = MappingProxyType({})) -
 
 
 def modules_first(pipeline: Pipeline) -> AbstractContextManager[None]:
-    """Make imports find modules in the directory from which `load` read this pipeline, if any, during the context."""
+    """Make imports search the directory from which `load` read this pipeline first, if there is one, during the
+    context."""
     beside = _BESIDE.get(pipeline)
     return nullcontext() if beside is None else beside.first()
 
@@ -73,10 +75,10 @@ def modules_first(pipeline: Pipeline) -> AbstractContextManager[None]:
 def freeze(path: str | Path, settings: Mapping[str, str] = MappingProxyType({})) -> tuple[Pipeline, Archive]:
     """Load the pipeline as `load` does, and archive all code that was loaded or that its import statements name.
 
-    Each file is read once, so the archived bytes are those that run.
+    Each file is read only once, so the archived bytes are the ones that run.
 
     Raises:
-        PipelineError: as for `load`, or the code is too large to archive.
+        PipelineError: as for `load`; also if the code is too large to archive.
     """
     main = _read(path)
     finder = LiveFinder(Path(main.path).parent, recording=True)
@@ -86,7 +88,7 @@ def freeze(path: str | Path, settings: Mapping[str, str] = MappingProxyType({}))
 
 
 def load_archived(archive: Archive, settings: Mapping[str, str], *, lasting: bool = False) -> Pipeline:
-    """Return the pipeline of an archive without reading any of the user's files.
+    """Return the pipeline in an archive without reading any of the user's files.
 
     Args:
         lasting: whether this process runs only this pipeline.
@@ -100,16 +102,18 @@ def load_archived(archive: Archive, settings: Mapping[str, str], *, lasting: boo
 
 
 def load_of_job(directory: Path, config: JobConfig, *, lasting: bool = False) -> Pipeline:
-    """Return the pipeline of the job in `directory` as it was archived for the run; every process of a job calls this.
+    """Return the pipeline of the job in `directory` as it was archived for the run; every process of the job calls
+    this.
 
     Args:
-        lasting: whether this process runs only this pipeline; children that `multiprocessing` spawns then load it too.
+        lasting: whether this process runs only this pipeline; if so, children that `multiprocessing` spawns also load
+        it.
 
     Raises:
         PipelineError: as for `load`.
         CorruptData: the archive is damaged or missing.
     """
-    if not config.code:  # a job that was not started by `causal run`: its starter provides the file
+    if not config.code:  # not started by `causal run`: whoever started the job provides the file
         return load(config.pipeline, config.settings)
     if lasting:
         lend_code(directory, config.code)
@@ -118,9 +122,9 @@ def load_of_job(directory: Path, config: JobConfig, *, lasting: bool = False) ->
 
 @contextmanager
 def version_of_job(directory: Path, config: JobConfig) -> Iterator[Pipeline]:
-    """Yield the pipeline of the job in `directory`, whose code can be called until the context ends.
+    """Yield the pipeline of the job in `directory`; its code can be called until the context ends.
 
-    Afterwards, imports are resolved again by the version of the pipeline that was loaded before, if any.
+    Afterwards, imports resolve to the previously loaded pipeline version again, if there was one.
 
     Raises:
         PipelineError, CorruptData: as for `load_of_job`.
@@ -162,7 +166,7 @@ def _run(main: Module, settings: Mapping[str, str], room: AbstractContextManager
     except KeyboardInterrupt:
         raise
     except BaseException as problem:
-        if getattr(problem, "signal", None) is not None:  # raised by the command itself, which a signal ends
+        if getattr(problem, "signal", None) is not None:  # raised by a command that a signal is ending
             problem.during = f"while it loaded {file}"  # type: ignore[attr-defined]
             raise
         raise PipelineError(_raised(file, problem)) from problem
@@ -192,14 +196,14 @@ def _syntax(file: Path, problem: SyntaxError | ValueError) -> str:
 
 
 def _raised(file: Path, problem: BaseException) -> str:
-    """Return the exception, preceded by the file:line of the innermost frame of user code."""
+    """Return a description of the exception, preceded by the file:line of the innermost frame of user code."""
     where = location(problem).rpartition(" in ")[0] or str(file)
     said = " ".join(f"{type(problem).__name__}: {problem}".split())
     return f"{where}: {said}{suggestion(problem)}{_packaged(file, problem)}{_namesake(file, problem)}"
 
 
 def _packaged(file: Path, problem: BaseException) -> str:
-    """Return the remedy for a file that uses relative imports but was not run as a module of its package."""
+    """Return the remedy for a file that uses relative imports but was not run as a module in its package."""
     if not isinstance(problem, ImportError) or "no known parent package" not in str(problem):
         return ""
     top = file.parent
@@ -210,7 +214,7 @@ def _packaged(file: Path, problem: BaseException) -> str:
 
 
 def _namesake(file: Path, problem: BaseException) -> str:
-    """Return the remedy for a file in the pipeline's directory that shadows a module of the same name."""
+    """Return the remedy for a file in the pipeline's directory whose name is also the name of an installed module."""
     named = problem.name if isinstance(problem, ImportError) else None
     if isinstance(problem, AttributeError) and isinstance(problem.obj, ModuleType):
         named = problem.obj.__name__

@@ -1,9 +1,9 @@
 """`Pipeline`, its streams and its tables: every method that declares an operator in a pipeline file.
 
-The classes name one another in the types of their methods, so they are one type in one module. A method here is what
-its user sees: the types, the documentation, and one declaration; `operators.builder.arguments` checks its arguments.
+The classes refer to one another in their method types, so they share one module. Each method contains only what its
+user sees: the types, the documentation, and one declaration. `operators.builder.arguments` checks the arguments.
 Operators that work without a key are methods of both kinds of streams. Operators that keep or match records by key are
-methods of `KeyedStream` alone. Each mistake is reported in one line that names the location and the remedy.
+methods of `KeyedStream` only. Each mistake is reported in one line that names the location and the remedy.
 """
 
 from __future__ import annotations
@@ -52,40 +52,40 @@ if TYPE_CHECKING:
     from operators.stage.context import Context
 
 A = TypeVar("A")
-"""Type of accumulated values, and of responses."""
+"""The type of accumulated values, and of responses."""
 K = TypeVar("K")
-"""Type of keys."""
+"""The type of keys."""
 R = TypeVar("R")
-"""Type of the records that a join emits."""
+"""The type of the records that a join emits."""
 T = TypeVar("T")
-"""Type of records."""
+"""The type of records."""
 U = TypeVar("U")
-"""Type of the records that an operator emits."""
+"""The type of the records that an operator emits."""
 V = TypeVar("V")
-"""Type of the values of a table; None is no row."""
+"""The type of a table's values; None means that there is no row."""
 W = TypeVar("W")
 K_co = TypeVar("K_co", covariant=True)
 T_contra = TypeVar("T_contra", contravariant=True)
 U_co = TypeVar("U_co", covariant=True)
 
 SETTINGS: ContextVar[Settings] = ContextVar("settings")
-"""The values of `--set`, which the loader sets while a pipeline file runs."""
+"""The `--set` values; the loader sets this variable while a pipeline file runs."""
 
 _ROW = ("key", "value")
-"""The parameters of a function of a row."""
+"""The parameters of a function that is called with a row."""
 _RUNNING = frozenset(("run", "start", "execute", "submit"))
-"""Methods that run the pipelines of other engines."""
+"""Methods that run a pipeline in other engines."""
 
 
 class HasKey(Protocol[K_co]):
-    """A stream typed by its keys, for operators whose results contain the key if there is one."""
+    """A stream typed by its keys, for operators whose results contain the key when the stream has one."""
 
     @property
     def _key(self) -> K_co: ...
 
 
 class CallOptions(TypedDict, total=False):
-    """The options of `Stream.call` that do not change the type of its results."""
+    """The options of `Stream.call` that do not affect the type of its results."""
 
     concurrency: int
     order: str
@@ -107,8 +107,8 @@ class Pipeline:
     """A named graph of operators.
 
     Attributes:
-        name: letters, digits, and . _ -
-        settings: the values of `--set`, as text.
+        name: the pipeline name, which consists of letters, digits, and the characters . _ -
+        settings: the `--set` values, as text.
     """
 
     name: str
@@ -134,7 +134,7 @@ class Pipeline:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
 
     def source(self, name: str, source: Source[T], parallelism: int = 1) -> Stream[T]:
-        """Add a source, where records enter; its partitions are distributed over `parallelism` tasks.
+        """Add a source, through which records enter; its partitions are distributed over `parallelism` tasks.
 
         Logs: `barrier`: 2 bytes per checkpoint.
         State: the position in each partition.
@@ -155,23 +155,24 @@ class Pipeline:
         self._declared.connect(source, target)
 
     def place(self, operator: str, host: str | None = None, **labels: str) -> Pipeline:
-        """Keep the tasks of an operator on one host, or on hosts with these labels, in a multi-host job.
+        """Restrict the tasks of an operator to one host, or to hosts with these labels, in a multi-host job.
 
         Args:
-            host: the only host; its standby runs there as well, so the task does not survive the loss of the host.
-            labels: labels that a host must have (`causal agent --label gpu=yes`, or `hosts.toml`).
+            host: the only host for the tasks; their standbys run there as well, so the tasks do not survive the loss of
+            the host.
+            labels: the labels that a host must have (set by `causal agent --label gpu=yes` or in `hosts.toml`).
         """
         self._declared.place(operator, host, labels)
         return self
 
     @property
     def nodes(self) -> list[Node]:
-        """The operators in the order of declaration, without tables of which only the row versions are read."""
+        """The operators in declaration order, except tables of which only the row versions are read."""
         return self._declared.nodes
 
     @property
     def sources(self) -> dict[str, Source[Any]]:
-        """The sources by name."""
+        """The sources, by name."""
         return {node.name: node.subject for node in self._declared.by_name.values() if node.kind == "source"}
 
     def _repr_svg_(self) -> str:
@@ -182,21 +183,22 @@ class Pipeline:
         """Refuse a pipeline that cannot run.
 
         Raises:
-            PipelineError: one line that names the operator, its file and line, and the remedy.
+            PipelineError: the pipeline cannot run; the message is one line with the operator, its file and line, and
+            the remedy.
         """
         unrun.used()
         self._declared.check()
 
 
 class Stream(Generic[T]):
-    """The records that flow from one or more operators; several operators may read them.
+    """Records that flow from one or more operators; several operators may read them.
 
     Attributes:
-        pipeline: the pipeline of the stream.
+        pipeline: the pipeline to which the stream belongs.
     """
 
     _key: Any
-    """Declares the type of the keys, as in `HasKey`; it has no value."""
+    """Declares the type of the keys, as in `HasKey`; it has no value at run time."""
 
     def __init__(self, pipeline: Pipeline, outlet: Outlet) -> None:
         self.pipeline = pipeline
@@ -214,7 +216,7 @@ class Stream(Generic[T]):
         return self._feed(where, name, kind, fn)
 
     def _other(self, where: str, what: str, other: object, remedy: str) -> Outlet:
-        """Return the outlet of another stream of this pipeline."""
+        """Return the outlet of another stream, which must belong to this pipeline."""
         if not isinstance(other, Stream):
             raise PipelineError(f"{where}: {what} was given {kind_of(other)}; {remedy}")
         if other.pipeline is not self.pipeline:
@@ -230,7 +232,7 @@ class Stream(Generic[T]):
         return self._apply("filter", name, fn)
 
     def flat_map(self, name: str, fn: Callable[[T], Iterable[U] | None]) -> Stream[U]:
-        """Replace each record with the records of the iterable `fn(record)`; None counts as empty."""
+        """Replace each record with the records in the iterable `fn(record)`; None counts as empty."""
         return self._apply("flat_map", name, fn)
 
     @overload
@@ -242,9 +244,9 @@ class Stream(Generic[T]):
     def key_by(self, fn: Callable[[T], Any] | str) -> KeyedStream[Any, T]:
         """Route records with equal `fn(record)` to the same task of the next operator, which keeps state per key.
 
-        `fn` is called on both sides of the channel, so its result must depend on the record alone. A key is a str,
-        bytes, int, float, bool, None, datetime, Decimal or a tuple of these. For vectors, `fn` is the name of a column
-        instead.
+        `fn` is called on both sides of the channel, so its result must depend only on the record. A key is a str,
+        bytes, int, float, bool, None, datetime, Decimal or a tuple of these. For vectors, pass the name of a column as
+        `fn`.
         """
         where = graph.caller()
         if self._outlet.vectors and not isinstance(fn, str):
@@ -255,7 +257,7 @@ class Stream(Generic[T]):
         return KeyedStream(self.pipeline, self._outlet.changed(edges, where, "key_by"))
 
     def union(self, *streams: Stream[T]) -> Self:
-        """Merge this stream and others, in the order of arrival."""
+        """Merge this stream with others; records are delivered in the order of arrival."""
         where = graph.caller()
         edges = self._outlet.consume()
         for stream in streams:
@@ -301,17 +303,17 @@ class Stream(Generic[T]):
         delivery: str = "arrival",
         state: Literal["memory", "disk"] | None = None,
     ) -> Any:
-        """Run an operator with state, which it keeps per key after key_by and otherwise per task.
+        """Run an operator with state, which is kept per key after `key_by` and otherwise per task.
 
         Logs: every answer of `ctx`.
         State: `ctx.state` per key, or per task without `key_by`; declared states; timers.
 
         Args:
-            delivery: "arrival": in the order of arrival; "ordered": in the order of event times, which is the same in
-                every run; records that arrive too late for that order go to `.side("late")`. "speculative": in the
-                order of arrival, and again after an older record arrives; this returns a `Table` whose final rows equal
-                those of "ordered".
-            state: where the operator's state is kept; by default as the setting `state` of the job specifies.
+            delivery: "arrival": in the order of arrival. "ordered": in event-time order, which is the same in every
+            run; records that arrive too late for that order go to `.side("late")`. "speculative": in the order of
+            arrival, and again after an older record arrives; `process` then returns a `Table` whose final rows equal
+            the results of "ordered".
+            state: where the operator keeps its state; by default, where the job's `state` setting specifies.
         """
         where = graph.caller()
         options = user_operators.process_options(where, f"process {name!r}", operator, delivery, state)
@@ -327,9 +329,9 @@ class Stream(Generic[T]):
         State: as `process`; the rules, in every task.
 
         Args:
-            operator: a `BroadcastOperator`: its `process(record, ctx)` reads the dict `ctx.broadcast`, which its
-                `process_broadcast(record, ctx)` changes.
-            wait: hold all records until the rules have ended; the rules must then be bounded.
+            operator: a `BroadcastOperator`. Its `process(record, ctx)` reads the dict `ctx.broadcast`, and its
+            `process_broadcast(record, ctx)` changes that dict.
+            wait: hold all records until the rules have ended, which requires that the rules are bounded.
         """
         where = graph.caller()
         if not isinstance(rules, Stream) or rules.pipeline is not self.pipeline:
@@ -359,23 +361,25 @@ class Stream(Generic[T]):
         backoff_s: float = 0.1,
         parallelism: int | None = None,
     ) -> Stream[Any]:
-        """Call the outside world for each record; the result is `combine(record, response)`, by default the pair.
+        """Call the outside world for each record; the result is `combine(record, response)`, by default `(record,
+        response)`.
 
         Logs: `answer`: 4 bytes and the response, per record.
         State: requests without a response.
 
-        `fn(record, idempotency_key)` runs in a thread of the worker, which continues in the meantime. A replay uses the
-        same responses without calling `fn`. If the task dies before anything depends on the response, the call is
-        repeated with the same key: 32 hexadecimal digits that identify this record in this run.
+        `fn(record, idempotency_key)` runs in a thread of the worker while the worker continues. A replay uses the same
+        responses without calling `fn`. If the task dies before anything depends on a response, the call is repeated
+        with the same key: 32 hexadecimal digits that identify the record within the run.
 
         Args:
-            fn: a plain function, which may block; it returns anything that can be a record.
+            fn: a plain function, which may block; its result can be anything that is valid as a record.
             concurrency: the number of calls that one task runs at the same time.
-            order: "input": emit records in the order of their arrival; "completion": in the order of their responses.
-            timeout_s: the time limit of one attempt; an attempt that exceeds it keeps running, but its response is
-                ignored.
-            retries: the number of retries after an exception or a timeout; the first waits `backoff_s`, each later one
-                twice as long as the one before.
+            order: "input": emit results in the order in which the records arrived; "completion": in the order of the
+            responses.
+            timeout_s: the time limit of one attempt; an attempt that exceeds the limit keeps running, but its response
+            is ignored.
+            retries: the number of retries after an exception or a timeout; the first retry waits `backoff_s`, and each
+            later retry waits twice as long as the one before.
         """
         where, what = graph.caller(), f"call {name!r}"
         check_callable(where, what, fn, ("record", "key"), fix="pass a plain function, which runs in a thread")
@@ -400,11 +404,12 @@ class Stream(Generic[T]):
         method once per stream, before `key_by`, and not on vectors.
 
         Args:
-            time: `time(record)` returns seconds since 1970 (int, float) or a datetime (a naive one is UTC).
-            out_of_order_s: how far a record may lag the largest event time without being late.
-            idle_after_s: an input that has had no records for this long (at most twice as long) no longer holds the
-                watermark back.
-            generator: returns a generator for each input channel, as an alternative to `out_of_order_s`.
+            time: `time(record)` returns seconds since 1970 (int, float) or a datetime; a naive datetime is interpreted
+            as UTC.
+            out_of_order_s: how far a record may lag behind the largest event time without being late.
+            idle_after_s: an input without records for this long (at most twice as long) no longer holds back the
+            watermark.
+            generator: returns a watermark generator for each input channel, as an alternative to `out_of_order_s`.
         """
         where = graph.caller()
         options = watermark_options(where, f"watermarks {name!r}", time, out_of_order_s, idle_after_s, generator)
@@ -413,7 +418,7 @@ class Stream(Generic[T]):
     def timed(self, time: Callable[[T], Any]) -> Self:
         """Define the event time of these records; the stream keeps its watermarks.
 
-        The event time is lost after `map`, `flat_map`, `process` and `reduce`.
+        The event time does not carry over the operators `map`, `flat_map`, `process` and `reduce`.
         """
         where = graph.caller()
         check_callable(where, "timed", time, ("record",))
@@ -421,9 +426,10 @@ class Stream(Generic[T]):
         return type(self)(self.pipeline, self._outlet.changed(edges, where, "timed"))
 
     def side(self, tag: str) -> Stream[Any]:
-        """Return a side output of the operator: "late" of windows and joins, or any tag of `ctx.aside(tag, record)`.
+        """Return a side output of the operator: "late" of a window or join, or any tag that is passed to
+        `ctx.aside(tag, record)`.
 
-        The main output of the operator remains readable; `pipeline.stream(name)` returns it again.
+        The main output of the operator remains readable: `pipeline.stream(name)` returns it.
         """
         return Stream(self.pipeline, self._outlet.side(graph.caller(), tag))
 
@@ -473,8 +479,10 @@ class Stream(Generic[T]):
         lateness_s: float = 0.0,
         delivery: str = "arrival",
     ) -> Stream[Any]:
-        """Emit the result of each window, per key after key_by, otherwise per task: `(key, value, start, end)` for an
-        aggregate, or the records that a function of `(key, records, window)` returns.
+        """Emit the result of each window, per key after `key_by` and otherwise per task.
+
+        The result is `(key, value, start, end)` for an aggregate; otherwise it is the records that a function of `(key,
+        records, window)` returns.
 
         Logs with `Tumbling` or `Sliding` and `clock="processing"`, or a number: `clock`, `timer`, `window`: 14 bytes
         per window or firing, and task.
@@ -482,17 +490,18 @@ class Stream(Generic[T]):
         bytes per event, and per closing or firing.
         State: open windows.
 
-        `start` and `end` are in seconds; the end is not part of the window. For count and global windows they are
-        record numbers within the key.
+        `start` and `end` are in seconds; the end is exclusive. For count and global windows, both are record numbers
+        within the key.
 
         Args:
             assigner: Tumbling, Sliding, Session, CountWindow or Global; an object with the methods of
-                `operators.kinds.windows.assigners.Assigner`; or a number of seconds for tumbling windows of wall-clock
-                time. For vectors it must be such a number, and `contents(batch, window)` returns a batch, once for all
-                keys of a task.
-            trigger: when to emit a window in addition to its end; not for Session, CountWindow and wall-clock windows.
-            lateness_s: how long to keep a window after its end. A record that arrives within this time causes the
-                window to be emitted again; a later record goes to `.side("late")`.
+            `operators.kinds.windows.assigners.Assigner`; or a number of seconds for tumbling wall-clock windows. For
+            vectors, pass a number of seconds; `contents(batch, window)` is then called once per window for all keys of
+            a task and returns a batch.
+            trigger: when to emit a window in addition to its end; not available for Session, CountWindow and wall-clock
+            windows.
+            lateness_s: how long to keep a window after its end. If a record arrives within this time, the window is
+            emitted again; a later record goes to `.side("late")`.
             delivery: as for `process`.
         """
         where = graph.caller()
@@ -501,18 +510,19 @@ class Stream(Generic[T]):
         return self._feed(where, name, "window", contents, parallelism, **options)
 
     def map_batches(self, name: str, fn: Callable[[Any], Any]) -> Stream[Any]:
-        """Replace each batch of vectors with `fn(batch)`: a pyarrow RecordBatch, Table or dict of columns, or None.
+        """Replace each batch of vectors with `fn(batch)`, which is a pyarrow RecordBatch, Table or dict of columns, or
+        None.
 
-        The number of rows per batch varies between runs, but never between a run and its replay.
+        The number of rows per batch varies between runs, but a replay uses the same batches as the run that it replays.
         """
         return self._apply("map_batches", name, fn, "batch")
 
     def to_rows(self, name: str) -> Stream[Any]:
-        """Convert vectors to rows, a dict per row."""
+        """Convert vectors to rows; each row is a dict."""
         return self._feed(graph.caller(), name, "to_rows", None)
 
     def to_vectors(self, name: str, schema: Any) -> Stream[Any]:
-        """Convert rows to vectors; a row is a dict with the columns of the schema, or a tuple of their values.
+        """Convert rows to vectors; each row is a dict with the columns of the schema, or a tuple of the column values.
 
         Args:
             schema: `{"key": "int64", "text": "string", …}` in column order, or a `pyarrow.Schema`.
@@ -532,8 +542,7 @@ class Stream(Generic[T]):
         State: the position, in the store of the sink.
 
         Args:
-            host: in a multi-host job, the only host for the sink's tasks, for a sink that keeps its rows on one
-                machine.
+            host: the only host for the sink's tasks in a multi-host job, for a sink that keeps its rows on one machine.
         """
         where = graph.caller()
         if not isinstance(sink, Sink):
@@ -544,15 +553,15 @@ class Stream(Generic[T]):
     if not TYPE_CHECKING:  # type checkers report that a plain stream lacks these operators
 
         def __getattr__(self, name: str) -> Any:
-            """Return the method of `KeyedStream`, whose own checks refuse this stream and name the fix."""
+            """Return the method of `KeyedStream` with this name; its own checks refuse this stream and name the fix."""
             method = getattr(KeyedStream, name, None)
             return MethodType(method, self) if isfunction(method) else super().__getattribute__(name)
 
 
 class KeyedStream(Stream[T], Generic[K, T]):
-    """A stream after `key_by`: its operators keep state per key, and records meet only records with the same key.
+    """A stream after `key_by`: its operators keep state per key, and only records with the same key affect each other.
 
-    It also has the operators of `Stream`. Those that keep no state, such as `map`, belong before `key_by`.
+    The operators of `Stream` are available as well. Place operators that keep no state, such as `map`, before `key_by`.
     """
 
     _key: K
@@ -590,12 +599,13 @@ class KeyedStream(Stream[T], Generic[K, T]):
         parallelism: int | None = None,
         delivery: str = "arrival",
     ) -> Stream[Any]:
-        """Emit `(key, accumulated)` for each record after key_by, where accumulated is `fn(accumulated, record)`.
+        """Emit `(key, accumulated)` for each record after `key_by`, where accumulated is `fn(accumulated, record)`.
 
         State: the accumulated value per key.
 
-        The accumulated value of a key starts as a copy of `initial`, or as `initial()` if `initial` is callable
-        (`initial=list`). Without `initial`, it starts as the first record of the key. `delivery` is as for `process`.
+        The accumulated value of a key starts as a copy of `initial`, or as `initial()` if `initial` is callable (for
+        example `initial=list`). Without `initial`, it starts as the first record of the key. `delivery` is as for
+        `process`.
         """
         where = graph.caller()
         check_callable(where, f"reduce {name!r}", fn, ("accumulated", "record"))
@@ -604,7 +614,7 @@ class KeyedStream(Stream[T], Generic[K, T]):
         return self._feed(where, name, "reduce", fn, parallelism, initial=initial, **options)
 
     def count(self, name: str, parallelism: int | None = None, delivery: str = "arrival") -> Stream[tuple[K, int]]:
-        """Emit `(key, n)` for each record after key_by, where n is the number of records of its key so far.
+        """Emit `(key, n)` for each record after `key_by`, where n is the number of records so far with that key.
 
         State: n per key.
 
@@ -615,15 +625,16 @@ class KeyedStream(Stream[T], Generic[K, T]):
         return self._feed(where, name, "count", None, parallelism, **options)
 
     def sum(self, name: str, column: str, parallelism: int | None = None) -> Stream[Any]:
-        """Emit, for each row of vectors after key_by, its key and the `sum` of a column over that key so far."""
+        """Emit, for each row of vectors after `key_by`, the key and the `sum` of a column over all rows with that key
+        so far."""
         return self._fold("sum", name, column, parallelism)
 
     def min(self, name: str, column: str, parallelism: int | None = None) -> Stream[Any]:
-        """Emit the smallest value so far, in the same way as `sum`."""
+        """Emit the smallest value so far; the arguments and output are as for `sum`."""
         return self._fold("min", name, column, parallelism)
 
     def max(self, name: str, column: str, parallelism: int | None = None) -> Stream[Any]:
-        """Emit the largest value so far, in the same way as `sum`."""
+        """Emit the largest value so far; the arguments and output are as for `sum`."""
         return self._fold("max", name, column, parallelism)
 
     def _fold(self, kind: str, name: str, column: str, parallelism: int | None) -> Stream[Any]:
@@ -708,19 +719,20 @@ class KeyedStream(Stream[T], Generic[K, T]):
         fn: Callable[[Any, Any], Any] | None = None,
         parallelism: int | None = None,
     ) -> Stream[Any]:
-        """Join pairs of records of this stream (left) and another (right) that have equal keys and nearby event times.
+        """Join records of this stream (left) with records of another (right) that have equal keys and nearby event
+        times.
 
         State: records that may still be joined.
 
-        Each pair is emitted once, when the later of its records is delivered. Late records go to `.side("late")`.
+        Each pair is emitted once, when its later record is delivered. Late records go to `.side("late")`.
 
         Args:
             within: (before_s, after_s): the right record's time must be between `before_s` and `after_s` seconds after
-                the left record's time; (-5, 60) means from 5 s before it to 60 s after it.
-            how: "left": a left record without a partner results in `fn(left, None)` once the watermark shows that no
-                partner will arrive; "right" and "outer" likewise; "inner": no result.
-            fn: `fn(left, right)` returns a record; without `fn` the result is `(left, right)`, whose event time is the
-                later of the two.
+            the left record's time; (-5, 60) means from 5 s before the left record to 60 s after it.
+            how: "inner": a record without a partner has no result; "left": a left record without a partner results in
+            `fn(left, None)` once the watermark shows that no partner will arrive; "right" and "outer" likewise.
+            fn: `fn(left, right)` returns a record; without `fn`, the result is `(left, right)`, whose event time is the
+            later of the two event times.
         """
         where = graph.caller()
         what = f"join {name!r}"
@@ -783,16 +795,17 @@ class KeyedStream(Stream[T], Generic[K, T]):
         fn: Callable[[Any, Any], Any] | None = None,
         parallelism: int | None = None,
     ) -> Stream[Any]:
-        """Join pairs of records of this stream (left) and another (right) with equal keys in one window of event time.
+        """Join records of this stream (left) with records of another (right) with equal keys in the same event-time
+        window.
 
         State: both sides of open windows.
 
-        The pairs are emitted when the watermark reaches the end of the window. Records whose windows have all ended go
-        to `.side("late")`.
+        The pairs are emitted when the watermark reaches the end of the window. A record goes to `.side("late")` if all
+        its windows have ended.
 
         Args:
-            how: "left": left records of a window without any right record result in `fn(left, None)`; "right" and
-                "outer" likewise.
+            how: "left": if a window contains no right record, each of its left records results in `fn(left, None)`;
+            "right" and "outer" likewise.
             fn: as in `join`.
         """
         where = graph.caller()
@@ -867,18 +880,18 @@ class KeyedStream(Stream[T], Generic[K, T]):
 
         State: rows; records that wait; versions with `as_of`.
 
-        With `as_of`, each record is joined with the row that was valid at its event time: the row of the latest record
-        of the table's stream that is not later. Late records then go to `.side("late")`; a late row is valid from the
-        current watermark on.
+        With `as_of`, each record is joined with the row that was valid at the record's event time, which is the row of
+        the latest record in the table's stream that is not later. Late records then go to `.side("late")`; a late row
+        is valid from the current watermark on.
 
         Args:
-            fn: `fn(record, row)` returns a record; without `fn` the result is `(record, row)`, with the event time of
-                the record.
+            fn: `fn(record, row)` returns a record; without `fn`, the result is `(record, row)` with the event time of
+            the record.
             how: "inner": a record without a row has no result; "left": its result is `fn(record, None)`.
             wait: hold each record until the inputs of the table have ended. If the event times of records and rows are
-                known and both streams have watermarks, this is the same as `as_of`.
+            known and both streams have watermarks, `wait` is equivalent to `as_of`.
             as_of: join by event time; the table must be `stream.key_by(fn).table(name)`, optionally followed by
-                `filter` and `map_values`, and both streams must have watermarks.
+            `filter` and `map_values`, and both streams must have watermarks.
         """
         where = graph.caller()
         what = f"join_table {name!r}"
@@ -892,14 +905,14 @@ class KeyedStream(Stream[T], Generic[K, T]):
         return Stream(self.pipeline, output)
 
     def table(self, name: str, parallelism: int | None = None) -> Table[K, T]:
-        """Return a table of the latest record of each key; a record that is None deletes its row.
+        """Return a table of the latest record for each key; a record that is None deletes the row.
 
         State: the value per key.
         """
         return Table(self.pipeline, self._outlet.feed(graph.caller(), name, "table", None, parallelism))
 
     def aggregate_table(self, name: str, aggregate: Aggregate[T, Any], parallelism: int | None = None) -> Table[K, Any]:
-        """Return a table of an aggregate of all records of each key so far.
+        """Return a table with an aggregate of all records so far for each key.
 
         State: the aggregate per key.
         """
@@ -915,17 +928,18 @@ class KeyedStream(Stream[T], Generic[K, T]):
         grace_s: float = 0.0,
         parallelism: int | None = None,
     ) -> Table[tuple[K, float, float], Any]:
-        """Return the aggregates per key and window of event time as rows keyed by `(key, start, end)`, in seconds.
+        """Return the aggregates per key and event-time window, as rows keyed by `(key, start, end)` with times in
+        seconds.
 
         State: open windows.
 
-        Each record that changes a row immediately emits a revision. This needs event time, but no watermarks.
+        Each record that changes a row immediately emits a revision. This method needs event time, but no watermarks.
 
         Args:
-            assigner: `Tumbling` or `Sliding` windows of event time.
-            grace_s: how far a record of an ended window may lag stream time. A record that lags further is counted as
-                late and goes to `.side("late")`. Stream time is the watermark or, without watermarks, the largest event
-                time that the task has seen so far.
+            assigner: `Tumbling` or `Sliding` event-time windows.
+            grace_s: how far a record of an ended window may lag behind stream time. A record that lags further is
+            counted as late and goes to `.side("late")`. Stream time is the watermark or, without watermarks, the
+            largest event time that the task has seen so far.
         """
         where = graph.caller()
         what = f"window_table {name!r}"
@@ -939,14 +953,14 @@ class KeyedStream(Stream[T], Generic[K, T]):
 
 
 class Table(Generic[K, V]):
-    """Rows by key that records change; several operators may read them.
+    """Keyed rows that change as records arrive; several operators may read them.
 
-    The results of functions of `(key, value)` must depend on these arguments alone, because an old value is derived
-    again when it is retracted. An upgrade may replace the functions: results of the old functions are retracted
+    The results of functions of `(key, value)` must depend only on these arguments, because an old value is derived
+    again when it is retracted. An upgrade may replace the functions; results of the old functions are retracted
     unchanged.
 
     Attributes:
-        pipeline: the pipeline of the table.
+        pipeline: the pipeline to which the table belongs.
         name: the name of the operator that produces the table.
         windowed: whether the keys are (key, start, end) of windows.
     """
@@ -964,11 +978,11 @@ class Table(Generic[K, V]):
         return self._derived(graph.caller(), name, "table_filter", "filter", fn)
 
     def map_values(self, name: str, fn: Callable[[K, V], W]) -> Table[K, W]:
-        """Replace each value with `fn(key, value)`; None removes the row."""
+        """Replace each value with `fn(key, value)`; a result of None removes the row."""
         return self._derived(graph.caller(), name, "map_values", "map_values", fn)
 
     def group_by(self, name: str, fn: Callable[[K, V], W]) -> Grouped[W, V]:
-        """Group rows with equal `fn(key, value)`, for `.aggregate(name, aggregate)`."""
+        """Group rows with equal `fn(key, value)`; call `.aggregate(name, aggregate)` on the result."""
         where = graph.caller()
         check_callable(where, f"group_by {name!r}", fn, _ROW)
         return Grouped(self.pipeline, self._outlet.feed(where, name, "group_by", fn, readers=[]))
@@ -986,9 +1000,9 @@ class Table(Generic[K, V]):
         State: the rows of both sides.
 
         Args:
-            how: "inner": only keys that both tables have; "left", "right": all keys of that table; "outer": all keys of
-                either table.
-            fn: returns the value; without `fn` the value is `(left, right)`.
+            how: "inner": only keys that both tables contain; "left", "right": all keys of that table; "outer": all keys
+            of either table.
+            fn: returns the value of a key; without `fn`, the value is `(left, right)`.
         """
         where = graph.caller()
         if not isinstance(other, Table):
@@ -1007,19 +1021,19 @@ class Table(Generic[K, V]):
         keys_max: int | None = None,
         parallelism: int | None = None,
     ) -> Table[K, V]:
-        """Merge the revisions of a key into one, from the first old value to the last new one.
+        """Merge successive revisions of a key into one, from the first old value to the last new value.
 
         State: revisions that wait.
 
-        Which revisions are merged depends on when watermarks arrive; their combined effect does not.
+        Which revisions are merged depends on when watermarks arrive, but their combined effect does not.
 
         Args:
-            until: "closed": emit a revision when the window of its key is closed, so that it is final. A window is
-                closed when the watermark that the windowed table passes on, which is reduced by its grace, has passed
-                its end.
-            after_s: alternatively, emit a revision when event time has advanced by this much since the key was first
-                held.
-            keys_max: if more keys than this are held, emit those that are due first immediately.
+            until: "closed": emit a revision when the window of its key is closed, so that the revision is final. A
+            window is closed when its end has been passed by the watermark that the windowed table emits, which is the
+            input watermark minus the grace period.
+            after_s: alternatively, emit a revision when event time has advanced by this much since the first revision
+            of the key was held back.
+            keys_max: if the revisions of more keys than this are held back, immediately emit those that are due first.
         """
         where = graph.caller()
         options = suppress_options(where, name, self.name, self.windowed, until, after_s, keys_max)
@@ -1028,18 +1042,19 @@ class Table(Generic[K, V]):
         return Table(self.pipeline, output, self.windowed)
 
     def revisions(self, name: str) -> Stream[tuple[K, V | None, V | None]]:
-        """Return the revisions `(key, old, new)` as a stream; None means that there is no row."""
+        """Return the revisions `(key, old, new)` as a stream; a value of None means that there is no row."""
         return Stream(self.pipeline, self._outlet.feed(graph.caller(), name, "revisions", None))
 
     def to_stream(self, name: str, fn: Callable[[K, V | None], W] | None = None) -> Stream[W]:
-        """Return `fn(key, value)`, or `(key, value)`, for each new value, as a stream; a deleted row yields None."""
+        """Return a stream of `fn(key, value)`, or of `(key, value)`, for each new value; the value of a deleted row is
+        None."""
         where = graph.caller()
         if fn is not None:
             check_callable(where, f"to_stream {name!r}", fn, _ROW)
         return Stream(self.pipeline, self._outlet.feed(where, name, "to_stream", fn or pair))
 
     def side(self, tag: str) -> Stream[Any]:
-        """Return a side output of the table's operator, such as "late" of a windowed table."""
+        """Return a side output of the table's operator, such as "late" for a windowed table."""
         return Stream(self.pipeline, self._outlet.side(graph.caller(), tag))
 
     def sink(self, name: str, *_: Any, **__: Any) -> NoReturn:
@@ -1059,14 +1074,14 @@ class Table(Generic[K, V]):
 
 
 class Grouped(Generic[K, V]):
-    """Rows of a table grouped under other keys; `.aggregate` returns a table of the groups."""
+    """Table rows grouped under other keys; `.aggregate` returns a table with one row per group."""
 
     def __init__(self, pipeline: Pipeline, outlet: Outlet) -> None:
         self.pipeline = pipeline
         self._outlet = outlet
 
     def aggregate(self, name: str, aggregate: Aggregate[V, Any], parallelism: int | None = None) -> Table[K, Any]:
-        """Aggregate each group into a row: new values are added and old ones subtracted; an empty group has no row.
+        """Aggregate each group into a row by adding new values and subtracting old ones; an empty group has no row.
 
         State: the aggregate and the size of each group.
         """

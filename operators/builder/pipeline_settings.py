@@ -1,4 +1,4 @@
-"""The values of `--set` as a pipeline file reads them, and the names that the file requested."""
+"""The `--set` values that a pipeline file reads, and the setting names that the file requested."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Settings(Mapping[str, str]):
-    """A read-only mapping name -> text that records every requested name, whether it exists or not."""
+    """A read-only mapping from name to text that records every requested name, whether it exists or not."""
 
     def __init__(self, values: Mapping[str, str]) -> None:
         self._values = dict(values)
@@ -20,13 +20,13 @@ class Settings(Mapping[str, str]):
         return self._values[name]
 
     def get(self, name: str, default: Any = None) -> Any:
-        """Return the value of `name` or, if it is not set, `default`, which the method `default` then reports."""
+        """Return the value of `name`; if it is not set, return `default`, which the method `default` then reports."""
         if default is not None:
             self._defaults.setdefault(name, str(default))
         return super().get(name, default)
 
     def default(self, name: str) -> str | None:
-        """Return the default, as text, with which the pipeline read this setting; None if it used no default."""
+        """Return, as text, the default that the pipeline passed for this setting, or None if it passed no default."""
         return self._defaults.get(name)
 
     def __contains__(self, name: object) -> bool:
@@ -45,7 +45,7 @@ class Settings(Mapping[str, str]):
         return repr(self._values)
 
     def unread(self, name: str) -> str:
-        """Return why a value for `name` is a mistake if the pipeline never requested that name; "" otherwise."""
+        """Return why setting `name` is a mistake if the pipeline never requested that name; otherwise return ""."""
         if name in self._asked:
             return ""
         close = get_close_matches(name, self._asked, n=1)

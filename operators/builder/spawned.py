@@ -1,4 +1,4 @@
-"""Loading of a job's code in a child that `multiprocessing` spawned from one of its processes (see `spawning`)."""
+"""Loads a job's code in a child that `multiprocessing` spawned from one of the job's processes (see `spawning`)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Import of the archived code in children that `multiprocessing` starts as new interpreters ("spawn", "forkserver").
 
-Such children unpickle functions of the pipeline by name, but Python would not find the modules with these names. The
-first message that `multiprocessing` sends to a child names the module to run as its main module. This module sets that
-name to `operators.builder.spawned`, which loads the archive.
+Such children unpickle functions of the pipeline by name, but Python would not find the modules that define them. The
+first message that `multiprocessing` sends to a child names the module to run as the child's main module. This module
+replaces that name with `operators.builder.spawned`, which loads the archive.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 from operators.code_archive.archive import Archive
 
 JOB = "CAUSAL_SPAWNED_OF"
-"""The environment variable for the job's directory."""
+"""The environment variable that contains the path of the job directory."""
 
 CHILD = "operators.builder.spawned"
 MAIN = "init_main_from_name"
@@ -29,8 +29,8 @@ _original = spawn.get_preparation_data
 def lend_code(directory: Path, digest: str) -> None:
     """Make every child that this process spawns from now on load the code of the job in `directory`.
 
-    Spawning a child raises `CorruptData` if the archive cannot be read: some pools wait for their children and
-    endlessly restart a child that cannot start.
+    If the archive cannot be read, spawning a child raises `CorruptData` in this process. Otherwise the child would fail
+    to start, and some pools wait for their children and restart such a child endlessly.
     """
 
     def get_preparation_data(name: str) -> dict[str, Any]:
@@ -45,7 +45,8 @@ def lend_code(directory: Path, digest: str) -> None:
 
 @contextmanager
 def refusing_children() -> Iterator[None]:
-    """Refuse to spawn children while a pipeline file is being loaded, because the children would load it as well."""
+    """Refuse to spawn children while a pipeline file is being loaded, because each child would load the file as
+    well."""
     before = spawn.get_preparation_data
     spawn.get_preparation_data = _refused
     try:

@@ -1,7 +1,7 @@
-"""A hint for a user who types `python counts.py`: the file only defines a pipeline; `causal run counts.py` runs it.
+"""A hint for a user who runs `python counts.py`: the file only defines a pipeline; `causal run counts.py` runs it.
 
-The hint is printed when the interpreter exits, if the program's own file built a pipeline, nothing loaded or checked a
-pipeline, no exception ended the program, and the file has no main section of its own.
+The hint is printed when the interpreter exits, provided that the program's own file built a pipeline, no code loaded or
+checked a pipeline, no exception ended the program, and the file has no main section of its own.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from pathlib import Path
 from operators.graph import caller
 
 _noted: list[str] = []
-"""The file of the program, once it has built a pipeline; "" after a pipeline was put to use."""
+"""The program file, once it has built a pipeline; replaced by "" once a pipeline has been used."""
 
 
 def built() -> None:
-    """Record that a pipeline has been built, and whether the program's own file built it."""
+    """Schedule the hint if the program's own file has built the pipeline."""
     main = sys.modules.get("__main__")
     file = getattr(main, "__file__", None)
     if _noted or not file or hasattr(sys, "ps1") or sys.flags.interactive:
@@ -28,7 +28,7 @@ def built() -> None:
 
 
 def used() -> None:
-    """Record that a pipeline has been used, so that no hint is needed."""
+    """Record that a pipeline has been used, so that no hint is printed."""
     _noted[:] = [""]
 
 

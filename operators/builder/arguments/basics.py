@@ -1,4 +1,4 @@
-"""The checks that many methods share: of functions, seconds, deliveries, aggregates and windows."""
+"""Checks that many methods share: for functions, seconds, delivery modes, aggregates and windows."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def kind_of(value: object) -> str:
 def check_callable(
     where: str, what: str, fn: object, parameters: Sequence[str], generates: bool = False, fix: str = PLAIN
 ) -> None:
-    """Refuse anything but a plain function with these parameters; see `check_function`."""
+    """Refuse anything but a plain function with these parameters (see `check_function`)."""
     if not callable(fn):
         raise PipelineError(f"{where}: {what} was given {kind_of(fn)}; pass a function")
     check_function(f"{where}: {what} was given", fn, parameters, generates, fix)
 
 
 def check_bool(where: str, what: str, value: object) -> None:
-    """Refuse anything but True and False.
+    """Refuse any value other than True and False.
 
     Args:
         what: for example "join 'j' has wait".
@@ -40,7 +40,7 @@ def check_bool(where: str, what: str, value: object) -> None:
 
 
 def seconds(where: str, what: str, value: object, least: float) -> int:
-    """Convert `value` from seconds to ns.
+    """Convert `value` from seconds to nanoseconds.
 
     Args:
         what: for example "window 'w' has size_s".
@@ -51,7 +51,7 @@ def seconds(where: str, what: str, value: object, least: float) -> int:
 
 
 def delivery_option(where: str, what: str, delivery: str, known: Sequence[str] = (ARRIVAL, ORDERED)) -> dict[str, Any]:
-    """Return the `delivery` option of an operator, or no option if its records are delivered as they arrive.
+    """Return the `delivery` option of an operator; return no option if records are delivered in the order of arrival.
 
     Args:
         what: for example "process 'p'".
@@ -63,7 +63,7 @@ def delivery_option(where: str, what: str, delivery: str, known: Sequence[str] =
 
 
 def check_initial(where: str, what: str, initial: object) -> None:
-    """Refuse the initial value of a fold that is neither a record nor a function that returns one."""
+    """Refuse an initial value of a fold that is neither a valid record nor a function that returns one."""
     if callable(initial):
         check_callable(where, what, initial, ())
     elif initial is not NO_INITIAL:
@@ -74,10 +74,10 @@ def check_initial(where: str, what: str, initial: object) -> None:
 
 
 def checked_aggregate(where: str, what: str, aggregate: object) -> Aggregate[Any, Any]:
-    """Return `aggregate` if it is an aggregate.
+    """Return `aggregate` if it is an `Aggregate`.
 
     Raises:
-        PipelineError: it is not an aggregate.
+        PipelineError: `aggregate` is something else.
     """
     if not isinstance(aggregate, Aggregate):
         fix = "use Count(), Sum(of) or another Aggregate"
@@ -86,10 +86,10 @@ def checked_aggregate(where: str, what: str, aggregate: object) -> Aggregate[Any
 
 
 def check_event_windows(where: str, what: str, assigner: object, instead: str = "") -> None:
-    """Refuse anything but tumbling and sliding windows of event time.
+    """Refuse all windows other than tumbling and sliding event-time windows.
 
     Args:
-        instead: the remedy for windows of the wall clock.
+        instead: the remedy to suggest for wall-clock windows.
     """
     if not isinstance(assigner, (Tumbling, Sliding)):
         raise PipelineError(f"{where}: {what} was given {kind_of(assigner)}; pass Tumbling(size_s) or Sliding")

@@ -1,4 +1,4 @@
-"""The arguments of `call`."""
+"""Checks of the arguments of `call`."""
 
 from __future__ import annotations
 

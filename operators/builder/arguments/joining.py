@@ -1,4 +1,4 @@
-"""The arguments of joins, of streams with streams and with tables, and the joins themselves."""
+"""Stream-stream, stream-table and table-table joins, and the checks of their arguments."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def join_streams(
     parallelism: int | None,
     **options: Any,
 ) -> Outlet:
-    """Return the output of a join of the records of two streams, whose pairs have the later time of the two."""
+    """Return the output of a join of two streams; the event time of a pair is the later time of its two records."""
     sides = [[replace(edge, side=side) for edge in outlet.consume()] for side, outlet in enumerate((left, right))]
     keyed = [all(edge.key_of is not None for edge in edges) for edges in sides]
     if not all(keyed):
@@ -52,7 +52,7 @@ def join_table(
     parallelism: int | None,
     as_of: bool,
 ) -> Outlet:
-    """Return the output of a join of records with the rows of a table."""
+    """Return the output of a join of a stream with a table."""
     what = f"join_table {name!r}"
     if how not in ("inner", "left"):
         raise PipelineError(f"{where}: {what} has how {how!r}; use 'inner' or 'left'")
@@ -103,7 +103,7 @@ def _joined(
     parameters: tuple[str, str] = ("left", "right"),
     **options: Any,
 ) -> Outlet:
-    """Return the output of an operator that reads two sides."""
+    """Return the output of an operator that reads a left and a right side."""
     what = f"{kind} {name!r}".removeprefix("table_")
     if fn is not None:
         check_callable(where, what, fn, parameters)
@@ -113,7 +113,7 @@ def _joined(
 
 
 def within_ns(where: str, what: str, within: object) -> tuple[int, int]:
-    """Return the interval in ns, rounded to the microsecond."""
+    """Return the interval in nanoseconds, rounded to microseconds."""
     if within is None:
         raise PipelineError(
             f"{where}: {what} needs within=(before_s, after_s), because records would be kept forever without "
@@ -134,7 +134,7 @@ def _is_seconds(value: object) -> bool:
 
 
 def _dated(edges: list[Edge]) -> bool:
-    """Return whether all these edges share one event-time function and have watermarks."""
+    """Return whether all these edges have the same event-time function and carry watermarks."""
     time_of = edges[0].time_of
     return time_of is not None and all(edge.time_of is time_of and graph.watermarked(edge.source) for edge in edges)
 
@@ -147,7 +147,7 @@ def _one_time(edges: list[Edge]) -> Callable[[Any], Any] | None:
 def _later(
     left: Callable[[Any], Any] | None, right: Callable[[Any], Any] | None
 ) -> Callable[[tuple[Any, Any]], float] | None:
-    """Return the event-time function of pairs: the later time of the two records, in seconds."""
+    """Return the event-time function of pairs, which returns the later time of the two records in seconds."""
     if left is None or right is None:
         return None
 
@@ -159,5 +159,5 @@ def _later(
 
 
 def _first(time_of: Callable[[Any], Any] | None) -> Callable[[tuple[Any, Any]], Any] | None:
-    """Return the event-time function of pairs whose event time is that of their first item."""
+    """Return the event-time function of pairs whose event time is the event time of their first item."""
     return None if time_of is None else lambda joined: time_of(joined[0])

@@ -1,4 +1,5 @@
-"""Tables as inputs: their revisions by key, their versions as records of a stream, and how these are merged."""
+"""Tables as operator inputs: their revisions by key, the row versions that joins read, and the options of
+`suppress`."""
 
 from __future__ import annotations
 
@@ -16,9 +17,10 @@ from operators.kinds.windows.aggregates import Aggregate
 
 @dataclass(frozen=True)
 class Versions:
-    """The rows of a table, as the records of a keyed stream and the table's operators.
+    """The row versions of a table, represented by the records of a keyed stream and the operators that derive the rows.
 
     Attributes:
+        edges: the edges that carry the records of the keyed stream.
         nodes: the operators from the last `filter` or `map_values` back to the `table` itself.
     """
 
@@ -26,7 +28,8 @@ class Versions:
     nodes: list[Node]
 
     def taken(self) -> list[tuple[str, Callable[[Any, Any], Any]]]:
-        """Record that the records are read instead of the table; return (name, row derivation) of each operator."""
+        """Record that the stream's records are read instead of the table; return (name, row derivation) of each
+        operator."""
         for node in self.nodes:
             node.options["versions_read"] = True
         return [
@@ -36,7 +39,7 @@ class Versions:
 
 
 def versions_of(table: Outlet, side: int) -> Versions | None:
-    """Return the table's rows as records of its stream; None if a row depends on several records."""
+    """Return the table's rows as records of its stream, or None if a row can depend on several records."""
     node = table.edges[0].source
     chain: list[Node] = []
     while node.kind in ("table_filter", "map_values"):
@@ -48,12 +51,12 @@ def versions_of(table: Outlet, side: int) -> Versions | None:
 
 
 def by_key(table: Outlet, side: int) -> list[Edge]:
-    """Return edges that route the table's revisions to the task that owns the key."""
+    """Return edges that route each of the table's revisions to the task that owns its key."""
     return [replace(edge, key_of=KEY_OF, side=side) for edge in table.consume()]
 
 
 def checked_retracting(where: str, what: str, aggregate: object) -> Aggregate[Any, Any]:
-    """Return an aggregate that can subtract."""
+    """Return the aggregate in its retracting form; refuse it if it cannot subtract."""
     retracting = checked_aggregate(where, what, aggregate).retracting()
     if retracting.subtract is None:
         raise PipelineError(
@@ -65,7 +68,7 @@ def checked_retracting(where: str, what: str, aggregate: object) -> Aggregate[An
 def suppress_options(
     where: str, name: str, table: str, windowed: bool, until: str | None, after_s: float | None, keys_max: int | None
 ) -> dict[str, Any]:
-    """Return the options of a `suppress` operator of the table of that name."""
+    """Return the options of a `suppress` operator that reads the table named `table`."""
     what = f"suppress {name!r}"
     if (until is None) == (after_s is None):
         raise PipelineError(f'{where}: {what} needs either until="closed" or after_s=')

@@ -1,4 +1,4 @@
-"""The arguments of `watermarks`."""
+"""Checks of the arguments of `watermarks`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The arguments of `process` and `broadcast`: user-defined operators with state."""
+"""Checks of the arguments of `process` and `broadcast`, which run user-defined operators with state."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _GIVING = {
     "on_timer": ("name", "ctx"),
     "finish": ("ctx",),
 }
-"""The methods of an operator that return records, and their parameters."""
+"""The methods of an operator that return records, and the parameters of each method."""
 
 
 def process_options(where: str, what: str, operator: object, delivery: str, state: str | None) -> dict[str, Any]:
@@ -54,7 +54,8 @@ def broadcast(
     left, right = records.consume(), rules.consume()
     if any(edge.key_of is not None for edge in right):
         raise PipelineError(f"{where}: the rules of {what} are keyed, but every task gets all; leave key_by out")
-    # An operator reads either all its inputs by key or none; it does not matter which task owns the key of a rule.
+    # An operator reads either all its inputs by key or none of them. Every task receives every rule, so it does not
+    # matter which task owns the key of a rule.
     of_no_key = _no_key if any(edge.key_of is not None for edge in left) else None
     edges = [replace(edge, side=LEFT) for edge in left]
     edges += [replace(edge, side=RIGHT, broadcast=True, key_of=of_no_key) for edge in right]
@@ -64,7 +65,7 @@ def broadcast(
 
 
 def _check_methods(what: str, operator: object) -> None:
-    """Refuse an operator if one of its methods is not a plain method."""
+    """Refuse an operator with an unsuitable `commutes` or with a method that is not a plain method."""
     commutes = getattr(operator, "commutes", False)
     if type(commutes) is not bool:
         raise PipelineError(f"{what}: {type(operator).__name__} has commutes = {commutes!r:.60}; use True or False")

@@ -1,4 +1,4 @@
-"""The arguments of `window`."""
+"""Checks of the arguments of `window`."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from operators.kinds.windows.assigners import (
 from operators.kinds.windows.triggers import Trigger
 
 _KINDS = {Session: "session", CountWindow: "count", Global: "global"}
-"""The kinds that accept no lateness, or no trigger."""
+"""The window kinds that do not accept lateness or do not accept a trigger."""
 _TRIGGERING = {
     "on_record": ("state", "record", "window", "mark_s"),
     "wake_at_s": ("state", "window"),
     "on_time": ("state", "window", "at_s"),
 }
-"""The methods of a trigger, and their parameters."""
+"""The methods of a trigger and their parameters."""
 
 
 def end_of(result: Any) -> Any:
