@@ -1,7 +1,8 @@
-"""The running operator and the services available to it, for code without a `ctx` and for random numbers of `ctx`.
+"""The running operator and its services, for code that has no `ctx` and for the random numbers of `ctx`.
 
-Each chain has one `Active`; `RUNNING` refers to the one whose event this process is executing. The chain calls `begin`
-and `end` around each event and sets `operator` before it calls each stage: this module does no work per record.
+Each chain has one `Active`; `RUNNING` refers to the `Active` of the chain whose event this process is executing. The
+chain calls `begin` and `end` around each event and sets `operator` before it calls each stage, so this module does no
+work per record.
 """
 
 from __future__ import annotations
@@ -17,15 +18,16 @@ from causal.errors import CausalError, OperatorFailed, invariant
 from causal.ports import Services
 
 NO_OPERATOR = ""
-"""The value of `Active.operator` while no operator runs; the clock and random numbers are then not captured."""
+"""The value of `Active.operator` while no operator runs; clock readings and random draws are then not captured."""
 
 
 class HiddenNondeterminism(OperatorFailed):
-    """Raised when an operator makes a clock or random call that is not allowed; the message names both and a remedy."""
+    """Raised when an operator makes a forbidden clock or random call; the message names the operator, the call and a
+    remedy."""
 
 
 class Streams:
-    """The random streams of one operator, derived from the epoch's seed and the names of operator and task (D10)."""
+    """The random streams of one operator, derived from the epoch's seed, the operator name and the task name (D10)."""
 
     __slots__ = ("epoch", "random", "bits")
 
@@ -33,12 +35,12 @@ class Streams:
         self.epoch = epoch
         self.random: Random = _stream(seed, b"random", operator, task)
         self.bits: Random = _stream(seed, b"uuid", operator, task)
-        """The generator for UUIDs and plain bytes; user code cannot seed it, so its output never repeats because of a
-        seed in user code."""
+        """The generator for UUIDs and plain bytes. User code cannot seed it, so it never repeats its output because
+        user code reset a seed."""
 
 
 class Stream(Random):
-    """A generator whose state is known, so that its draws are never replaced (see `operators.capture.chance`)."""
+    """A generator whose state the capture manages, so its draws are never replaced (see `operators.capture.chance`)."""
 
     random = _random.Random.random
     getrandbits = _random.Random.getrandbits
@@ -56,11 +58,13 @@ class Active:
     Attributes:
         task: the name of the task, for example "count/1".
         run: the identity of the job's run.
-        operator: the operator whose code is running; NO_OPERATOR between the stages.
-        keying: whether that code is a `key_by` function, which runs on both ends of an edge and so must use no service.
+        operator: the operator whose code is running; NO_OPERATOR while no stage is running.
+        keying: whether the running code is a `key_by` function, which must not use any service because it runs at both
+        ends of an edge.
         services: the services of the event; None between events.
         thread: the identifier of the task's thread.
-        fault: the error that a service raised inside an operator, which the operator must not catch.
+        fault: the error that a service raised inside an operator; the event fails with it even if the operator catches
+        it.
     """
 
     __slots__ = ("task", "run", "operator", "keying", "services", "thread", "fault", "_streams")
@@ -76,22 +80,22 @@ class Active:
         self._streams: dict[str, Streams] = {}
 
     def begin(self, services: Services) -> None:
-        """Begin an event; callers set `operator` before they call each stage."""
+        """Begin an event; the caller then sets `operator` before it calls each stage."""
         self.services, self.thread, RUNNING.active = services, get_ident(), self
         RUNNING.events += 1
 
     def end(self) -> None:
-        """End the event, even after an error; the method may be called more than once.
+        """End the event, even after an error; it is safe to call this method more than once.
 
         Raises:
-            CausalError: user code caught this fault of a service.
+            CausalError: a service raised this error, and user code caught it.
         """
         self.services, self.operator, self.keying, RUNNING.active = None, NO_OPERATOR, False, None
         if self.fault is not None:
             raise self.fault
 
     def now_ns(self) -> int:
-        """Return the time of the causal clock, for the running operator."""
+        """Return the time of the causal clock, for use by the running operator."""
         try:
             return self._asked().now_ns()
         except CausalError as fault:
@@ -99,7 +103,7 @@ class Active:
             raise
 
     def streams(self, operator: str) -> Streams:
-        """Return the random streams of `operator` in this epoch; draws from them are not logged."""
+        """Return the random streams of `operator` in this epoch; draws from these streams are not logged."""
         services = self._asked()
         try:
             epoch = services.epoch()
@@ -120,11 +124,12 @@ class Active:
 
 
 class Running:
-    """The chain whose event this process is executing; None between events.
+    """The state of capture in this process.
 
     Attributes:
-        refuses: whether hidden nondeterminism stops the job, instead of being captured.
-        events: number of events that have begun in this process.
+        active: the chain whose event this process is executing; None between events.
+        refuses: whether hidden nondeterminism stops the job instead of being captured.
+        events: the number of events that have begun in this process.
     """
 
     __slots__ = ("active", "events", "refuses")
@@ -136,7 +141,7 @@ class Running:
 
     @contextmanager
     def suspended(self) -> Iterator[None]:
-        """Run the block, which is not the operator's own code, with the process's clock and random generators."""
+        """Let the block, which is not the operator's own code, use the process's own clock and random generators."""
         active = self.active
         if active is None or active.operator == NO_OPERATOR or active.thread != get_ident():
             yield
@@ -152,13 +157,13 @@ RUNNING = Running()
 
 
 def operating() -> bool:
-    """Return whether an operator runs on this thread."""
+    """Return whether an operator is running on this thread."""
     active = RUNNING.active
     return active is not None and active.operator != NO_OPERATOR and active.thread == get_ident()
 
 
 def inside(spelling: str, remedy: str) -> Active | None:
-    """Return the chain whose operator runs on this thread; None if no operator makes the call.
+    """Return the chain whose operator is running on this thread, or None if the call does not come from an operator.
 
     Raises:
         HiddenNondeterminism: the operator is not allowed to make this call.

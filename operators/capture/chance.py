@@ -1,7 +1,7 @@
-"""Replacements for the random generators of the standard library: an operator has its own streams, repeated in a
-replay.
+"""Replacements for the standard library's random generators; each operator draws from its own streams.
 
-The streams are not a source of secrets: anyone who has the determinants can compute every draw.
+A replay repeats these streams. They must not be used for secrets: anyone who has the determinants can compute every
+draw.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from operators.capture.replacing import Replacement
 REMEDY = "use ctx.random"
 REMEDY_UUID = "use ctx.uuid()"
 INTERVALS_TO_1970 = 0x01B21DD213814000
-"""The number of 100-ns intervals from the start of the Gregorian calendar to 1970, for UUIDs of versions 1 and 6."""
+"""The number of 100-ns intervals from the start of the Gregorian calendar to 1970, for UUID versions 1 and 6."""
 
 
 def of_random() -> list[Replacement]:
-    """Return replacements for the functions of module `random`; patch generators that no operator has seeded."""
+    """Patch all `Random` generators, and return replacements for the functions of module `random`."""
     hidden: Any = random._inst
     names = [name for name, value in vars(random).items() if getattr(value, "__self__", None) is hidden]
     replacements = [Replacement(random, name, getattr(random, name), _drawing(name)) for name in names]
@@ -40,8 +40,9 @@ class _OfProcess(Stream):
 
 
 def _drawing(name: str) -> Callable[..., Any]:
-    """Return the replacement for `random.<name>`, which draws from the running operator's stream, or from the process's
-    generator if no operator is running.
+    """Return the replacement for `random.<name>`.
+
+    It draws from the running operator's stream, or from the process's generator if no operator is running.
     """
     real, spelling = getattr(random, name), f"random.{name}()"
 
@@ -61,14 +62,15 @@ def _streams(active: Active) -> Streams:
 
 _FROM_OUTSIDE = "a Random() created outside the operator"
 _OWN = "_seeded_by_operator"
-"""The mark in the `__dict__` of a generator that an operator has seeded, whose state follows from the records."""
+"""The `__dict__` entry that marks a generator as seeded by an operator; the records determine the state of such a
+generator."""
 
 
 def _drawn(generator: Random) -> Random | None:
-    """Return the generator that replaces `generator` for an operator; None if `generator` is not replaced.
+    """Return the generator to use instead of `generator` inside an operator, or None if `generator` is not replaced.
 
-    A generator that no operator has seeded is part of the process: its state is in no checkpoint, so it would restart
-    after a recovery, whether it was seeded by the kernel or with a number.
+    A generator that no operator has seeded belongs to the process. No checkpoint contains its state, so the generator
+    would start over after a recovery, whether it was seeded by the kernel or with a number.
     """
     if RUNNING.active is None or not operating() or _OWN in generator.__dict__:
         return None
@@ -84,19 +86,19 @@ _real_seed = Random.seed
 
 
 def _random_of(self: Random) -> float:
-    """Return the replacement of `Random.random`."""
+    """Replace `Random.random`."""
     stream = None if RUNNING.active is None else _drawn(self)
     return _real_random(self) if stream is None else stream.random()
 
 
 def _getrandbits(self: Random, k: int, /) -> int:
-    """Return the replacement of `Random.getrandbits`."""
+    """Replace `Random.getrandbits`."""
     stream = None if RUNNING.active is None else _drawn(self)
     return _real_getrandbits(self, k) if stream is None else stream.getrandbits(k)
 
 
 def _getstate(self: Random) -> Any:
-    """Return the replacement of `Random.getstate`."""
+    """Replace `Random.getstate`."""
     stream = _drawn(self)
     return _real_getstate(self if stream is None else stream)
 
@@ -108,7 +110,7 @@ def _setstate(self: Random, state: Any) -> None:
 
 
 def _mark(generator: Random) -> None:
-    """Mark a generator as seeded by the running operator, or as belonging to the process."""
+    """Mark a generator as seeded by the running operator; outside operators, mark it as belonging to the process."""
     if operating():
         generator.__dict__[_OWN] = True
     else:
@@ -130,7 +132,7 @@ def _seed(self: Random, a: Any = None, version: int = 2) -> None:
 
 
 def _gauss_next(self: Random) -> Any:
-    """Return the replacement of `gauss_next`, the second value of a pair that `gauss` has drawn."""
+    """Replace reads of `gauss_next`, the second value of the most recent pair that `gauss` drew."""
     stream = _drawn(self)
     return self.__dict__.get("gauss_next") if stream is None else stream.gauss_next  # type: ignore[attr-defined]
 
@@ -144,7 +146,7 @@ def _set_gauss_next(self: Random, value: Any) -> None:
 
 
 def _patch_generators() -> None:
-    """Make every generator of `Random` or a subclass check first whether its state belongs to an operator."""
+    """Make every generator of type `Random` or of a subclass first check whether to draw from an operator's stream."""
     patched: Any = Random
     patched.random, patched.getrandbits, patched.seed = _random_of, _getrandbits, _seed
     patched.getstate, patched.setstate = _getstate, _setstate
@@ -152,7 +154,7 @@ def _patch_generators() -> None:
 
 
 def of_entropy() -> list[Replacement]:
-    """Return replacements for the kernel's random bytes, UUIDs and `secrets`."""
+    """Return replacements for the functions that return the kernel's random bytes, UUIDs or secrets."""
     replacements = [
         Replacement(os, "urandom", os.urandom, _bytes(os.urandom, "urandom")),
         Replacement(os, "getrandom", os.getrandom, _bytes(os.getrandom, "getrandom")),
@@ -173,7 +175,7 @@ def _bytes(real: Callable[..., bytes], name: str) -> Callable[..., bytes]:
 
 
 def _named(module: Any, name: str, remedy: str) -> Replacement:
-    """Return a replacement for a function that draws from `os.urandom`, so that a refusal names that function."""
+    """Return a replacement for a function that draws from `os.urandom`, so that a refusal names the function called."""
     real = getattr(module, name)
     spelling = f"{module.__name__}.{name}()"
 
@@ -195,7 +197,7 @@ def _uuid(real: Callable[..., uuid.UUID], name: str, make: Callable[..., uuid.UU
 
 
 def uuid1(active: Active, node: int | None = None, clock_seq: int | None = None) -> uuid.UUID:
-    """Return a UUID from the causal clock; random bits replace the process's address and last time."""
+    """Return a UUID with the time of the causal clock; random bits replace the host address and the clock sequence."""
     since = active.now_ns() // 100 + INTERVALS_TO_1970
     node, clock_seq = _place(active, node, clock_seq)
     low, middle, high = since & 0xFFFFFFFF, since >> 32 & 0xFFFF, since >> 48 & 0x0FFF
@@ -203,12 +205,12 @@ def uuid1(active: Active, node: int | None = None, clock_seq: int | None = None)
 
 
 def uuid4(active: Active) -> uuid.UUID:
-    """Return a UUID that consists of random bits only."""
+    """Return a UUID that consists of random bits, apart from its version and variant."""
     return uuid.UUID(int=_streams(active).bits.getrandbits(128), version=4)
 
 
 def uuid6(active: Active, node: int | None = None, clock_seq: int | None = None) -> uuid.UUID:
-    """Return a UUID with the fields of `uuid1` in an order that sorts by time."""
+    """Return a UUID with the fields of `uuid1`, arranged so that UUIDs sort by time."""
     since = active.now_ns() // 100 + INTERVALS_TO_1970
     node, clock_seq = _place(active, node, clock_seq)
     whole = (since >> 12) << 80 | 6 << 76 | (since & 0x0FFF) << 64 | 0b10 << 62 | (clock_seq & 0x3FFF) << 48 | node
@@ -216,7 +218,7 @@ def uuid6(active: Active, node: int | None = None, clock_seq: int | None = None)
 
 
 def uuid7(active: Active) -> uuid.UUID:
-    """Return a UUID of the milliseconds since 1970 followed by random bits."""
+    """Return a UUID that contains the milliseconds since 1970, followed by random bits."""
     chance = _streams(active).bits.getrandbits(74)
     since_ms = active.now_ns() // 1_000_000 & (1 << 48) - 1
     return uuid.UUID(int=since_ms << 80 | 7 << 76 | (chance >> 62) << 64 | 0b10 << 62 | chance & (1 << 62) - 1)
@@ -227,5 +229,5 @@ def _place(active: Active, node: int | None, clock_seq: int | None) -> tuple[int
     drawn_node, drawn_seq = (
         bits.getrandbits(48) | 1 << 40,
         bits.getrandbits(14),
-    )  # bit 40: not the address of a network card
+    )  # bit 40 marks a node that is not a network card address
     return drawn_node if node is None else node, drawn_seq if clock_seq is None else clock_seq

@@ -1,6 +1,8 @@
-"""Replacements for the standard library's wall clock: inside an operator, `ctx.now_ns()`, which a replay repeats.
+"""Replacements for the standard library's wall clock; inside an operator, they return `ctx.now_ns()`, which a replay
+repeats.
 
-The clocks for durations (`time.monotonic`, `time.perf_counter`) are not replaced: locks and queues depend on them.
+The clocks for durations (`time.monotonic`, `time.perf_counter`) are not replaced, because locks and queues depend on
+them.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ REMEDY = "use ctx.now()"
 
 
 def of_time() -> list[Replacement]:
-    """Return replacements for the functions of module `time`; a call that passes a time does not read the clock."""
+    """Return replacements for the functions of module `time`; calls that pass a time are not affected."""
     return [
         Replacement(time, "time", time.time, _seconds(time.time)),
         Replacement(time, "time_ns", time.time_ns, _nanoseconds(time.time_ns)),
@@ -93,7 +95,7 @@ def _formatted(real: Callable[..., str], name: str, place: int) -> Callable[...,
 def of_datetime() -> list[Replacement]:
     """Patch `now`, `utcnow` and `today` in the types themselves, which all importing modules share.
 
-    Returns: an empty list if the types could be patched; otherwise classes that replace the types.
+    Returns: an empty list if the types could be patched; otherwise replacement classes for the types.
     """
     date, moment = datetimes.date, datetimes.datetime
     methods = {date: {"today": _today(date)}, moment: {"now": _now(), "utcnow": _utcnow(), "today": _today(moment)}}
@@ -103,7 +105,7 @@ def of_datetime() -> list[Replacement]:
 
 
 def _put(kind: type, named: dict[str, Any]) -> bool:
-    """Put methods into a built-in type, and return whether the type uses them afterwards."""
+    """Add methods to a built-in type, and return whether attribute lookups on the type then find them."""
     names: dict[str, Any] | None = next((each for each in gc.get_referents(vars(kind)) if type(each) is dict), None)
     if names is None:
         return False
@@ -113,7 +115,8 @@ def _put(kind: type, named: dict[str, Any]) -> bool:
 
 
 def in_place_of(kind: type, named: dict[str, Any]) -> type:
-    """Return a class with these methods that creates instances of `kind`, and treats all of those as its own."""
+    """Return a class with these methods that creates instances of `kind` and counts all instances of `kind` as its
+    own."""
 
     class _Meta(type):
         def __instancecheck__(cls, instance: Any) -> bool:
@@ -133,7 +136,8 @@ def _now() -> Any:
     real = datetimes.datetime.__dict__["now"]
 
     def now(cls: Any, tz: datetimes.tzinfo | None = None) -> Any:
-        """Return the current time, in the time zone `tz` if it is not None; inside an operator, that of `ctx.now()`."""
+        """Return the current time, in the time zone `tz` if it is not None; inside an operator, return the time of
+        `ctx.now()`."""
         active = RUNNING.active and inside("datetime.now()", REMEDY)
         if active is None:
             return real.__get__(None, cls)(tz)
@@ -146,7 +150,7 @@ def _utcnow() -> Any:
     real = datetimes.datetime.__dict__["utcnow"]
 
     def utcnow(cls: Any) -> Any:
-        """Return the current time in UTC, without a time zone; inside an operator, that of `ctx.now()`."""
+        """Return the current UTC time as a naive datetime; inside an operator, return the time of `ctx.now()`."""
         active = RUNNING.active and inside("datetime.utcnow()", REMEDY)
         if active is None:
             return real.__get__(None, cls)()
@@ -159,7 +163,7 @@ def _today(kind: type) -> Any:
     real = datetimes.date.__dict__["today"]
 
     def today(cls: Any) -> Any:
-        """Return the current day or time; inside an operator, that of `ctx.now()`."""
+        """Return the current date or local time; inside an operator, use the time of `ctx.now()`."""
         active = RUNNING.active and inside(f"{kind.__name__}.today()", REMEDY)
         if active is None:
             return real.__get__(None, cls)()

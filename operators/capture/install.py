@@ -1,11 +1,12 @@
-"""One-time patching of this process before the pipeline's file is loaded, as `hidden_nondeterminism` of the job says.
+"""One-time patching of this process before the pipeline file is loaded, as the job setting `hidden_nondeterminism`
+requires.
 
-Outside of operators, and on other threads, the clock and random generators behave as before.
+Outside operators, and on other threads, the clock and random generators behave as usual.
 
-Runs of the garbage collector count as outside of operators, too: their timing depends on the process, not on the
-records. Finalisers (`__del__`, callbacks of weak references, functions in `gc.callbacks`) that a collection runs use
-the process's own clock and random generators. A finaliser that runs because the last reference was dropped is part of
-the code that dropped the reference, and runs at the same place in every execution of that code.
+Garbage collections also count as outside operators, because their timing depends on the process rather than on the
+records. Finalisers (`__del__`, weak reference callbacks, functions in `gc.callbacks`) that a collection runs therefore
+use the process's own clock and random generators. By contrast, a finaliser that runs because the last reference was
+dropped belongs to the code that dropped the reference, and runs at the same point in every execution of that code.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ DEFINERS = (time, random, os, secrets, uuid, datetime)
 """The modules whose functions are replaced."""
 
 _installed: list[str] = []
-"""The way in which this process was first patched; empty if it was not."""
+"""The mode in which this process was first patched; empty if it has not been patched."""
 
 _suspended: list[tuple[Active, str]] = []
-"""The chain and operator whose code triggered the current collection; at most one entry."""
+"""The chain and operator whose code triggered the current collection; the list has at most one entry."""
 
 
 def spare_collections() -> None:
-    """Make every operator inactive while the garbage collector runs, from now on."""
+    """From now on, make every operator inactive while the garbage collector runs."""
     gc.callbacks.insert(0, _begin)
     gc.callbacks.append(_end)
 
@@ -59,25 +60,25 @@ def _end(phase: str, info: dict[str, Any]) -> None:
 
 
 def _keep_places() -> None:
-    """Keep our callbacks first at the start and last at the stop of later collections, with all others between them."""
+    """Ensure that `_begin` runs first when a later collection starts and `_end` runs last when it stops."""
     callbacks: list[Any] = gc.callbacks
     if callbacks[0] is not _begin or callbacks[-1] is not _end:
         callbacks[:] = [_begin, *(each for each in callbacks if each not in (_begin, _end)), _end]
 
 
 def look() -> None:
-    """Make `install` fast in processes that are forked from this one."""
+    """Search for the functions to replace, so that `install` is fast in processes that are forked from this one."""
     replacing.look(DEFINERS)
 
 
 def install(how: str) -> None:
-    """Route operators' calls to the clock and random generators to the causal services, or refuse them.
+    """Route operators' calls to the clock and random generators to the causal services, or refuse such calls.
 
     Args:
-        how: "capture", "refuse", or "allow", which leaves the process unchanged.
+        how: "capture", "refuse", or "allow"; the last leaves the process unchanged.
 
     Raises:
-        PipelineError: `how` is "allow" and the process has already been patched, which cannot be undone.
+        PipelineError: `how` is "allow", but the process has already been patched, which cannot be undone.
     """
     if how == "allow":
         if _installed:

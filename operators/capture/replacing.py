@@ -1,10 +1,10 @@
-"""Replacement of functions in the modules that define them, and in every module that has imported them by name.
+"""Replacement of functions in their defining modules and in every module that has imported them by name.
 
-Callers that need the process's own functions keep the originals: our own packages, and `logging`, whose timestamps are
-for people.
+Some callers need the process's own functions and keep the originals: the packages of this project, and `logging`, whose
+timestamps are meant for people.
 
-A forked process that goes through the globals of all modules copies their memory pages. So the process from which
-workers are forked searches once, and each worker replaces only the globals where that search found the originals.
+Reading the globals of all modules in a forked process would copy their memory pages. Therefore, the process from which
+workers are forked searches once, and each worker replaces only the globals in which that search found the originals.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from operators.capture.active import RUNNING
 
 OWN = ("causal", "operators", "standby", "deploy")
 STAMPING = ("logging", "logging.handlers")
-"""Modules of the standard library that put timestamps on log lines; in a replay, `ctx.log` prints no lines."""
+"""The standard library modules that timestamp log lines; a replay prints no lines from `ctx.log`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """A replacement of `module.name`, which is `original`, by `function`."""
+    """A replacement of `original`, which is the value of `module.name`, by `function`."""
 
     module: ModuleType
     name: str
@@ -37,20 +37,22 @@ class Replacement:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """The modules that were loaded at the time of a search, with their references to functions that may be replaced."""
+    """The result of a search: the modules loaded at that time and their references to functions that may be
+    replaced."""
 
     names: tuple[str, ...]
     originals: frozenset[int]
-    """The ids of those functions, which their defining modules keep alive."""
+    """The ids of the functions that may be replaced; their defining modules keep these functions alive."""
     places: tuple[tuple[str, str, int], ...]
-    """(module, its global, id of the original)"""
+    """Tuples (module name, name of a global in it, id of the original function)."""
 
 
 _seen = _Seen((), frozenset(), ())
 
 
 def look(definers: Sequence[ModuleType]) -> None:
-    """Record the globals of all modules that refer to functions of `definers`, for processes forked from this one."""
+    """Record which module globals refer to functions of `definers`, for use in processes that are forked from this
+    one."""
     global _seen
     originals = frozenset(id(value) for module in definers for value in vars(module).values() if callable(value))
     modules = dict(sys.modules)
@@ -74,7 +76,7 @@ def _unseen(originals: Collection[int]) -> list[str]:
 
 
 def replace(replacements: list[Replacement]) -> None:
-    """Install each replacement in the module of the original, and wherever the original is a global of a module."""
+    """Install each replacement in the original's module and in every other module that has the original as a global."""
     clock = ModuleType("time", time.__doc__)
     vars(clock).update(vars(time))
     for name in STAMPING:
@@ -105,9 +107,10 @@ def _sweep(names: dict[str, Any], functions: Mapping[int, Callable[..., Any]]) -
 
 
 def spare_imports() -> None:
-    """Make bodies of modules first imported inside an operator use the process's own clock and random generators.
+    """Let modules that are first imported inside an operator run with the process's own clock and random generators.
 
-    A module's body runs once per process, so a replay would find too few or too many logged results of its calls.
+    A module body runs only once per process. If its calls were logged, a replay could find too few or too many logged
+    results.
     """
     bootstrap: Any = sys.modules["_frozen_importlib"]
     find_and_load = bootstrap._find_and_load

@@ -1,9 +1,9 @@
-"""The archive of a run's code: one zip file in the job's directory, named by the digest of its bytes.
+"""The code archive of a run, which is one zip file in the job directory, named by the digest of its bytes.
 
-It contains the source of the pipeline file and of each user module that the file can reach, and `manifest.json`: the
-origin of each source, the code that could not be archived (with its version), the plan, and the versions of Python and
-of this package. It is created once, never changed, and read as data: nothing in it is unpickled, and sizes are checked
-before anything is read.
+The archive contains the source of the pipeline file and of each user module that the file can reach, and
+`manifest.json`. The manifest lists the origin of each source, the code that could not be archived (with its version),
+the plan, the Python version, and the version of this package. An archive is created once and never changed. It is read
+as data: nothing in it is unpickled, and sizes are checked before anything is read.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ MANIFEST = "manifest.json"
 
 MODULES_MAX = 2_000
 BYTES_MAX = 32 << 20
-"""The bound on all sources of a run together."""
+"""The limit on the total size of all sources of a run."""
 MANIFEST_BYTES_MAX = 4 << 20
 DIGEST_BYTES = 16
 
 _EPOCH = (1980, 1, 1, 0, 0, 0)
-"""The date of every member: equal code gives an equal archive."""
+"""The date of every archive member; it is constant so that equal code results in an equal archive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +42,9 @@ class Module:
     """One source file."""
 
     name: str
-    """The name under which it is imported; "" for the pipeline file."""
+    """The name under which the module is imported; "" for the pipeline file."""
     path: str
-    """The absolute path from which it was read; `__file__` and tracebacks contain this path."""
+    """The absolute path from which the source was read; `__file__` and tracebacks show this path."""
     package: bool
     source: bytes
 
@@ -54,9 +54,11 @@ class Archive:
     """The code of a run.
 
     Attributes:
-        modules: the pipeline file first, then the other modules by name.
-        outside: module → version or digest of code that is used but not archived (installed and native modules).
-        plan: the output of `causal plan --json` when the code was archived.
+        modules: the pipeline file, followed by the other modules in name order.
+        outside: module → version or digest, for code that is used but not archived (installed and native modules).
+        plan: the output of `causal plan --json` at the time the code was archived.
+        python: the Python version.
+        runtime: the version of this package.
     """
 
     modules: tuple[Module, ...]
@@ -71,17 +73,18 @@ class Archive:
 
     @property
     def root(self) -> Path:
-        """The directory of the pipeline file, as it was when the code was archived."""
+        """The directory that contained the pipeline file when the code was archived."""
         return Path(self.pipeline.path).parent
 
     def shown(self, module: Module) -> str:
-        """Return the file name of a module for display, relative to the pipeline's directory if it is inside."""
+        """Return the file name of a module for display, relative to the pipeline's directory if the file is inside
+        it."""
         path = Path(module.path)
         return str(path.relative_to(self.root)) if path.is_relative_to(self.root) else str(path)
 
     @property
     def digest(self) -> str:
-        """The digest of the packed archive, which names its file."""
+        """The digest of the packed archive, which names the archive file."""
         return digest_of(self.packed())
 
     def check_size(self) -> None:
@@ -113,10 +116,10 @@ class Archive:
         return body.getvalue()
 
     def save(self, job: Path, durable: bool) -> str:
-        """Write the archive into the directory of a job unless it exists there, and return its digest.
+        """Write the archive into a job directory unless it already exists there, and return its digest.
 
         Args:
-            durable: whether the file must survive a loss of power.
+            durable: whether the file must survive a power failure.
         """
         self.check_size()
         body = self.packed()
@@ -140,7 +143,7 @@ class Archive:
         """Read the archive with the given digest.
 
         Raises:
-            CorruptData: the archive is missing, damaged, or larger than an archive may be.
+            CorruptData: the archive is missing, damaged, or larger than the size limit.
         """
         path = path_of(job, digest)
         try:
@@ -158,7 +161,7 @@ class Archive:
         """Return the archive that `body` contains.
 
         Raises:
-            CorruptData: `body` does not match the digest or is damaged; the message names it as `where`.
+            CorruptData: `body` does not match the digest or is damaged; the message refers to the archive as `where`.
         """
         try:
             if digest_of(body) != digest:
@@ -172,7 +175,7 @@ class Archive:
 
 
 def path_of(job: Path, digest: str) -> Path:
-    """Return the path at which a job keeps the archive with the given digest."""
+    """Return the path of a job's archive with the given digest."""
     return job / DIRECTORY / f"{digest}.zip"
 
 
@@ -189,12 +192,12 @@ def runtime_version() -> str:
 
 
 def minor(python: str) -> str:
-    """Return the minor version of a Python version: `3.11` for `3.11.4`."""
+    """Return the minor version for a full Python version, for example `3.11` for `3.11.4`."""
     return ".".join(python.split(".")[:2])
 
 
 def changed(kept: Archive, now: Archive) -> list[str]:
-    """Return the names of files in which two versions of a pipeline differ by more than comments and layout."""
+    """Return the names of files that differ between two pipeline versions in more than comments and layout."""
     before, after = ({module.name: module for module in each.modules} for each in (kept, now))
     names: list[str] = []
     for name in sorted(before.keys() | after.keys()):
@@ -208,7 +211,7 @@ def changed(kept: Archive, now: Archive) -> list[str]:
 
 
 def other_versions(kept: Archive, now: Archive) -> Iterator[str]:
-    """Yield a phrase for each difference between the versions of code that is not archived."""
+    """Yield a phrase for each version difference in the code that is not archived."""
     if kept.python != now.python:
         yield f"Python was {kept.python} and is {now.python}"
     if kept.runtime != now.runtime:

@@ -1,8 +1,8 @@
-"""Separation of the modules of pipelines that one process loads from several directories, as tests do.
+"""Separation of modules when one process loads pipelines from several directories, as tests do.
 
-Two pipelines may import modules with the same name, such as `helpers`, one from each directory, but `sys.modules` has
-room for only one of them. While a pipeline is loaded or run, modules of other pipelines are set aside if their names
-also exist in its directory.
+Two pipelines may each import a module with the same name, such as `helpers`, from their own directories, but
+`sys.modules` can contain only one of these modules. While a pipeline is being loaded or run, the modules of other
+pipelines are set aside if the pipeline's directory contains modules with the same names.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from operators.code_archive.importing import OUR_OWN, LiveFinder, is_source_of_u
 
 
 class Beside:
-    """The modules of one pipeline's directory that cannot stay in `sys.modules` permanently."""
+    """The modules in one pipeline's directory that cannot stay in `sys.modules` permanently."""
 
     def __init__(self, finder: LiveFinder) -> None:
         self._finder = finder
@@ -26,7 +26,7 @@ class Beside:
 
     @contextmanager
     def first(self) -> Iterator[None]:
-        """Make imports find modules in this pipeline's directory, and in no other's, until the context ends."""
+        """Until the context ends, make imports search this pipeline's directory and no other pipeline's directory."""
         root, finders = self._finder.root, list(sys.meta_path)
         others = {name for name, module in list(sys.modules.items()) if _in_the_way(root, name, module)}
         aside = _taken(others)
@@ -41,7 +41,7 @@ class Beside:
 
 
 def _taken(tops: set[str]) -> dict[str, ModuleType]:
-    """Remove and return the modules with these names and the modules in packages with these names."""
+    """Remove the modules and packages with these names, including all modules in the packages, and return them."""
     names = [name for name in sys.modules if name.partition(".")[0] in tops] if tops else []
     return {name: sys.modules.pop(name) for name in names}
 

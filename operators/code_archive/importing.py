@@ -1,7 +1,7 @@
-"""Imports of user modules: from the disk while a run begins, from the archive afterwards.
+"""Imports of user modules, from the disk while a run begins and from the archive afterwards.
 
-A finder placed before Python's own handles only user modules. A file in the pipeline's directory never hides a module
-of the standard library or of this package, and `sys.path` is not changed.
+A finder that precedes Python's own finders handles user modules only. A file in the pipeline's directory never hides a
+module of the standard library or of this package, and `sys.path` is not changed.
 """
 
 from __future__ import annotations
@@ -22,27 +22,29 @@ from causal.errors import PipelineError
 from operators.code_archive.archive import Archive, Module
 
 HOME = Path(__file__).resolve().parents[2]
-"""The directory of our own packages."""
+"""The directory that contains this project's packages."""
 
 OURS = frozenset(("causal", "operators", "pyspark_causal"))
-"""Packages of ours that pipelines import: these names always mean ours, whatever the pipeline's directory contains."""
+"""This project's packages that pipelines import; these names always refer to them, whatever the pipeline's directory
+contains."""
 
 OUR_OWN = frozenset(("benchmarks", "deploy", "docs", "examples", "standby", "tests"))
-"""Further packages in `HOME`; a user may have modules of these names."""
+"""Other packages in `HOME`; user modules may have the same names."""
 
 _PYTHON = (BuiltinImporter, FrozenImporter, PathFinder)
 _SOURCE_BYTES_MAX = 32 << 20
 
 
 def of_user(name: str) -> bool:
-    """Return whether a module named `name` may be the user's."""
+    """Return whether a module named `name` may be a user module."""
     top = name.partition(".")[0]
     return top not in OURS and top not in sys.stdlib_module_names
 
 
 @lru_cache(maxsize=4096)
 def is_source_of_user(origin: str) -> bool:
-    """Return whether a file is a user's source file: not installed, standard library, or part of this package."""
+    """Return whether a file is a user's source file, and not installed or part of the standard library or this
+    package."""
     path = Path(origin)
     if path.suffix != ".py" or {"site-packages", "dist-packages"} & set(path.parts):
         return False
@@ -57,9 +59,9 @@ def _library() -> tuple[str, ...]:
 
 
 class Loader(SourceFileLoader):
-    """A loader that runs a source from memory as if it had been read from its file.
+    """A loader that runs source code from memory as if it had been read from its file.
 
-    Data files of a package are read from their original location, because they are not archived.
+    The data files of a package are read from their original location, because they are not archived.
     """
 
     def __init__(self, module: Module) -> None:
@@ -85,20 +87,22 @@ def show_lines(module: Module) -> None:
 
 
 class LiveFinder(MetaPathFinder):
-    """A finder of modules on the disk: first in the pipeline's directory, then on Python's search path.
+    """A finder that searches for modules on the disk, first in the pipeline's directory and then on Python's search
+    path.
 
     Args:
         root: the pipeline's directory.
-        recording: whether each source is read only once, so that the text that runs is also kept in `read`.
+        recording: whether to read each source only once and to keep the text that runs in `read`.
     """
 
     def __init__(self, root: Path, recording: bool) -> None:
         self.root = root
         self.recording = recording
         self.read: dict[str, Module] = {}
-        """The user's sources that were found, by module name."""
+        """The user sources found so far, by module name."""
         self.outside: dict[str, str] = {}
-        """Origins of the other modules that are not Python's own, by name of the topmost package."""
+        """The origins of the other modules that do not belong to Python itself, by the name of their top-level
+        package."""
         self._finding: set[str] = set()
 
     def find_spec(
@@ -109,7 +113,8 @@ class LiveFinder(MetaPathFinder):
         return self.spec_in(fullname, path)
 
     def spec_in(self, fullname: str, path: Sequence[str] | None) -> ModuleSpec | None:
-        """Return the spec of a module; a user module will run the source that was read here, once."""
+        """Return the spec of a module; if this finder is recording, a user module will run the source that was read
+        here."""
         self._finding.add(fullname)
         try:
             spec = self._on_disk(fullname, path)
@@ -141,7 +146,7 @@ class LiveFinder(MetaPathFinder):
 
 
 class ArchiveFinder(MetaPathFinder):
-    """A finder of the modules of an archive, which refuses unarchived modules of the pipeline's directory."""
+    """A finder of the modules in an archive; it refuses source modules of the user that are not archived."""
 
     def __init__(self, archive: Archive) -> None:
         self.archive = archive
@@ -171,9 +176,7 @@ class ArchiveFinder(MetaPathFinder):
         return self._not_archived(fullname, path)
 
     def _not_archived(self, fullname: str, path: Sequence[str] | None) -> ModuleSpec | None:
-        """Find a native or installed module of the pipeline's directory as usual; refuse a source that is not archived,
-        because it could change.
-        """
+        """Find a native or installed module as usual; refuse a source that is not archived, because it could change."""
         places = [str(self.archive.root), *sys.path] if path is None else path
         spec = PathFinder.find_spec(fullname, places)
         if spec is None or spec.loader is None or spec.origin is None or not is_source_of_user(spec.origin):
@@ -199,9 +202,9 @@ def spec_of_namespace(name: str, places: list[str]) -> ModuleSpec:
 def install(finder: LiveFinder | ArchiveFinder) -> None:
     """Make this process import user modules with `finder`.
 
-    An archive replaces any earlier finder: no module that was loaded before is used again. If there was no earlier
-    finder, the loaded modules are not even inspected, because that would copy memory that they share with other
-    processes.
+    An `ArchiveFinder`, or a `LiveFinder` that records, replaces any earlier finders, and modules that were loaded
+    through the earlier finders are not used again. If there was no earlier finder, the loaded modules are not even
+    inspected, because that would copy memory that this process shares with other processes.
     """
     if isinstance(finder, ArchiveFinder) or finder.recording:
         before = [each for each in sys.meta_path if isinstance(each, (LiveFinder, ArchiveFinder))]
@@ -227,10 +230,10 @@ def _is_from_home(module: ModuleType | None) -> bool:
 
 @contextmanager
 def giving_way(root: Path, archive: Archive | None, lasting: bool) -> Iterator[None]:
-    """Make room for user modules that have the names of our own packages, if pipelines do not import those packages.
+    """During the context, allow user modules to have the names of this project's packages that pipelines do not import.
 
     Args:
-        lasting: whether this process no longer needs our own packages.
+        lasting: whether this process no longer needs those packages of this project.
     """
     archived = {module.name.partition(".")[0] for module in archive.modules} if archive is not None else set()
     wanted = {
@@ -256,7 +259,7 @@ def giving_way(root: Path, archive: Archive | None, lasting: bool) -> Iterator[N
 
 @contextmanager
 def modules_kept() -> Iterator[None]:
-    """Restore the user's modules when the context ends, regardless of what is loaded in the meantime."""
+    """Restore the user's modules when the context ends, regardless of which modules are loaded in the meantime."""
     finders = list(sys.meta_path)
     before = {name: module for name, module in sys.modules.items() if _is_read_here(module)}
     try:

@@ -1,4 +1,4 @@
-"""The search for modules that a pipeline can reach by import statements, even those in functions that run later."""
+"""A search for the modules that a pipeline can import, including imports in functions that run later."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _IMPORTING = frozenset(("import_module", "__import__"))
 
 
 def archive_of(pipeline: Module, finder: LiveFinder) -> Archive:
-    """Return the code of a pipeline that `finder` has loaded, and the code that it may still import.
+    """Return an archive of the code of a pipeline that `finder` has loaded and of the code that it may still import.
 
     Raises:
         PipelineError: the code is too large, or a file cannot be read.
@@ -38,7 +38,7 @@ def archive_of(pipeline: Module, finder: LiveFinder) -> Archive:
 
 
 def versions_now(kept: Archive) -> Archive:
-    """Return an archive of the same code, with the versions that all other code has in this process."""
+    """Return an archive of the same code with the versions of unarchived code that this process would import."""
     finder = LiveFinder(kept.root, recording=True)
     for name in kept.outside:
         _find(name, finder)
@@ -47,7 +47,8 @@ def versions_now(kept: Archive) -> Archive:
 
 
 def hidden_by_python(archive: Archive) -> list[str]:
-    """Return files of the pipeline's directory that an import probably means but that standard library modules hide."""
+    """Return the files in the pipeline's directory that an import probably means, but that the standard library
+    hides."""
     named = {name.partition(".")[0] for module in archive.modules for name in _named(module)}
     places = ((name, archive.root / f"{name}.py") for name in sorted(named & sys.stdlib_module_names))
     return [path.name for _, path in places if path.exists()]
@@ -63,7 +64,7 @@ def _find(name: str, finder: LiveFinder) -> None:
             return
         try:
             spec = finder.spec_in(at, path)
-        except (ImportError, AttributeError, ValueError):  # an import of such a module fails when it runs
+        except (ImportError, AttributeError, ValueError):  # importing such a module fails when the import runs
             return
         if spec is None or spec.submodule_search_locations is None:
             return
@@ -73,11 +74,11 @@ def _find(name: str, finder: LiveFinder) -> None:
 
 
 def _named(module: Module) -> Iterator[str]:
-    """Yield the names of modules, and names that may be modules, from the import statements of a source."""
+    """Yield the names in the import statements of a source that are modules or may be modules."""
     try:
         tree = ast.parse(module.source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return  # the source is archived unchanged, and reports the error when it runs
+        return  # the source is archived unchanged and reports the error when it runs
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -95,7 +96,8 @@ def _named(module: Module) -> Iterator[str]:
 
 
 def _base(module: Module, node: ast.ImportFrom) -> str | None:
-    """Return the package that a `from … import` names; None if a relative import goes beyond the top-level package."""
+    """Return the package that a `from … import` names, or None if a relative import goes beyond the top-level
+    package."""
     if not node.level:
         return node.module
     parts = module.name.split(".") if module.name else []
@@ -114,7 +116,7 @@ def _called(function: ast.expr) -> str:
 
 
 def _version(name: str, origin: Path) -> str:
-    """Return the version of an installed package, or the digest of any other file."""
+    """Return the version of an installed package; for any other code, return the digest of its file."""
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:

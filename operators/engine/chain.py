@@ -1,8 +1,8 @@
-"""The fused operators of one task: an implementation of causal.ports.Chain.
+"""The fused operators of one task, as an implementation of `causal.ports.Chain`.
 
-A chain is a tree of stages. An event is processed down the tree batch by batch; output that leaves the task is
-collected by routes and encoded once, when the event ends (D10). Given the same calls and the same results of the
-services, a chain returns the same bytes.
+A chain is a tree of stages. An event is processed down the tree batch by batch. Routes collect the output that leaves
+the task, and this output is encoded once, when the event ends (D10). A chain that receives the same calls and the same
+results from the services returns the same bytes.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _ORDINAL = itemgetter(0)
 
 
 _PASSING = frozenset(("watermarks", "revisions", "group_by", "filter", "table_filter"))
-"""Kinds whose output is their input, or part of it."""
+"""The operator kinds whose output records are all, or some, of their input records."""
 
 
 class FusedChain(PlainChain):
-    """The chain of every task except those of sinks."""
+    """The chain of every task that does not belong to a sink."""
 
     def __init__(
         self,
@@ -56,13 +56,13 @@ class FusedChain(PlainChain):
     ) -> None:
         """
         Args:
-            commutes: whether each operator has no state or declares that its records commute.
-            numbers: the counter that orders timers and other state by time of creation.
+            numbers: the counter that orders timers and other state by creation time.
             arrival: the origin of the current records, for the stages.
-            active: the operator that is running, for code without `ctx`.
+            active: the `Active` that records which operator is running, for code without `ctx`.
             dead_letters: the ordinal of the dead-letter channel; None if failing records stop the job.
-            requests: the ordinal of the channel to the request store; None if no operator makes requests, or nothing
-                is logged.
+            requests: the ordinal of the channel to the request store; None if no operator makes requests or nothing is
+            logged.
+            commutes: whether each operator has no state or declares that its records commute.
         """
         self.commutes = commutes
         self._root = root
@@ -100,10 +100,10 @@ class FusedChain(PlainChain):
     # Events.
 
     def open(self) -> None:
-        """Call `open` of the operators now instead of at the first event; a standby does this to be ready.
+        """Call the `open` method of each operator now instead of at the first event; a standby calls this to prepare.
 
         Raises:
-            OperatorFailed: the `open` of an operator raised.
+            OperatorFailed: the `open` of an operator raised an exception.
         """
         if not self._opened:
             self._opened = True
@@ -140,7 +140,7 @@ class FusedChain(PlainChain):
             self._active.end()
 
     def _advance_root(self, merged: int | None) -> None:
-        """Pass the merged watermark of the inputs to the root stage."""
+        """Pass the merged watermark of all inputs to the root stage."""
         if merged == END_NS:
             furthest = self._merge.furthest()
             if furthest is not None:
@@ -160,7 +160,7 @@ class FusedChain(PlainChain):
         self._run(self._root, channel.side, records, keys)
 
     def _canonical(self, keys: list[Any], records: Any) -> list[Any]:
-        """Return canonical keys; from here on, equal keys have only one spelling (D14)."""
+        """Return the canonical keys; from here on, equal keys have the same representation (D14)."""
         try:
             return canonical_keys(keys)
         except Unroutable as problem:
@@ -301,13 +301,14 @@ class FusedChain(PlainChain):
         return state
 
     def kept_keys(self, operator: str) -> Iterable[Any]:
-        """Return the keys for which an operator keeps state; a key may appear more than once."""
+        """Return the keys for which an operator keeps state; a key may occur more than once."""
         return (key for stage in self._stages if stage.shown_as == operator for key in stage.kept_keys())
 
     # Event time.
 
     def _advance(self, branch: Branch, mark_ns: int) -> None:
-        """Pass a watermark to a stage, then to those after it; at END_NS the stage also emits its last records."""
+        """Pass a watermark to a stage, then to the stages after it; at END_NS, the stage also emits its last
+        records."""
         stage = branch.stage
         if mark_ns == IDLE_NS:
             if stage.passes(IDLE_NS) == IDLE_NS:
@@ -324,11 +325,11 @@ class FusedChain(PlainChain):
         self._pass(branch, stage.passes(mark_ns))
 
     def _pass(self, branch: Branch, mark_ns: int | None) -> None:
-        """Pass on a watermark from a stage, after all its output, if it is higher than the previous one."""
+        """Pass on a watermark after all output of the stage if the watermark is higher than the previous one."""
         if mark_ns is None:
             return
         if mark_ns != IDLE_NS:
-            mark_ns = max(mark_ns, IDLE_NS + 1)  # a watermark below all times may be lower than the wire format allows
+            mark_ns = max(mark_ns, IDLE_NS + 1)  # the lowest watermarks may be out of range for the wire format
             if branch.passed is not None and mark_ns <= branch.passed:
                 return
             branch.passed = mark_ns
@@ -344,7 +345,7 @@ class FusedChain(PlainChain):
     # Records.
 
     def _forward(self, branch: Branch, output: Any) -> None:
-        """Pass on the output of a stage: its records, side outputs, and own watermarks."""
+        """Pass on the output of a stage, which consists of its records, its side outputs, and its own watermarks."""
         if branch.plain:
             self._spread(branch, output)
             return
@@ -361,7 +362,7 @@ class FusedChain(PlainChain):
             self._pass(branch, mark)
 
     def _spread(self, branch: Branch, records: Any) -> None:
-        """Pass the records of a stage to its routes and to the stages fused after it."""
+        """Pass the records that a stage emitted to its routes and to the stages fused after it."""
         if not records:
             return
         if branch.children:
@@ -380,7 +381,7 @@ class FusedChain(PlainChain):
         readers = len(branch.routes) + len(branch.children)
         for child in branch.children:
             readers -= 1
-            # The stream is used more than once: copy the records, so that no branch sees the changes of another branch.
+            # If the stream has several readers, copy the records so that no reader sees changes made by another reader.
             last = readers == 0 and not branch.routes
             own = records if last else copied(records, copy_containers)
             self._run(child, branch.stage.side, own, branch.stage.keys)
@@ -392,7 +393,7 @@ class FusedChain(PlainChain):
                 self._encode(branch, ordinal, records)
 
     def _encode(self, branch: Branch, ordinal: int, records: Records) -> None:
-        """Encode records into chunks; records that cannot be encoded fail one by one."""
+        """Encode records into chunks; a record that cannot be encoded fails without affecting the others."""
         try:
             body = encode_records(records)
         except NotCarried:
@@ -418,20 +419,20 @@ class FusedChain(PlainChain):
 
     @property
     def stages(self) -> Sequence[Stage]:
-        """The stages in the order of their ordinals."""
+        """The stages, ordered by their ordinals."""
         return self._stages
 
     def renumber(self) -> None:
-        """Renumber state that was merged from several tasks."""
+        """Assign new numbers to state that was merged from several tasks."""
         for stage in self._stages:
             for table in stage.tables():
                 table.renumber(self._numbers)
 
     def changed(self, epoch: int, ended: Sequence[int]) -> None:
-        """Record that the job's graph was changed at the savepoint of `epoch` and that the state has been carried over.
+        """Record that the job graph was changed at the savepoint of `epoch` and that the state has been carried over.
 
         Args:
-            ended: the inputs that had ended by then; a new operator learns of their end only here.
+            ended: the inputs that had ended before the savepoint; only this call informs a new operator of their end.
         """
         self._arrival.generation = epoch
         for input in ended:
@@ -449,7 +450,8 @@ class FusedChain(PlainChain):
             pass
 
     def restore_groups(self, parts: Iterable[bytes], groups: Collection[int]) -> None:
-        """Load some key groups. Undivided parts are incomplete for other groups, which must not be read."""
+        """Load the state of some key groups. Undivided parts are then incomplete for all other groups, which must not
+        be read."""
         for stage in self._stages:
             for table in stage.tables():
                 table.of_one_group = True
@@ -463,4 +465,4 @@ class FusedChain(PlainChain):
         for stage in self._stages:
             for table in stage.tables():
                 table.clear()
-            vars(stage).clear()  # break reference cycles: free derived objects now, not at the next collection
+            vars(stage).clear()  # break reference cycles now, not at the next collection

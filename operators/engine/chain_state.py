@@ -1,4 +1,4 @@
-"""Snapshots of a chain: its stages' state, and its turns, watermarks, counts and numbers."""
+"""Snapshots of a chain, which contain its stages' state, its turns, its watermarks, its counts and its numbers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from operators.state.snapshot_parts import ChainSnapshot, increment_part, read_p
 
 
 class ChainState:
-    """The writer and restorer of snapshots of one chain."""
+    """Writes and restores the snapshots of one chain."""
 
     def __init__(
         self, branches: Sequence[Branch], merge: Merge, arrival: Arrival, inputs: Sequence[Input], numbers: Numbers
@@ -62,10 +62,10 @@ class ChainState:
         return ChainSnapshot(full, header, jobs, increment)
 
     def restoring(self, parts: Iterable[bytes]) -> Iterator[None]:
-        """Load the parts of one snapshot, one fragment per item of the iterator.
+        """Load the parts of one snapshot; each step of the iterator loads one fragment.
 
         Raises:
-            PipelineError: the snapshot is of another pipeline.
+            PipelineError: the snapshot belongs to another pipeline.
         """
         loaders = {name: load for stage in self._stages for name, load in stage.loaders().items()}
         for part in parts:
@@ -124,9 +124,9 @@ class ChainState:
 
 
 def _swapped(was: Sequence[Mapping[str, Sequence[str]]], now: Sequence[Mapping[str, Sequence[str]]]) -> bool:
-    """Return whether the two inputs have swapped places, judged by the sources and operators that precede them.
+    """Return whether the two inputs have swapped places, based on the sources and operators that precede them.
 
-    If a source that both versions have precedes that operator, the source decides, not the operator's name.
+    If an operator is preceded by a source that exists in both versions, the source decides, not the operator's name.
     """
     if not (was and now):
         return False

@@ -1,4 +1,4 @@
-"""Checks of user-defined source readers, which are refused by name if they break the contract."""
+"""Checks of user-defined source readers; an error names the reader that breaks the contract."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _METHODS = ("read", "ready_in_s", "completed", "close")
 
 
 def checked(name: str, source: Source[Any], reader: Any) -> PartitionReader:
-    """Return the reader that `source.open` returned; wrap it in checks of its results unless it is built in.
+    """Return the reader that `source.open` returned; unless it is built in, wrap it to check the results of `read`.
 
     Raises:
-        PipelineError: `reader` is not a reader.
+        PipelineError: `reader` is not a source reader.
     """
     missing = [method for method in _METHODS if not callable(getattr(reader, method, None))]
     if missing:
@@ -28,17 +28,17 @@ def checked(name: str, source: Source[Any], reader: Any) -> PartitionReader:
 
 
 class CheckedReader:
-    """A reader whose batches are checked; everything else is delegated to the wrapped reader."""
+    """A reader that checks each batch and delegates all other calls to the wrapped reader."""
 
     def __init__(self, reader: Any, what: str) -> None:
         self._reader = reader
         self._what = what
 
     def read(self, position: int, count_max: int) -> Read | None:
-        """Read as the wrapped reader does.
+        """Return the batch that the wrapped reader reads.
 
         Raises:
-            PipelineError: the result is not a batch.
+            PipelineError: the wrapped reader returned something other than a valid batch.
         """
         batch = self._reader.read(position, count_max)
         if batch is None:

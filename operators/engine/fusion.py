@@ -1,7 +1,8 @@
-"""The fusion of operators into chains: everything between two shuffles, as trees of operators.
+"""The fusion of operators into chains; a chain is a tree of operators without a shuffle between them.
 
-An operator begins a new chain if records must be redistributed, that is, if it reads by key, from several streams, or
-at another parallelism, or if its kind requires a new chain: a sink keeps a store of its own (D8).
+An operator begins a new chain if records must be redistributed: it reads by key, from several streams, or with another
+parallelism than its source. An operator also begins a new chain if its kind requires one; for example, each sink has
+its own store (D8).
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ class Group:
     """Operators that run in the same tasks.
 
     Attributes:
-        nodes: the root, followed by the others in topological order.
-        first: the index of the group's first task in the topology; set when tasks are numbered.
+        nodes: the root, followed by the other operators in topological order.
+        first: the index of the group's first task in the topology, which is set when tasks are numbered.
     """
 
     nodes: list[Node] = field(default_factory=list)
@@ -33,7 +34,7 @@ class Group:
 
     @property
     def name(self) -> str:
-        """The name of the group's tasks: that of its last operator."""
+        """The name of the group's tasks, which is the name of its last operator."""
         return self.nodes[-1].name
 
     @property
@@ -51,7 +52,7 @@ class Group:
 
 
 def fuse(nodes: Sequence[Node]) -> list[Group]:
-    """Return the groups, each after all groups that it reads from.
+    """Return the groups, each after all groups from which it reads.
 
     Raises:
         PipelineError: the operators form a cycle.

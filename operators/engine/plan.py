@@ -1,4 +1,5 @@
-"""The layout of a pipeline as tasks: the topology for the core, and the chains, readers and stores to plug into it."""
+"""The layout of a pipeline as tasks: the topology for the core, and the chains, readers and stores that the core
+uses."""
 
 from __future__ import annotations
 
@@ -49,7 +50,7 @@ CHANNELS_MAX = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """The channels of one edge of the graph: the tail of `source` sends to the root of `target`."""
+    """The channels of one graph edge, from the tasks of `source` to the root operator of `target`."""
 
     edge: Edge
     source: Group
@@ -62,8 +63,8 @@ class Plan:
 
     Attributes:
         topology: the tasks and channels that the core runs.
-        operators: all operators, in the order of the pipeline.
-        sources: names of the sources, in the order of the pipeline.
+        operators: all operators, in pipeline order.
+        sources: the names of the sources, in pipeline order.
     """
 
     def __init__(self, pipeline: Pipeline, config: JobConfig, groups: list[Group]) -> None:
@@ -104,8 +105,8 @@ class Plan:
             {channel.id: ordinal for ordinal, channel in enumerate(self.topology.outputs(task.index))} for task in tasks
         ]
 
-    # Channels: partitions first, then edges, stores and requests. Dead letters come last, so that all channels keep
-    # their numbers if a resumed job begins to write dead letters.
+    # The channels of partitions come first, followed by those of edges, stores and requests. Dead-letter channels come
+    # last, so that all other channels keep their numbers if a resumed job begins to write dead letters.
 
     def _channel(self, source: int, target: int, partition: int = 0) -> Channel:
         channel = Channel(ChannelId(len(self._channels)), TaskIndex(source), TaskIndex(target), partition)
@@ -152,19 +153,19 @@ class Plan:
 
     @property
     def letter_task(self) -> Task | None:
-        """The task of the dead letters; None if failing records stop the job."""
+        """The task that writes dead letters; None if failing records stop the job."""
         return None if self._letter_task is None else self.topology.tasks[self._letter_task]
 
     @property
     def topology_without_letters(self) -> Topology:
-        """The topology that the plan has if failing records stop the job: a prefix of `topology`."""
+        """The topology that the plan would have if failing records stopped the job; it is a prefix of `topology`."""
         tasks = self.topology.tasks[: self._letter_task]
         return Topology(tasks, self.topology.channels[: self._channels_before_letters])
 
-    # Components that the core plugs in.
+    # The components that the core uses.
 
     def chain(self, task: int) -> Chain:
-        """Return a new chain of the task in its initial state; user code is not called yet."""
+        """Return a new chain of the task in its initial state; no user code has been called yet."""
         inputs = [self._input(channel) for channel in self.topology.inputs(TaskIndex(task))]
         if task == self._letter_task:
             return SinkChain(DEAD_LETTERS, self._letter_sink(None), inputs, 0, Failures(None, 0))
@@ -191,7 +192,7 @@ class Plan:
 
     @property
     def commuting(self) -> frozenset[str]:
-        """The tasks whose operators declare that their records commute."""
+        """The tasks in which every operator has no state or declares that its records commute."""
         groups = zip(self.topology.tasks, self._group_of, strict=False)
         return frozenset(task.name for task, group in groups if group.commutes)
 
@@ -200,7 +201,7 @@ class Plan:
         return () if task == self._letter_task else tuple(self._group_of[task].nodes)
 
     def _tags(self, node: Node) -> frozenset[str]:
-        """Return the side outputs of an operator that some operator reads."""
+        """Return the tags of an operator's side outputs that have readers."""
         edges = [edge for group in self._groups for reader in group.nodes for edge in reader.edges]
         return frozenset(edge.tag for edge in edges if edge.source is node and edge.tag)
 
@@ -233,7 +234,7 @@ class Plan:
             if channel in link.channels:
                 edge = link.edge
                 sender = f"{edge.source.name}:{edge.tag}:{edge.side}"
-                key_of = None if edge.source.vectors else edge.key_of  # stages on vectors look for their keys
+                key_of = None if edge.source.vectors else edge.key_of  # stages on vectors look up the keys
                 return Input(label, key_of, edge.side, edge.time_of, item_of(key_of), sender)
         return Input(label)
 
@@ -241,14 +242,14 @@ class Plan:
         return f"partition {channel.partition} of source {self._group_of[channel.target].root.name!r}"
 
     def keyed(self, operator: str) -> bool:
-        """Return whether the operator named `operator` keeps its state by the key of its records."""
+        """Return whether the operator named `operator` keeps its state per record key."""
         return any(node.keyed for group in self._groups for node in group.nodes if node.name == operator)
 
     def reader(self, channel: Channel, job_directory: Path, began_ns: int) -> PartitionReader:
         """Return a reader of the partition that `channel` (from OUTSIDE) represents.
 
         Args:
-            began_ns: the `time.monotonic_ns()` at which the job began to read.
+            began_ns: the value of `time.monotonic_ns()` when the job began to read.
         """
         invariant(channel.source == OUTSIDE, "a reader is for a channel from outside", channel=channel)
         node = self._group_of[channel.target].root
@@ -259,7 +260,8 @@ class Plan:
         return checked(node.name, node.subject, node.subject.open(channel.partition, context))
 
     def store(self, channel: Channel, job_directory: Path) -> SinkStore:
-        """Return the store that `channel` (to OUTSIDE) represents; it fences and reads nothing before its `open`."""
+        """Return the store that `channel` (to OUTSIDE) represents; the store does not fence or read anything until
+        `open`."""
         invariant(channel.target == OUTSIDE, "a store is for a channel to the outside", channel=channel)
         task = self.topology.tasks[channel.source].name
         if channel.carries_requests and self._config.store:
@@ -301,7 +303,7 @@ class Plan:
 
     @property
     def _letter_url(self) -> str:
-        """The URL of the dead letters if the job's hosts share a store; empty if the dead letters are files."""
+        """The URL of the dead letters if the job's hosts share a store; empty if dead letters are written to files."""
         config = self._config
         return (
             "" if config.dead_letters or not config.store else f"{config.store}/{config.place_in_store}/{DEAD_LETTERS}"
@@ -312,10 +314,10 @@ class Plan:
         return Path(path) if path else (job_directory or Path()) / DEAD_LETTERS
 
     def check(self, job_directory: Path) -> None:
-        """Ask sources and sinks for mistakes that can be detected before the job starts; call this once per job.
+        """Ask sources and sinks to report mistakes that can be detected before the job starts; call this once per job.
 
         Raises:
-            PipelineError: the first mistake found.
+            PipelineError: describes the first mistake found.
         """
         for group in self._groups:
             if group.root.kind in ("source", "sink"):
@@ -329,10 +331,10 @@ class Plan:
                 raise PipelineError(f"setting dead_letters: {problem}") from None
 
     def check_resumed(self, job_directory: Path, rolled_back: bool) -> None:
-        """Perform `check` for a resumed job, whose sources continue from the files in the job's directory.
+        """Perform `check` for a resumed job, whose sources continue from the files in the job directory.
 
         Raises:
-            PipelineError: the first mistake found.
+            PipelineError: describes the first mistake found.
         """
         self.check(job_directory)
         for group in self._groups:
@@ -340,13 +342,14 @@ class Plan:
                 group.root.subject.check_resumed(group.root.name, job_directory, rolled_back)
 
     def check_stores(self, job_directory: Path, run: str) -> None:
-        """Make each store refuse rows of an earlier run, before the state of the earlier run is discarded.
+        """Let each sink that refuses rows of an earlier run check its stores, before the earlier run's state is
+        discarded.
 
         A store without such rows is claimed for `run`; no row is changed.
 
         Raises:
             PipelineError: a store contains such rows.
-            Unavailable: a store is unavailable, so it is unknown whether it contains such rows.
+            Unavailable: a store is unavailable, so it is not known whether it contains such rows.
         """
         for channel in self.topology.channels:
             if channel.target != OUTSIDE or channel.carries_requests or channel.source == self._letter_task:
@@ -362,7 +365,7 @@ class Plan:
                 store.close()
 
     def sink_places(self) -> dict[str, str]:
-        """Return a map from sink task to the location of its rows, for sinks that report their location."""
+        """Return a mapping from sink task to the location of its rows, for the sinks that report a location."""
         places = {
             self.topology.tasks[channel.source].name: self._group_of[channel.source].root.subject.place
             for channel in self.topology.channels
@@ -371,11 +374,11 @@ class Plan:
         return {task: place for task, place in places.items() if place}
 
     def newest_run(self) -> str | None:
-        """Return the newest run that any sink knows; skip stores that are unavailable now."""
+        """Return the newest run that any sink knows; skip stores that are currently unavailable."""
         newest: set[str] = set()
         for group in self._groups:
             if group.root.kind == "sink":
-                with suppress(Unavailable):  # when the store is available again, its own `open` decides
+                with suppress(Unavailable):  # when the store is available again, its `open` decides
                     newest.add(group.root.subject.newest_run() or "")
         return max(newest, default="") or None
 
@@ -392,7 +395,7 @@ class Plan:
         return list(names)
 
     def places(self) -> dict[str, tuple[str, dict[str, str]]]:
-        """Return task → (host, labels) for the tasks that may not run on every host.
+        """Return task → (host, labels) for the tasks that are restricted to certain hosts.
 
         Raises:
             PipelineError: operators of one task are placed on different hosts.
@@ -408,13 +411,14 @@ class Plan:
                 if before and host and before != host:
                     raise PipelineError(f"{node.where}: {name} is placed on {before} and on {host}; choose one of them")
                 places[name] = (host or before, {**known, **labels})
-                if node.kind == "source":  # processes next to the job run on the host of its tasks
+                if node.kind == "source":  # companion processes run on the host of the source's tasks
                     for companion in node.subject.companions(node.name, Path()):
                         places[f"companion-{companion.name}"] = places[name]
         return places
 
     def bound(self) -> list[tuple[str, str]]:
-        """Return (task, reason) of each task that keeps data on its machine that a successor elsewhere would need."""
+        """Return (task, reason) for each task that keeps data on its own machine that a successor on another machine
+        would need."""
         reasons: list[tuple[str, str]] = []
         for task, group in enumerate(self._group_of):
             name, sink = self.topology.tasks[task].name, group.root.subject
@@ -431,7 +435,7 @@ class Plan:
 
     @property
     def positions_travel(self) -> bool:
-        """Whether another job can begin at the positions of this job's sources."""
+        """Whether another job can begin at this job's source positions."""
         return all(group.root.subject.positions_travel for group in self._groups if group.root.kind == "source")
 
     @property
@@ -440,7 +444,7 @@ class Plan:
         return any(group.root.subject.takes_standard_input for group in self._groups if group.root.kind == "source")
 
     def companions(self, job_directory: Path) -> list[Companion]:
-        """Return the processes that the sources need in addition to those of the job."""
+        """Return the processes that the sources need in addition to the job's own processes."""
         return [
             companion
             for group in self._groups
@@ -468,7 +472,7 @@ class Plan:
 
 
 def plan(pipeline: Pipeline, config: JobConfig) -> Plan:
-    """Return the tasks of a pipeline under a configuration; the result is the same in every process of a job.
+    """Return the plan of a pipeline for a configuration; the plan is the same in every process of a job.
 
     Raises:
         PipelineError: the pipeline cannot run.

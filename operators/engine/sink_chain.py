@@ -1,7 +1,7 @@
-"""The chain of a sink's task: records become rows in the sink's own encoding; the chain keeps no state.
+"""The chain of a sink task, which encodes records as rows in the sink's own format and keeps no state.
 
-A record that the sink cannot encode has no row: it stops the job or becomes a dead letter, like a record for which an
-operator raises.
+A record that the sink cannot encode has no row. It stops the job or becomes a dead letter, like a record for which an
+operator raises an exception.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from operators.state.snapshot_parts import ChainSnapshot, read_part
 
 
 class SinkChain(PlainChain):
-    """The chain of one sink in one task (causal.ports.Chain)."""
+    """The chain of one sink in one task (see `causal.ports.Chain`)."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class SinkChain(PlainChain):
         self._dead_letters = dead_letters
 
     def open(self) -> None:
-        """Do nothing: the worker opens the store."""
+        """Do nothing, because the worker opens the store."""
 
     def deliver(self, input: int, chunks: Sequence[Chunk], first: int, services: Services) -> list[Output]:
         records, origin_ns, _ = unite(chunks)
@@ -61,7 +61,7 @@ class SinkChain(PlainChain):
             raise
         except Exception as problem:
             failed = problem
-        if failed is not None:  # outside the handler, or tracebacks of dead letters would begin with it
+        if failed is not None:  # outside the handler; otherwise dead-letter tracebacks would begin with `failed`
             self._failures.delivering(self._inputs[input].label, first, chunks)
             records, rows = self._without_failing(records, failed)
         outputs: list[Output] = [(self._ordinal, Chunk(ROWS, len(records), rows, origin_ns))] if records else []
@@ -79,7 +79,7 @@ class SinkChain(PlainChain):
         return self._sink.encode_rows(records) if isinstance(records, Rows) else self._sink.encode(records)
 
     def _without_failing(self, records: Records, problem: Exception) -> tuple[list[Any], bytes]:
-        """Return the records that can be encoded, and their rows; report each other record as failed."""
+        """Return the records that can be encoded, and their rows; report each of the other records as failed."""
         every: Sequence[Any] = _records_of(records) if isinstance(records, Vectors) else listed(records)
         kept = [record for index, record in enumerate(every) if self._can_encode(index, record)]
         try:
@@ -123,14 +123,14 @@ class SinkChain(PlainChain):
 
 @dataclass(frozen=True, slots=True)
 class _Unheld:
-    """A row of vectors with a value that cannot be part of a record."""
+    """A row of vectors that contains a value that records cannot contain."""
 
     shown: dict[str, Any]
     problem: Unheld
 
 
 def _records_of(vectors: Vectors) -> list[Any]:
-    """Return the rows of vectors as records, with an `_Unheld` for each row that cannot be a record."""
+    """Return the rows of vectors as records; an `_Unheld` represents each row that cannot be a record."""
     try:
         return rows_of(vectors.batch, 0, len(vectors))
     except Unheld:

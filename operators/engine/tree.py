@@ -1,4 +1,5 @@
-"""The stages of one task, combined into a tree of branches: operators, the holds that order input, side outputs."""
+"""A tree of branches that combines the stages of one task: operators, holds that order their input, and side
+outputs."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ class Tree:
     """The tree of stages that makes up a chain.
 
     Attributes:
-        root: the stage that receives the arriving records.
+        root: the branch of the stage that receives arriving records.
         numbers, arrival, active: objects that all stages share.
     """
 
@@ -35,7 +36,7 @@ class Tree:
     ) -> None:
         """
         Args:
-            tags_of: returns the side outputs of an operator that are read.
+            tags_of: returns the tags of the side outputs of an operator that have readers.
         """
         self.numbers, self.arrival, self.active = Numbers(), Arrival(), Active(task, config.run)
         self._inputs = inputs
@@ -50,7 +51,8 @@ class Tree:
         self.root = self._holds.get(group.root.ordinal) or self._branches[group.root.ordinal]
 
     def reader(self, edge: Edge) -> Branch:
-        """Return the branch to attach the reader of an edge to: that of the edge's source, or of a side output."""
+        """Return the branch to which the reader of an edge is attached: the branch of the source or of its side
+        output."""
         branch = self._branches[edge.source.ordinal]
         if not edge.tag:
             return branch
@@ -84,7 +86,7 @@ class Tree:
         return HoldStage(node, self._scope(tags), inputs)
 
     def _scope(self, tags: frozenset[str] = frozenset()) -> Scope:
-        """Return the scope of the next stage."""
+        """Return the scope for the next stage."""
         self._ordinal += 1
         return Scope(
             self._ordinal - 1, self._failures, self._task, self.numbers, self._config, self.arrival, self.active,
