@@ -184,8 +184,7 @@ def _function_of(value: Any) -> FunctionType | None:
 
 
 def _names_of(fn: FunctionType) -> Iterator[tuple[str, Any]]:
-    """Yield (name, value) for everything that a function can access: its closure, its defaults, and its module's
-    globals."""
+    """Yield (name, value) for all that a function can access: its closure, its defaults, and its module's globals."""
     for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True):
         try:
             yield name, cell.cell_contents

@@ -130,7 +130,7 @@ class Outlet:
 
     Attributes:
         made_by: the method that returned this outlet if the outlet only changes the properties of its edges; an
-        operator must then read the outlet.
+            operator must then read the outlet.
     """
 
     def __init__(self, declared: Declarations, edges: list[Edge], where: str = "", made_by: str = "") -> None:

@@ -120,8 +120,7 @@ class _Writes:
         return ""
 
     def _attribute(self, step: ast.expr, sure: bool) -> str:
-        """Return the name of an operator attribute; return "" if the attribute is declared as state or is a
-        property."""
+        """Return the name of an operator attribute, or "" if the attribute is declared as state or is a property."""
         if not isinstance(step, ast.Attribute):
             return ""
         declared = getattr(type(self._operator), step.attr, None)

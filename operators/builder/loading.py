@@ -39,8 +39,7 @@ MODULE = "causal_pipeline"
 """The name of the pipeline module in `sys.modules`; it is not `__main__`, so a guarded main section does not run."""
 
 _BESIDE: WeakKeyDictionary[Pipeline, Beside] = WeakKeyDictionary()
-"""The modules next to the pipeline file, for each pipeline that `load` returned; a process may load several
-pipelines."""
+"""The modules next to each pipeline file that `load` has loaded; a process may load several pipelines."""
 
 
 def load(path: str | Path, settings: Mapping[str, str] = MappingProxyType({})) -> Pipeline:
@@ -66,8 +65,7 @@ def load(path: str | Path, settings: Mapping[str, str] = MappingProxyType({})) -
 
 
 def modules_first(pipeline: Pipeline) -> AbstractContextManager[None]:
-    """Make imports search the directory from which `load` read this pipeline first, if there is one, during the
-    context."""
+    """During the context, make imports search the directory from which `load` read this pipeline first, if any."""
     beside = _BESIDE.get(pipeline)
     return nullcontext() if beside is None else beside.first()
 
@@ -102,12 +100,11 @@ def load_archived(archive: Archive, settings: Mapping[str, str], *, lasting: boo
 
 
 def load_of_job(directory: Path, config: JobConfig, *, lasting: bool = False) -> Pipeline:
-    """Return the pipeline of the job in `directory` as it was archived for the run; every process of the job calls
-    this.
+    """Return the pipeline of the job in `directory` as archived for the run; every process of the job calls this.
 
     Args:
         lasting: whether this process runs only this pipeline; if so, children that `multiprocessing` spawns also load
-        it.
+            it.
 
     Raises:
         PipelineError: as for `load`.

@@ -159,7 +159,7 @@ class Pipeline:
 
         Args:
             host: the only host for the tasks; their standbys run there as well, so the tasks do not survive the loss of
-            the host.
+                the host.
             labels: the labels that a host must have (set by `causal agent --label gpu=yes` or in `hosts.toml`).
         """
         self._declared.place(operator, host, labels)
@@ -184,7 +184,7 @@ class Pipeline:
 
         Raises:
             PipelineError: the pipeline cannot run; the message is one line with the operator, its file and line, and
-            the remedy.
+                the remedy.
         """
         unrun.used()
         self._declared.check()
@@ -310,9 +310,9 @@ class Stream(Generic[T]):
 
         Args:
             delivery: "arrival": in the order of arrival. "ordered": in event-time order, which is the same in every
-            run; records that arrive too late for that order go to `.side("late")`. "speculative": in the order of
-            arrival, and again after an older record arrives; `process` then returns a `Table` whose final rows equal
-            the results of "ordered".
+                run; records that arrive too late for that order go to `.side("late")`. "speculative": in the order of
+                arrival, and again after an older record arrives; `process` then returns a `Table` whose final rows
+                equal the results of "ordered".
             state: where the operator keeps its state; by default, where the job's `state` setting specifies.
         """
         where = graph.caller()
@@ -330,7 +330,7 @@ class Stream(Generic[T]):
 
         Args:
             operator: a `BroadcastOperator`. Its `process(record, ctx)` reads the dict `ctx.broadcast`, and its
-            `process_broadcast(record, ctx)` changes that dict.
+                `process_broadcast(record, ctx)` changes that dict.
             wait: hold all records until the rules have ended, which requires that the rules are bounded.
         """
         where = graph.caller()
@@ -361,8 +361,7 @@ class Stream(Generic[T]):
         backoff_s: float = 0.1,
         parallelism: int | None = None,
     ) -> Stream[Any]:
-        """Call the outside world for each record; the result is `combine(record, response)`, by default `(record,
-        response)`.
+        """Call the outside world for each record; the result is `combine(record, response)`, by default the pair.
 
         Logs: `answer`: 4 bytes and the response, per record.
         State: requests without a response.
@@ -375,11 +374,11 @@ class Stream(Generic[T]):
             fn: a plain function, which may block; its result can be anything that is valid as a record.
             concurrency: the number of calls that one task runs at the same time.
             order: "input": emit results in the order in which the records arrived; "completion": in the order of the
-            responses.
+                responses.
             timeout_s: the time limit of one attempt; an attempt that exceeds the limit keeps running, but its response
-            is ignored.
+                is ignored.
             retries: the number of retries after an exception or a timeout; the first retry waits `backoff_s`, and each
-            later retry waits twice as long as the one before.
+                later retry waits twice as long as the one before.
         """
         where, what = graph.caller(), f"call {name!r}"
         check_callable(where, what, fn, ("record", "key"), fix="pass a plain function, which runs in a thread")
@@ -405,10 +404,10 @@ class Stream(Generic[T]):
 
         Args:
             time: `time(record)` returns seconds since 1970 (int, float) or a datetime; a naive datetime is interpreted
-            as UTC.
+                as UTC.
             out_of_order_s: how far a record may lag behind the largest event time without being late.
             idle_after_s: an input without records for this long (at most twice as long) no longer holds back the
-            watermark.
+                watermark.
             generator: returns a watermark generator for each input channel, as an alternative to `out_of_order_s`.
         """
         where = graph.caller()
@@ -426,8 +425,7 @@ class Stream(Generic[T]):
         return type(self)(self.pipeline, self._outlet.changed(edges, where, "timed"))
 
     def side(self, tag: str) -> Stream[Any]:
-        """Return a side output of the operator: "late" of a window or join, or any tag that is passed to
-        `ctx.aside(tag, record)`.
+        """Return a side output: "late" of a window or join, or any tag that is passed to `ctx.aside(tag, record)`.
 
         The main output of the operator remains readable: `pipeline.stream(name)` returns it.
         """
@@ -495,13 +493,13 @@ class Stream(Generic[T]):
 
         Args:
             assigner: Tumbling, Sliding, Session, CountWindow or Global; an object with the methods of
-            `operators.kinds.windows.assigners.Assigner`; or a number of seconds for tumbling wall-clock windows. For
-            vectors, pass a number of seconds; `contents(batch, window)` is then called once per window for all keys of
-            a task and returns a batch.
+                `operators.kinds.windows.assigners.Assigner`; or a number of seconds for tumbling wall-clock windows.
+                For vectors, pass a number of seconds; `contents(batch, window)` is then called once per window for all
+                keys of a task and returns a batch.
             trigger: when to emit a window in addition to its end; not available for Session, CountWindow and wall-clock
-            windows.
+                windows.
             lateness_s: how long to keep a window after its end. If a record arrives within this time, the window is
-            emitted again; a later record goes to `.side("late")`.
+                emitted again; a later record goes to `.side("late")`.
             delivery: as for `process`.
         """
         where = graph.caller()
@@ -510,8 +508,7 @@ class Stream(Generic[T]):
         return self._feed(where, name, "window", contents, parallelism, **options)
 
     def map_batches(self, name: str, fn: Callable[[Any], Any]) -> Stream[Any]:
-        """Replace each batch of vectors with `fn(batch)`, which is a pyarrow RecordBatch, Table or dict of columns, or
-        None.
+        """Replace each batch of vectors with `fn(batch)`: a pyarrow RecordBatch, a Table, a dict of columns, or None.
 
         The number of rows per batch varies between runs, but a replay uses the same batches as the run that it replays.
         """
@@ -625,8 +622,7 @@ class KeyedStream(Stream[T], Generic[K, T]):
         return self._feed(where, name, "count", None, parallelism, **options)
 
     def sum(self, name: str, column: str, parallelism: int | None = None) -> Stream[Any]:
-        """Emit, for each row of vectors after `key_by`, the key and the `sum` of a column over all rows with that key
-        so far."""
+        """Emit, for each row of vectors after `key_by`, its key and the `sum` of a column over its key so far."""
         return self._fold("sum", name, column, parallelism)
 
     def min(self, name: str, column: str, parallelism: int | None = None) -> Stream[Any]:
@@ -719,8 +715,7 @@ class KeyedStream(Stream[T], Generic[K, T]):
         fn: Callable[[Any, Any], Any] | None = None,
         parallelism: int | None = None,
     ) -> Stream[Any]:
-        """Join records of this stream (left) with records of another (right) that have equal keys and nearby event
-        times.
+        """Join records of this stream (left) and another (right) that have equal keys and nearby event times.
 
         State: records that may still be joined.
 
@@ -728,11 +723,11 @@ class KeyedStream(Stream[T], Generic[K, T]):
 
         Args:
             within: (before_s, after_s): the right record's time must be between `before_s` and `after_s` seconds after
-            the left record's time; (-5, 60) means from 5 s before the left record to 60 s after it.
+                the left record's time; (-5, 60) means from 5 s before the left record to 60 s after it.
             how: "inner": a record without a partner has no result; "left": a left record without a partner results in
-            `fn(left, None)` once the watermark shows that no partner will arrive; "right" and "outer" likewise.
+                `fn(left, None)` once the watermark shows that no partner will arrive; "right" and "outer" likewise.
             fn: `fn(left, right)` returns a record; without `fn`, the result is `(left, right)`, whose event time is the
-            later of the two event times.
+                later of the two event times.
         """
         where = graph.caller()
         what = f"join {name!r}"
@@ -795,8 +790,7 @@ class KeyedStream(Stream[T], Generic[K, T]):
         fn: Callable[[Any, Any], Any] | None = None,
         parallelism: int | None = None,
     ) -> Stream[Any]:
-        """Join records of this stream (left) with records of another (right) with equal keys in the same event-time
-        window.
+        """Join records of this stream (left) and another (right) that have equal keys and share an event-time window.
 
         State: both sides of open windows.
 
@@ -805,7 +799,7 @@ class KeyedStream(Stream[T], Generic[K, T]):
 
         Args:
             how: "left": if a window contains no right record, each of its left records results in `fn(left, None)`;
-            "right" and "outer" likewise.
+                "right" and "outer" likewise.
             fn: as in `join`.
         """
         where = graph.caller()
@@ -886,12 +880,12 @@ class KeyedStream(Stream[T], Generic[K, T]):
 
         Args:
             fn: `fn(record, row)` returns a record; without `fn`, the result is `(record, row)` with the event time of
-            the record.
+                the record.
             how: "inner": a record without a row has no result; "left": its result is `fn(record, None)`.
             wait: hold each record until the inputs of the table have ended. If the event times of records and rows are
-            known and both streams have watermarks, `wait` is equivalent to `as_of`.
+                known and both streams have watermarks, `wait` is equivalent to `as_of`.
             as_of: join by event time; the table must be `stream.key_by(fn).table(name)`, optionally followed by
-            `filter` and `map_values`, and both streams must have watermarks.
+                `filter` and `map_values`, and both streams must have watermarks.
         """
         where = graph.caller()
         what = f"join_table {name!r}"
@@ -928,8 +922,7 @@ class KeyedStream(Stream[T], Generic[K, T]):
         grace_s: float = 0.0,
         parallelism: int | None = None,
     ) -> Table[tuple[K, float, float], Any]:
-        """Return the aggregates per key and event-time window, as rows keyed by `(key, start, end)` with times in
-        seconds.
+        """Return the aggregates per key and event-time window, as rows keyed by `(key, start, end)`, in seconds.
 
         State: open windows.
 
@@ -938,8 +931,8 @@ class KeyedStream(Stream[T], Generic[K, T]):
         Args:
             assigner: `Tumbling` or `Sliding` event-time windows.
             grace_s: how far a record of an ended window may lag behind stream time. A record that lags further is
-            counted as late and goes to `.side("late")`. Stream time is the watermark or, without watermarks, the
-            largest event time that the task has seen so far.
+                counted as late and goes to `.side("late")`. Stream time is the watermark or, without watermarks, the
+                largest event time that the task has seen so far.
         """
         where = graph.caller()
         what = f"window_table {name!r}"
@@ -1001,7 +994,7 @@ class Table(Generic[K, V]):
 
         Args:
             how: "inner": only keys that both tables contain; "left", "right": all keys of that table; "outer": all keys
-            of either table.
+                of either table.
             fn: returns the value of a key; without `fn`, the value is `(left, right)`.
         """
         where = graph.caller()
@@ -1029,10 +1022,10 @@ class Table(Generic[K, V]):
 
         Args:
             until: "closed": emit a revision when the window of its key is closed, so that the revision is final. A
-            window is closed when its end has been passed by the watermark that the windowed table emits, which is the
-            input watermark minus the grace period.
+                window is closed when its end has been passed by the watermark that the windowed table emits, which is
+                the input watermark minus the grace period.
             after_s: alternatively, emit a revision when event time has advanced by this much since the first revision
-            of the key was held back.
+                of the key was held back.
             keys_max: if the revisions of more keys than this are held back, immediately emit those that are due first.
         """
         where = graph.caller()
@@ -1046,8 +1039,7 @@ class Table(Generic[K, V]):
         return Stream(self.pipeline, self._outlet.feed(graph.caller(), name, "revisions", None))
 
     def to_stream(self, name: str, fn: Callable[[K, V | None], W] | None = None) -> Stream[W]:
-        """Return a stream of `fn(key, value)`, or of `(key, value)`, for each new value; the value of a deleted row is
-        None."""
+        """Return a stream of `fn(key, value)`, or `(key, value)`, for each new value, which is None for a deleted row."""
         where = graph.caller()
         if fn is not None:
             check_callable(where, f"to_stream {name!r}", fn, _ROW)

@@ -45,8 +45,7 @@ def lend_code(directory: Path, digest: str) -> None:
 
 @contextmanager
 def refusing_children() -> Iterator[None]:
-    """Refuse to spawn children while a pipeline file is being loaded, because each child would load the file as
-    well."""
+    """Refuse to spawn children while a pipeline file is being loaded, because they would load the file as well."""
     before = spawn.get_preparation_data
     spawn.get_preparation_data = _refused
     try:

@@ -22,8 +22,7 @@ NO_OPERATOR = ""
 
 
 class HiddenNondeterminism(OperatorFailed):
-    """Raised when an operator makes a forbidden clock or random call; the message names the operator, the call and a
-    remedy."""
+    """Raised for a forbidden clock or random call in an operator; the message names both and a remedy."""
 
 
 class Streams:
@@ -35,8 +34,7 @@ class Streams:
         self.epoch = epoch
         self.random: Random = _stream(seed, b"random", operator, task)
         self.bits: Random = _stream(seed, b"uuid", operator, task)
-        """The generator for UUIDs and plain bytes. User code cannot seed it, so it never repeats its output because
-        user code reset a seed."""
+        """The generator for UUIDs and plain bytes; user code cannot seed it and so cannot make it repeat its output."""
 
 
 class Stream(Random):
@@ -60,11 +58,11 @@ class Active:
         run: the identity of the job's run.
         operator: the operator whose code is running; NO_OPERATOR while no stage is running.
         keying: whether the running code is a `key_by` function, which must not use any service because it runs at both
-        ends of an edge.
+            ends of an edge.
         services: the services of the event; None between events.
         thread: the identifier of the task's thread.
         fault: the error that a service raised inside an operator; the event fails with it even if the operator catches
-        it.
+            it.
     """
 
     __slots__ = ("task", "run", "operator", "keying", "services", "thread", "fault", "_streams")

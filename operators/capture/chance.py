@@ -62,8 +62,7 @@ def _streams(active: Active) -> Streams:
 
 _FROM_OUTSIDE = "a Random() created outside the operator"
 _OWN = "_seeded_by_operator"
-"""The `__dict__` entry that marks a generator as seeded by an operator; the records determine the state of such a
-generator."""
+"""The mark in the `__dict__` of a generator that an operator has seeded; its state follows from the records."""
 
 
 def _drawn(generator: Random) -> Random | None:

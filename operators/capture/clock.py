@@ -1,5 +1,4 @@
-"""Replacements for the standard library's wall clock; inside an operator, they return `ctx.now_ns()`, which a replay
-repeats.
+"""Replacements for the standard library's wall clock; inside an operator, they use the logged `ctx.now_ns()`.
 
 The clocks for durations (`time.monotonic`, `time.perf_counter`) are not replaced, because locks and queues depend on
 them.
@@ -115,8 +114,7 @@ def _put(kind: type, named: dict[str, Any]) -> bool:
 
 
 def in_place_of(kind: type, named: dict[str, Any]) -> type:
-    """Return a class with these methods that creates instances of `kind` and counts all instances of `kind` as its
-    own."""
+    """Return a class with these methods that creates instances of `kind` and accepts all of them as its own."""
 
     class _Meta(type):
         def __instancecheck__(cls, instance: Any) -> bool:
@@ -136,8 +134,7 @@ def _now() -> Any:
     real = datetimes.datetime.__dict__["now"]
 
     def now(cls: Any, tz: datetimes.tzinfo | None = None) -> Any:
-        """Return the current time, in the time zone `tz` if it is not None; inside an operator, return the time of
-        `ctx.now()`."""
+        """Return the current time, in time zone `tz` if it is not None; inside an operator, use `ctx.now()`."""
         active = RUNNING.active and inside("datetime.now()", REMEDY)
         if active is None:
             return real.__get__(None, cls)(tz)

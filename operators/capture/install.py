@@ -1,5 +1,4 @@
-"""One-time patching of this process before the pipeline file is loaded, as the job setting `hidden_nondeterminism`
-requires.
+"""One-time patching of this process, before the pipeline file is loaded, as `hidden_nondeterminism` specifies.
 
 Outside operators, and on other threads, the clock and random generators behave as usual.
 

@@ -37,8 +37,7 @@ class Replacement:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """The result of a search: the modules loaded at that time and their references to functions that may be
-    replaced."""
+    """The result of a search: the modules then loaded, and their references to functions that may be replaced."""
 
     names: tuple[str, ...]
     originals: frozenset[int]
@@ -51,8 +50,7 @@ _seen = _Seen((), frozenset(), ())
 
 
 def look(definers: Sequence[ModuleType]) -> None:
-    """Record which module globals refer to functions of `definers`, for use in processes that are forked from this
-    one."""
+    """Record which module globals refer to functions of `definers`, for processes that are forked from this one."""
     global _seen
     originals = frozenset(id(value) for module in definers for value in vars(module).values() if callable(value))
     modules = dict(sys.modules)

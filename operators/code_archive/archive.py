@@ -77,8 +77,7 @@ class Archive:
         return Path(self.pipeline.path).parent
 
     def shown(self, module: Module) -> str:
-        """Return the file name of a module for display, relative to the pipeline's directory if the file is inside
-        it."""
+        """Return a module's file name for display, relative to the pipeline's directory if the file is inside it."""
         path = Path(module.path)
         return str(path.relative_to(self.root)) if path.is_relative_to(self.root) else str(path)
 

@@ -25,8 +25,7 @@ HOME = Path(__file__).resolve().parents[2]
 """The directory that contains this project's packages."""
 
 OURS = frozenset(("causal", "operators", "pyspark_causal"))
-"""This project's packages that pipelines import; these names always refer to them, whatever the pipeline's directory
-contains."""
+"""Our packages that pipelines import; these names always mean our packages, even if user modules share them."""
 
 OUR_OWN = frozenset(("benchmarks", "deploy", "docs", "examples", "standby", "tests"))
 """Other packages in `HOME`; user modules may have the same names."""
@@ -43,8 +42,7 @@ def of_user(name: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def is_source_of_user(origin: str) -> bool:
-    """Return whether a file is a user's source file, and not installed or part of the standard library or this
-    package."""
+    """Return whether a file is a user's source: not installed, and not in the standard library or this package."""
     path = Path(origin)
     if path.suffix != ".py" or {"site-packages", "dist-packages"} & set(path.parts):
         return False
@@ -87,8 +85,7 @@ def show_lines(module: Module) -> None:
 
 
 class LiveFinder(MetaPathFinder):
-    """A finder that searches for modules on the disk, first in the pipeline's directory and then on Python's search
-    path.
+    """A finder that searches the disk for modules, in the pipeline's directory first and then on Python's path.
 
     Args:
         root: the pipeline's directory.
@@ -101,8 +98,7 @@ class LiveFinder(MetaPathFinder):
         self.read: dict[str, Module] = {}
         """The user sources found so far, by module name."""
         self.outside: dict[str, str] = {}
-        """The origins of the other modules that do not belong to Python itself, by the name of their top-level
-        package."""
+        """The origins of the other modules that do not belong to Python itself, by top-level package name."""
         self._finding: set[str] = set()
 
     def find_spec(
@@ -113,8 +109,7 @@ class LiveFinder(MetaPathFinder):
         return self.spec_in(fullname, path)
 
     def spec_in(self, fullname: str, path: Sequence[str] | None) -> ModuleSpec | None:
-        """Return the spec of a module; if this finder is recording, a user module will run the source that was read
-        here."""
+        """Return the spec of a module; if this finder is recording, a user module will run the source read here."""
         self._finding.add(fullname)
         try:
             spec = self._on_disk(fullname, path)

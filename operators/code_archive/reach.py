@@ -47,8 +47,7 @@ def versions_now(kept: Archive) -> Archive:
 
 
 def hidden_by_python(archive: Archive) -> list[str]:
-    """Return the files in the pipeline's directory that an import probably means, but that the standard library
-    hides."""
+    """Return the files in the pipeline's directory that imports probably mean but the standard library hides."""
     named = {name.partition(".")[0] for module in archive.modules for name in _named(module)}
     places = ((name, archive.root / f"{name}.py") for name in sorted(named & sys.stdlib_module_names))
     return [path.name for _, path in places if path.exists()]
@@ -96,8 +95,7 @@ def _named(module: Module) -> Iterator[str]:
 
 
 def _base(module: Module, node: ast.ImportFrom) -> str | None:
-    """Return the package that a `from … import` names, or None if a relative import goes beyond the top-level
-    package."""
+    """Return the package that a `from … import` names, or None if a relative import leaves the top-level package."""
     if not node.level:
         return node.module
     parts = module.name.split(".") if module.name else []

@@ -61,7 +61,7 @@ class FusedChain(PlainChain):
             active: the `Active` that records which operator is running, for code without `ctx`.
             dead_letters: the ordinal of the dead-letter channel; None if failing records stop the job.
             requests: the ordinal of the channel to the request store; None if no operator makes requests or nothing is
-            logged.
+                logged.
             commutes: whether each operator has no state or declares that its records commute.
         """
         self.commutes = commutes
@@ -307,8 +307,7 @@ class FusedChain(PlainChain):
     # Event time.
 
     def _advance(self, branch: Branch, mark_ns: int) -> None:
-        """Pass a watermark to a stage, then to the stages after it; at END_NS, the stage also emits its last
-        records."""
+        """Pass a watermark to a stage, then to its successors; at END_NS, the stage also emits its last records."""
         stage = branch.stage
         if mark_ns == IDLE_NS:
             if stage.passes(IDLE_NS) == IDLE_NS:
@@ -450,8 +449,7 @@ class FusedChain(PlainChain):
             pass
 
     def restore_groups(self, parts: Iterable[bytes], groups: Collection[int]) -> None:
-        """Load the state of some key groups. Undivided parts are then incomplete for all other groups, which must not
-        be read."""
+        """Load the state of some key groups; undivided parts are then incomplete for all groups that are not loaded."""
         for stage in self._stages:
             for table in stage.tables():
                 table.of_one_group = True

@@ -1,5 +1,4 @@
-"""The layout of a pipeline as tasks: the topology for the core, and the chains, readers and stores that the core
-uses."""
+"""The layout of a pipeline as tasks: the topology for the core, and the chains, readers and stores it uses."""
 
 from __future__ import annotations
 
@@ -260,8 +259,7 @@ class Plan:
         return checked(node.name, node.subject, node.subject.open(channel.partition, context))
 
     def store(self, channel: Channel, job_directory: Path) -> SinkStore:
-        """Return the store that `channel` (to OUTSIDE) represents; the store does not fence or read anything until
-        `open`."""
+        """Return the store that `channel` (to OUTSIDE) represents; it fences and reads nothing until it is opened."""
         invariant(channel.target == OUTSIDE, "a store is for a channel to the outside", channel=channel)
         task = self.topology.tasks[channel.source].name
         if channel.carries_requests and self._config.store:
@@ -342,8 +340,7 @@ class Plan:
                 group.root.subject.check_resumed(group.root.name, job_directory, rolled_back)
 
     def check_stores(self, job_directory: Path, run: str) -> None:
-        """Let each sink that refuses rows of an earlier run check its stores, before the earlier run's state is
-        discarded.
+        """Let sinks that refuse rows of an earlier run check their stores before the earlier run's state is discarded.
 
         A store without such rows is claimed for `run`; no row is changed.
 
@@ -417,8 +414,7 @@ class Plan:
         return places
 
     def bound(self) -> list[tuple[str, str]]:
-        """Return (task, reason) for each task that keeps data on its own machine that a successor on another machine
-        would need."""
+        """Return (task, reason) for each task whose machine keeps data that a successor elsewhere would need."""
         reasons: list[tuple[str, str]] = []
         for task, group in enumerate(self._group_of):
             name, sink = self.topology.tasks[task].name, group.root.subject

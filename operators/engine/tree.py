@@ -1,5 +1,4 @@
-"""A tree of branches that combines the stages of one task: operators, holds that order their input, and side
-outputs."""
+"""A tree of branches for the stages of one task: operators, holds that order their input, and side outputs."""
 
 from __future__ import annotations
 
@@ -51,8 +50,7 @@ class Tree:
         self.root = self._holds.get(group.root.ordinal) or self._branches[group.root.ordinal]
 
     def reader(self, edge: Edge) -> Branch:
-        """Return the branch to which the reader of an edge is attached: the branch of the source or of its side
-        output."""
+        """Return the branch to which the reader of an edge is attached: that of the source or of its side output."""
         branch = self._branches[edge.source.ordinal]
         if not edge.tag:
             return branch

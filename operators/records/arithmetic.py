@@ -1,8 +1,8 @@
 """The arithmetic of all aggregates, on rows and on vectors, with one rule for NaN and zero.
 
-Each type has one NaN (the positive quiet NaN), whatever its origin, and one zero, which is positive.  NaN persists: the
-sum, mean, minimum or maximum of numbers that include a NaN is NaN until that NaN is retracted.  The choice between
-numbers that are equal but written differently (1 and 1.0, Decimal("2.5") and Decimal("2.50")) depends on their
+Each type has only one NaN (the positive quiet NaN), regardless of its origin, and only one zero, which is positive. NaN
+persists: the sum, mean, minimum or maximum of numbers that include a NaN is NaN until that NaN is retracted. The choice
+between numbers that are equal but written differently (1 and 1.0, Decimal("2.5") and Decimal("2.50")) depends on their
 spelling, never on the order of arrival.
 """
 
@@ -20,11 +20,11 @@ from causal.records.values import NotCarried, encode
 NAN = float("nan")
 NAN_DECIMAL = Decimal("NaN")
 _ONE_SPELLING = frozenset((int, str, bytes, bool))
-"""Types whose equal values have the same encoding."""
+"""Types for which equal values have the same encoding."""
 
 
 def settled(value: Any) -> Any:
-    """Return the value; any NaN becomes the one NaN of its type, and any zero becomes positive zero."""
+    """Return the value, with any NaN replaced by the only NaN of its type and any zero by positive zero."""
     kind = type(value)
     if kind is float:
         return value + 0.0 if value == value else NAN
@@ -36,13 +36,13 @@ def settled(value: Any) -> Any:
 
 
 def is_nan(value: Any) -> bool:
-    """Return whether the value is a NaN of float or Decimal."""
+    """Return whether the value is a float or Decimal NaN."""
     kind = type(value)
     return bool(value != value) if kind is float else kind is Decimal and bool(value.is_nan())
 
 
 def checked(value: Any, operator: str) -> Any:
-    """Return `settled(value)`, which can be compared.
+    """Return `settled(value)`, which can be compared with other values.
 
     Raises:
         ValueError: the value is a tuple or list that contains NaN, so it cannot be ordered.
@@ -59,7 +59,7 @@ def _holds_nan(value: Any) -> bool:
 
 
 def spelling(value: Any) -> tuple[str, bytes]:
-    """Return the sort key of equal values that are written differently: type, then encoding."""
+    """Return the sort key that orders equal values with different spellings by type and then by encoding."""
     try:
         return type(value).__name__, encode(value)
     except NotCarried:
@@ -67,12 +67,16 @@ def spelling(value: Any) -> tuple[str, bytes]:
 
 
 def same_spelling(first: Any, second: Any) -> bool:
-    """Return whether two equal values are known to be written alike, without encoding them."""
+    """Return whether two equal values are known, without encoding them, to have the same spelling."""
     return type(first) is type(second) and type(first) in _ONE_SPELLING
 
 
 def extreme(first: Any, second: Any, least: bool) -> Any:
-    """Return the lesser or the greater of two `checked` values: NaN if one is NaN, and a fixed one of equal values."""
+    """Return the lesser or greater of two `checked` values.
+
+    The result is NaN if one of the values is NaN. The spelling of two equal values determines which of them is
+    returned.
+    """
     nans = is_nan(first), is_nan(second)
     if nans[0] is not nans[1]:
         return first if nans[0] else second
@@ -87,21 +91,22 @@ def extreme(first: Any, second: Any, least: bool) -> Any:
 
 _WHOLE, _NANS, _ABOVE, _BELOW, _DECIMALS, _FLOATS, _SCALED, _BITS, _TENS = range(9)
 _UNCOUNTED = 1 << 40
-"""The assumed number of floats or Decimals in a total of a snapshot that did not count them: more than can ever be
-retracted."""
+"""The assumed number of floats or Decimals in a total of an old snapshot, greater than any number of retractions."""
 _EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[])
 Total = Any
-"""An exact total: an int, or while it contains anything else, the list [sum of the ints, number of NaNs, of infinities,
-of negative infinities, of Decimals and of finite floats, sum of the floats times 2 ** bits, bits, {exponent: [sum of
-the coefficients of the Decimals with that exponent, their number]}].  A total of an older version is a number, or the
-list [finite sum, NaNs, infinities, negative infinities, perhaps Decimals]."""
+"""An exact total, which is an int if only ints were added; otherwise it is a list with the following items.
+
+The items are the sum of the ints; the numbers of NaNs, of infinities, of negative infinities, of Decimals and of finite
+floats; the sum of the floats times 2 ** bits; bits; and {exponent: [sum of the coefficients of the Decimals with that
+exponent, number of these Decimals]}. A total from an older version is a number, or the list [finite sum, number of
+NaNs, of infinities, of negative infinities, and possibly of Decimals]."""
 
 
 def shifted(total: Total, value: Any, sign: int) -> Total:
-    """Return the total plus (`sign` 1) or minus (`sign` -1) a number, exactly: a retracted number leaves no trace.
+    """Return the total plus (`sign` 1) or minus (`sign` -1) a number; a retracted number leaves no trace.
 
     Raises:
-        TypeError: the total would contain a Decimal and a float, which cannot be added.
+        TypeError: the total would contain both a Decimal and a float, which cannot be added.
     """
     if type(total) is int and type(value) is int:
         return total + value if sign > 0 else total - value
@@ -145,7 +150,7 @@ def _shift_float(parts: list[Any], value: float, sign: int, number: int) -> None
 
 
 def _parts(total: Total) -> list[Any]:
-    """Return a copy of a total as the list that `Total` describes."""
+    """Return a copy of a total in the list form that `Total` describes."""
     if type(total) is list and len(total) > _TENS:
         return total.copy()
     known, *counts = total if type(total) is list else [total]
@@ -159,7 +164,7 @@ def _parts(total: Total) -> list[Any]:
 
 
 def total_of(total: Total) -> Any:
-    """Return the value of a total, rounded once."""
+    """Return the value of a total after a single rounding."""
     if type(total) is int:
         return total
     parts = _parts(total)
@@ -180,13 +185,13 @@ def total_of(total: Total) -> Any:
 
 
 def _decimal_of(parts: list[Any]) -> Decimal:
-    """Return the sum of the Decimals and ints, rounded once to the precision of the context.
+    """Return the sum of the Decimals and ints after a single rounding to the precision of the context.
 
-    Exponents may be too far apart for one int. So terms are added from the greatest exponent down, until a gap is so
-    wide that only the sign of the remaining terms matters.
+    The exponents may be too far apart for the sum to fit into one int. Therefore, terms are added in descending order
+    of their exponents, until a gap is so wide that only the sign of the remaining terms matters.
     """
     terms = {exponent: coefficient for exponent, (coefficient, _) in parts[_TENS].items()}
-    terms[0] = terms.get(0, 0) + parts[_WHOLE]  # a sum begins at 0, so its exponent is at most that of 0
+    terms[0] = terms.get(0, 0) + parts[_WHOLE]  # a sum begins at 0, so its exponent is at most the exponent of 0
     exponents, context = sorted(terms), getcontext().copy()
     context.clear_traps()
     room = context.prec + len(terms).bit_length() + 2

@@ -1,15 +1,16 @@
-"""Conversion of a range of rows of Arrow data to plain dicts; the same rows always become the same dicts.
+"""Conversion of ranges of Arrow rows to plain dicts; the same rows always result in the same dicts.
 
-Structs and maps become dicts; timestamps of any unit become datetime (UTC if they are instants, naive otherwise); dates
-become naive datetime at midnight, decimals Decimal, and binary bytes; dictionaries become their values. The following
-values are refused: a time with a fraction of a microsecond or a year that datetime does not support, a map that is not
-a dict, and text that is not UTF-8. Only text from Spark, which does not check its text, is repaired: invalid UTF-8 is
-replaced by U+FFFD, as `bytes.decode("utf-8", "replace")` does.
+Structs and maps become dicts. Timestamps of any unit become datetimes, which are in UTC if the timestamps are instants
+and naive otherwise. Dates become naive datetimes at midnight. Decimals become Decimal, binary values become bytes, and
+dictionary-encoded values are decoded. The following values are refused: a time with a fraction of a microsecond or a
+year that datetime does not support, a map that cannot be a dict, and text that is not UTF-8. Spark does not check its
+text, so text from Spark, and no other text, is repaired: invalid UTF-8 is replaced by U+FFFD, as `bytes.decode("utf-8",
+"replace")` does.
 
-Times are computed from their integers, because pyarrow's conversion depends on whether pandas is installed, and on the
-time zones that the machine knows.
+Times are computed from their integers, because pyarrow's own conversion depends on whether pandas is installed and on
+the time zones that the machine knows.
 
-This module does not import pyarrow before Arrow data arrives.
+This module does not import pyarrow until Arrow data arrives.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Convert = Callable[[Any], Any]
-"""A function that converts pyarrow's value to the value in a record."""
+"""A function that converts a value from pyarrow to the value in a record."""
 
 Refuse = Callable[[str, str], Any]
-"""A function of (value as text, reason why no record can hold it) that raises, or returns a substitute."""
+"""A function of (value as text, reason why no record can contain it) that raises an error or returns a substitute."""
 
 Decode = Callable[[str, Refuse], Convert]
-"""A function that returns the function which converts the bytes of a text to the value in a record."""
+"""A function that returns another function, which converts the bytes of a text to the value in a record."""
 
 _EPOCH = datetime(1970, 1, 1)
 _UNIT_NS = {"s": NS_PER_S, "ms": 1_000_000, "us": 1_000, "ns": 1}
@@ -40,23 +41,23 @@ _SPAN = "years 1 to 9999"
 
 
 class Unheld(ValueError):
-    """Raised for a value that no record can hold, although records support the type of its column."""
+    """Raised for a value that no record can contain, although records support the column's type."""
 
 
 def rows_of(table: pa.Table | pa.RecordBatch, start: int, count: int, repairs: bool = False) -> list[dict[str, Any]]:
     """Return rows `start` to `start + count` of the table.
 
     Args:
-        repairs: whether text that is not UTF-8 is repaired; otherwise it is refused.
+        repairs: whether to repair text that is not UTF-8 instead of refusing it.
 
     Raises:
-        Unheld: one of the values cannot be part of a record.
+        Unheld: a record cannot contain one of the values.
     """
     return _rows(table, start, count, _refuse, _repaired_text if repairs else _exact_text)
 
 
 def shown_row(table: pa.Table | pa.RecordBatch, index: int) -> dict[str, Any]:
-    """Return one row, with a text in place of each value that no record can hold."""
+    """Return one row, in which a text replaces each value that no record can contain."""
     (row,) = _rows(table, index, 1, _show, _repaired_text)
     return row
 
@@ -71,10 +72,10 @@ def _rows(
 
 
 def vectors_of(table: pa.Table, start: int, count: int) -> Vectors:
-    """Return such rows as vectors; strings that are not UTF-8 are repaired.
+    """Return rows `start` to `start + count` of the table as vectors; strings that are not UTF-8 are repaired.
 
     Raises:
-        NotCarried: vectors cannot hold the type of a column.
+        NotCarried: vectors cannot contain a column of one of the types.
     """
     import pyarrow as pa
 
@@ -96,12 +97,12 @@ def _repaired(column: pa.Array) -> pa.Array:
 
 
 def values_of(column: pa.Array) -> list[Any]:
-    """Return the values of one column in the form in which rows contain them."""
+    """Return the values of one column in the form that rows contain."""
     return _values(column, "", _refuse, _exact_text)
 
 
 def check_carried(schema: pa.Schema) -> None:
-    """Raise `PipelineError` for a column whose type no record can hold, or for two columns with the same name."""
+    """Raise `PipelineError` if no record can contain the type of a column, or if two columns have the same name."""
     names: set[str] = set()
     for field in schema:
         if field.name in names:
@@ -122,7 +123,7 @@ def _values(column: pa.ChunkedArray | pa.Array, name: str, unheld: Refuse, decod
 
 
 def _converter(kind: pa.DataType, place: str, unheld: Refuse, decode: Decode | None = None) -> Convert | None:
-    """Return the function that converts values of `_stored(kind, decode)` to plain values; None if they are plain.
+    """Return a function that converts values of `_stored(kind, decode)` to plain values, or None if not needed.
 
     Args:
         decode: creates the function that decodes the bytes of a text; None if text is not stored as bytes.
@@ -183,7 +184,7 @@ def _exact_text(place: str, unheld: Refuse) -> Convert:
 
 
 def _time(unit: str, instant: bool, place: str, unheld: Refuse) -> Convert:
-    """Return the function that converts timestamps, which are numbers of units since 1970."""
+    """Return a function that converts timestamps, which are counts of units since 1970."""
     unit_ns = _UNIT_NS[unit]
     epoch = _EPOCH.replace(tzinfo=UTC) if instant else _EPOCH
 
@@ -200,7 +201,7 @@ def _time(unit: str, instant: bool, place: str, unheld: Refuse) -> Convert:
 
 
 def _midnight(per_day: int, place: str, unheld: Refuse) -> Convert:
-    """Return the function that converts dates, which are numbers of days or milliseconds since 1970."""
+    """Return a function that converts dates, which are counts of days or milliseconds since 1970."""
 
     def convert_date(value: int) -> Any:
         days, rest = divmod(value, per_day)
@@ -250,10 +251,10 @@ def _map(convert_key: Convert | None, convert_item: Convert | None, place: str, 
 def _stored(kind: pa.DataType, decode: bool = False) -> pa.DataType:
     """Return the type to which values are cast before they are converted to Python objects.
 
-    It has integers in place of times, and values in place of dictionaries.
+    In this type, integers replace times, and the decoded values replace dictionary-encoded values.
 
     Args:
-        decode: whether it also has bytes in place of strings; that cast does not examine the bytes.
+        decode: whether bytes also replace strings; the cast to bytes does not examine them.
     """
     import pyarrow as pa
     import pyarrow.types as types

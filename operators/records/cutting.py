@@ -1,7 +1,7 @@
-"""Cutting of the output of one event for a channel into pieces that fit into a chunk.
+"""Cutting of an event's output for one channel into pieces that each fit into a chunk.
 
-The cuts depend on the records alone, so a replay cuts at the same places. No encoded piece is kept while the next piece
-is determined: in addition to the records themselves, memory holds at most one encoded copy of a large record.
+The cuts depend only on the records, so a replay cuts at the same places. An encoded piece is discarded before the next
+piece is determined. Besides the records themselves, memory therefore holds at most one encoded copy of a large record.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ CHUNK_BYTES_TARGET = 4 << 20
 
 
 def pieces(records: Any) -> Iterator[Any]:
-    """Yield all records of a listed batch in order, in pieces of up to the target size, or of one larger record.
+    """Yield all records of a listed batch in order, in pieces that do not exceed the target size.
+
+    A record that is larger than the target size forms a piece of its own.
 
     Raises:
         NotCarried: MessagePack cannot carry a record unchanged.
@@ -29,7 +31,7 @@ def pieces(records: Any) -> Iterator[Any]:
 def _gathered(records: list[Any]) -> Iterator[list[Any]]:
     first, gathered_bytes = 0, 0
     for place, record in enumerate(records):
-        size = len(encode_loosely(list(record) if type(record) is tuple else record))  # columns contain lists
+        size = len(encode_loosely(list(record) if type(record) is tuple else record))  # columns hold lists
         if gathered_bytes and gathered_bytes + size > CHUNK_BYTES_TARGET:
             yield records[first:place]
             first, gathered_bytes = place, 0

@@ -1,4 +1,4 @@
-"""Joining of the chunks of one delivery into one batch."""
+"""Merging of the chunks of one delivery into one batch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from causal.records.values import NotCarried
 
 
 def unite(chunks: Sequence[Chunk]) -> tuple[Any, int, int | None]:
-    """Return (all records, smallest known origin, highest watermark) of the chunks of one delivery.
+    """Return (all records, smallest known origin time, highest watermark) for the chunks of one delivery.
 
     Raises:
         OperatorFailed: vectors have different columns, or some records are `Counted` and others are not.
@@ -25,7 +25,7 @@ def unite(chunks: Sequence[Chunk]) -> tuple[Any, int, int | None]:
         if chunk.kind == RECORDS:
             pieces.append(decode_rows(chunk.body))
         elif chunk.kind == LISTED:
-            # Copied, so that an operator that changes the batch does not change the list of the source.
+            # Copy the list, so that an operator that changes the batch does not change the source's list.
             pieces.append(copied(chunk.body))
         else:
             invariant(chunk.kind == WATERMARK, "a chain receives only records and watermarks", kind=chunk.kind)

@@ -1,10 +1,10 @@
-"""The single decision whether a column of an Arrow type keeps a value: the value is stored unchanged, or refused.
+"""The rules for which values a column of an Arrow type can store; all other values are refused.
 
-Arrow itself would accept more values and silently change them. A value is kept if an equal value is read back: an
-integer may be read back as a float or a decimal of the same value, a tuple as a list, a time with a zone as the same
-instant in the column's zone, and a midnight without a zone as its date. Every conversion of values to columns uses this
-module: `exact_array` for values of records, `exact_vectors` for columns whose types Arrow infers, and `check_cast` for
-columns of another type.
+Arrow itself would accept more values and silently change them. A value can be stored if reading it back yields an equal
+value. An integer may be read back as a float or decimal of the same value, a tuple as a list, a time with a zone as the
+same instant in the column's zone, and a midnight without a zone as its date. Every conversion of values to columns uses
+this module: `exact_array` for record values, `exact_vectors` for columns whose types Arrow infers, and `check_cast` for
+columns that are cast to another type.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ _KEPT: tuple[tuple[_Test, frozenset[type]], ...] = (
     (types.is_struct, frozenset({dict})),
     (types.is_map, frozenset({dict})),
 )
-"""The Python types whose values a column of an Arrow type may keep; a column of any other type keeps only nulls."""
+"""The Python types whose values a column of each Arrow type may store; any other column stores only nulls."""
 _MICROSECONDS = {"s": 1_000_000, "ms": 1_000}
-"""The number of microseconds in one unit of a timestamp type that is coarser than microseconds."""
+"""The number of microseconds per unit, for timestamp units that are coarser than microseconds."""
 
 
 _SHOWN_CHARACTERS_MAX = 100
@@ -50,20 +50,20 @@ _REASON_CHARACTERS_MAX = 300
 
 
 class Misfit(ValueError):
-    """Raised for a record that does not fit; the message contains the reason, e.g. column, type and value."""
+    """Raised for a record that does not fit; the message gives the reason, such as the column, type and value."""
 
 
 def exact_array(place: str, kind: pa.DataType, values: Sequence[Any]) -> pa.Array:
     """Return the values as a column of this type.
 
     Args:
-        place: the column's name, for messages.
-        values: the values of the column; None for a missing value.
+        place: the column's name, for error messages.
+        values: the values of the column; None represents a missing value.
 
     Raises:
-        Misfit: a value would be changed.
+        Misfit: the column would change a value.
     """
-    check_values(place, kind, values)  # checked first, because Arrow crashes the process on some odd nested values
+    check_values(place, kind, values)  # first, because Arrow crashes on some nested values
     try:
         return pa.array(values, kind)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as problem:
@@ -74,13 +74,14 @@ def exact_array(place: str, kind: pa.DataType, values: Sequence[Any]) -> pa.Arra
 
 
 def exact_vectors(rows: Any) -> Vectors:
-    """Return the vectors of a record batch, a table, or a dict of columns.
+    """Return the vectors in a record batch, a table, or a dict of columns.
 
-    Arrow infers the types of columns that are lists: it keeps values of one type, but may change some of mixed types.
+    For columns that are lists, Arrow infers the type. It preserves values that all have the same type, but it may
+    change values of mixed types.
 
     Raises:
-        Misfit: a value of a list would be changed.
-        NotCarried: vectors cannot hold the columns.
+        Misfit: a value in a list would be changed.
+        NotCarried: vectors cannot contain the columns.
     """
     if type(rows) is dict:
         rows = {
@@ -102,12 +103,12 @@ def _inferred(place: str, values: Sequence[Any]) -> pa.Array:
 
 
 def reason_of(problem: Exception) -> str:
-    """Return Arrow's reason for the problem in one line."""
+    """Return Arrow's reason for the problem as a single line."""
     return " ".join(str(problem).split())[:_REASON_CHARACTERS_MAX]
 
 
 def _first_refused(kind: pa.DataType, values: Sequence[Any]) -> Any:
-    """Return the first value that a column of the type does not accept."""
+    """Return the first value that a column of this type does not accept."""
     for value in values:
         try:
             pa.array([value], kind)
@@ -132,8 +133,8 @@ def check_values(place: str, kind: pa.DataType, values: Sequence[Any]) -> None:
     """Raise `Misfit` for values that Arrow would change or drop.
 
     Args:
-        place: the place of the values, as the message names it.
-        values: the values of the column; None for a missing value.
+        place: the location of the values, for error messages.
+        values: the values of the column; None represents a missing value.
     """
     if types.is_dictionary(kind):
         check_values(place, kind.value_type, values)
@@ -218,7 +219,7 @@ def _check_times(place: str, kind: pa.DataType, values: Sequence[Any]) -> None:
 
 
 def check_cast(place: str, column: pa.Array, cast: pa.Array) -> None:
-    """Raise `Misfit` if the values of `cast`, which is `column` cast to another type, differ from those of `column`."""
+    """Raise `Misfit` if casting `column` to another type, which resulted in `cast`, has changed a value."""
     before, after = column.type, cast.type
     if types.is_floating(before) != types.is_floating(after) and types.is_decimal(before) != types.is_decimal(after):
         raise Misfit(f"column {place!r} has type {after}, not {before}")
@@ -230,7 +231,7 @@ def check_cast(place: str, column: pa.Array, cast: pa.Array) -> None:
 
 
 def _first_changed(column: pa.Array, cast: pa.Array) -> Any:
-    """Return the first value of `column` that differs from its value in `cast`; None if all are equal."""
+    """Return the first value of `column` that differs from its counterpart in `cast`, or None if all are equal."""
     back = cast.cast(column.type, safe=False)
     same = pc.equal(column, back)
     if types.is_floating(column.type):

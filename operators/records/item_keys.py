@@ -1,9 +1,9 @@
-"""Extraction of keys that are one item of the record, or the record itself, without a key-function call per record.
+"""Extraction of keys that are an item of the record, or the record itself, without calling a key function per record.
 
 `itemgetter(1)`, `lambda row: row[1]` and `def key(row): return row[1]` all return item 1; `lambda word: word` returns
-the record.  Such functions are recognised by their code, which must do nothing else.  Rows that are kept as columns
-contain these keys already; from a list, the keys are extracted in C.  If that fails, the function is called, so that
-errors are those of the function.
+the record. Such functions are recognised by their code, which must do nothing else. Rows that are stored as columns
+already contain these keys; for a list of records, the keys are extracted in C. If the extraction fails, the function is
+called, so that any error comes from the function itself.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ _WRITTEN: tuple[Callable[[Any], Any], ...] = (
     lambda record: record[6],
     lambda record: record[7],
 )
-"""The functions that are recognised, as this version of Python compiles them; greater items are not recognised."""
+"""The recognised functions, as this Python version compiles them; they cover only the first few items."""
 _OTHER_KINDS = (
     inspect.CO_VARARGS | inspect.CO_VARKEYWORDS | inspect.CO_GENERATOR | inspect.CO_COROUTINE
     | inspect.CO_ASYNC_GENERATOR | inspect.CO_ITERABLE_COROUTINE
 )  # fmt: skip
 
 RECORD = -1
-"""The item that is the record itself."""
+"""The item number that represents the record itself."""
 
 _Steps = list[tuple[str, object, type]]
 
 
 def item_of(key_of: Callable[[Any], Any] | None) -> int | None:
-    """Return the index of the item that `key_of` returns, or `RECORD`; None if `key_of` is not recognised."""
+    """Return the index of the item that `key_of` returns, or `RECORD`, or None if `key_of` is not recognised."""
     if type(key_of) is itemgetter:
         items: tuple[Any, ...] = key_of.__reduce__()[1]  # type: ignore[assignment]
         item = items[0]
@@ -58,7 +58,7 @@ def item_of(key_of: Callable[[Any], Any] | None) -> int | None:
 
 
 def keys_in(records: Any, item: int | None) -> list[Any] | Exception:
-    """Return item `item` of every record (`RECORD`: the record itself) in a new list, or the first error."""
+    """Return a new list with item `item` of each record (`RECORD`: the record itself), or the first error."""
     if isinstance(records, Batch) and (known := records.keys_at(item)) is not None:
         return known
     if item is None:
@@ -73,7 +73,7 @@ def keys_in(records: Any, item: int | None) -> list[Any] | Exception:
 
 
 def _steps(code: CodeType) -> _Steps:
-    """Return the instructions of the code, with constants by value and variables by index."""
+    """Return the instructions of the code, in which constants appear as values and variables as indexes."""
     steps: _Steps = []
     for step in dis.get_instructions(code):
         value = step.argval if "CONST" in step.opname or "INT" in step.opname else step.arg

@@ -1,7 +1,8 @@
-"""Canonical keys and key groups, which are the same in every process forever.
+"""Canonical keys and key groups, which are the same in every process and must never change.
 
-Keys that are equal as dict keys (1, 1.0, True, Decimal(1)) are one key: they have the same group and the same spelling,
-which depends on the value alone.  Different keys may share a group; this affects balance, never correctness.
+Keys that are equal as dict keys (1, 1.0, True, Decimal(1)) count as one key: they have the same group and the same
+spelling, which depends only on the value. Different keys may share a group; this affects load balance but never
+correctness.
 """
 
 from __future__ import annotations
@@ -18,28 +19,28 @@ from causal.records.values import encode
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _CANONICAL = frozenset((str, int, bytes, type(None)))
-"""Types whose values are all canonical keys."""
+"""Types for which every value is a canonical key."""
 _TUPLES = frozenset((tuple,))
 _CANONICAL_OR_TUPLES = _CANONICAL | _TUPLES
 _CONVERTED = (str, bytes, int, float, Decimal, datetime, tuple)
-"""Types of keys; values of a subclass are converted to the type itself."""
+"""The key types; values of a subclass are converted to the type itself."""
 _DIGITS_MAX = 4300
-"""The number of digits up to which a whole Decimal becomes an int: Python does not convert longer ints from and to
-text."""
+"""The maximum digits of a whole Decimal that becomes an int; Python does not convert longer ints to or from text."""
 
 
 class Unroutable(ValueError):
-    """Raised for a key that cannot identify state: unhashable, not equal to itself, or of a type without encoding."""
+    """Raised for a key that cannot identify state: not hashable, not equal to itself, or not encodable."""
 
 
 def canonical_key(key: Any) -> Any:
-    """Return the canonical key of `key`, which is equal to it and of a built-in type.
+    """Return the canonical key of `key`, which is equal to `key` and has a built-in type.
 
-    A number becomes an int if it is whole, otherwise a float if an equal float exists, otherwise a Decimal without
-    trailing zeros.  A datetime with a zone is converted to UTC, and its `fold` to 0.  A tuple contains canonical keys.
+    A number becomes an int if it is whole, otherwise a float if an equal float exists, and otherwise a Decimal without
+    trailing zeros. A datetime with a time zone is converted to UTC, and its `fold` is set to 0. The items of a tuple
+    are replaced by their canonical keys.
 
     Raises:
-        Unroutable: the value is NaN, or otherwise cannot be a key; the message names an alternative.
+        Unroutable: the value is NaN, or cannot be a key for another reason; the message names an alternative.
     """
     kind = type(key)
     if kind in _CANONICAL:
@@ -49,7 +50,7 @@ def canonical_key(key: Any) -> Any:
 
 
 def canonical_keys(keys: list[Any]) -> list[Any]:
-    """Return the canonical keys; cheaply return the list itself if its types show that all keys are canonical.
+    """Return the canonical keys; if the types show that all keys are canonical, return the same list without a copy.
 
     Raises:
         Unroutable: see `canonical_key`.
@@ -95,7 +96,7 @@ def _of_decimal(key: Decimal) -> Any:
 def _of_datetime(key: datetime) -> datetime:
     if key.tzinfo is UTC and not key.fold:
         return key
-    first = key.replace(fold=0)  # Python treats both passes through a repeated hour as equal
+    first = key.replace(fold=0)  # Python treats both occurrences of a repeated hour as equal
     if first.utcoffset() is None:
         return first.replace(tzinfo=None)
     try:
@@ -119,7 +120,7 @@ _NAN = "a key is NaN, which is not equal to itself; key by a value that is equal
 
 
 def _of_subclass(key: Any) -> Any:
-    """Convert a member of an enumeration, a NumPy float or a named tuple to the built-in type that it derives from."""
+    """Convert an enumeration member, NumPy float, named tuple or the like to the built-in type that it extends."""
     for base in _CONVERTED:
         if isinstance(key, base):
             plain = _plain(base, key)
@@ -157,7 +158,7 @@ def canonical(key: Any) -> bytes:
     if isinstance(key, bytes):
         return key
     if isinstance(key, (int, float, Decimal)):
-        # The hash of a number depends on its value alone, not on its type, and is never seeded.
+        # The hash of a number depends only on its value, not on its type, and is never seeded.
         return b"%x" % hash(key)
     if key is None:
         return b""
@@ -168,7 +169,7 @@ def canonical(key: Any) -> bytes:
 
 
 def key_group(key: Any, key_groups: int) -> int:
-    """Return the group of `key`, 0 to `key_groups - 1`.
+    """Return the key group of `key`, from 0 to `key_groups - 1`.
 
     Raises:
         Unroutable: see `canonical`.
@@ -178,7 +179,7 @@ def key_group(key: Any, key_groups: int) -> int:
 
 
 def key_groups_of(keys: Sequence[Any], key_groups: int) -> list[int]:
-    """Return the group of each key; for many keys of one common type, this costs a third of calls of `key_group`.
+    """Return the key group of each key; for many keys of the same type, this is three times as fast as `key_group`.
 
     Raises:
         Unroutable: see `canonical`.
@@ -192,14 +193,14 @@ def key_groups_of(keys: Sequence[Any], key_groups: int) -> list[int]:
 
 
 def task_of_group(group: int, parallelism: int, key_groups: int) -> int:
-    """Return the index, among `parallelism` tasks, of the task that owns `group`; a task owns adjacent groups."""
+    """Return which of `parallelism` tasks owns `group`, as an index; each task owns a contiguous range of groups."""
     return group * parallelism // key_groups
 
 
 def ordered(keys: Iterable[Any]) -> list[Any]:
-    """Return canonical keys in key order: by value if all are str or all are int, otherwise by encoding.
+    """Return canonical keys in key order: by value if all keys are str or all are int, otherwise by encoding.
 
-    The order depends on the keys alone, never on the order of arrival (D10).
+    The order depends only on the keys, never on the order of arrival (D10).
     """
     listed = list(keys)
     kinds = list(map(type, listed))

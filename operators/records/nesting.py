@@ -1,4 +1,4 @@
-"""Room on the interpreter's stack for values that are nested as deeply as a record may be."""
+"""Temporarily raises the interpreter's recursion limit for values as deeply nested as a record may be."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from contextlib import contextmanager
 from causal.records.values import NESTING_MAX
 
 _CALLS_PER_LEVEL = 3
-"""The number of nested interpreter calls for one level of lists or dicts."""
+"""The number of nested interpreter calls per level of lists or dicts."""
 
 
 @contextmanager
 def room_for_nesting() -> Iterator[None]:
-    """Allow calls as deep as lists and dicts may be nested, however deep the stack already is."""
+    """Allow calls that process lists and dicts of the maximum nesting depth, however deep the stack already is."""
     before = sys.getrecursionlimit()
     sys.setrecursionlimit(before + _CALLS_PER_LEVEL * NESTING_MAX)
     try:

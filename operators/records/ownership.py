@@ -1,8 +1,8 @@
-"""Copies of the records that operators yield, so that later changes of state do not change the records.
+"""Copies of the records that operators yield, so that later changes of state do not affect the records.
 
-Operators run batch by batch, and a batch is encoded at the end of its event.  Without a copy, a record that contains a
-list from `ctx.state` would show the changes that later records of the same batch made to that list.  The same is true
-for a buffer, a dict or a list that is refilled for each record.
+Operators run batch by batch, and a batch is encoded at the end of its event. Without a copy, a record that contains a
+list from `ctx.state` would show the changes that later records of the same batch made to that list. A buffer, dict or
+list that is refilled for each record would cause the same problem.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 from operators.records.nesting import room_for_nesting
 
 SCALARS = frozenset((int, str, float, bool, bytes, type(None), datetime, Decimal))
-"""The types whose values never change."""
+"""The types whose values cannot change."""
 _ALWAYS_FIT = frozenset((float, bool, type(None)))
 _INT_END = 1 << 64
 
@@ -25,9 +25,7 @@ all_scalar = SCALARS.issuperset
 
 
 def always_fits(value: Any) -> bool:
-    """Return whether any record and any state can hold the value, because neither its size nor its parts can be too
-    large.
-    """
+    """Return whether any record and any state can contain the value, because it is certainly not too large."""
     kind = type(value)
     return kind in _ALWAYS_FIT or (kind is int and -_INT_END < value < _INT_END)
 
@@ -68,12 +66,12 @@ def _own_other(value: Any) -> Any:
 
 
 def is_buffer(value: Any) -> bool:
-    """Return whether the value's content can change in place without a change of an object that it contains."""
+    """Return whether the value's own content can change in place without a change of an object that it contains."""
     return type(value) in (bytearray, memoryview) or _is_writable(value)
 
 
 def _is_writable(value: Any) -> bool:
-    """Return whether the value exposes writable memory, as `array.array`, a NumPy array or a memory map does."""
+    """Return whether the value exposes writable memory, like `array.array`, a NumPy array or a memory map."""
     try:
         with memoryview(value) as view:
             return not view.readonly
@@ -88,21 +86,21 @@ def _refuse_buffer(value: Any) -> Any:
 
 
 copy_containers = _copier(_own_other)
-"""Return `value` with every dict, list and buffer in it copied; any other object is shared, even if it can change.
+"""Return `value` with every dict, list and buffer in it copied; all other objects are shared, even if they can change.
 
-A bytearray or memoryview becomes bytes, as it does between tasks.  TypeError is raised for a writable buffer that
-cannot be copied, for example a memory map.
+A bytearray or memoryview becomes bytes, as it does between tasks. TypeError is raised for a writable buffer that cannot
+be copied, such as a memory map.
 """
 
 own_state = _copier(_refuse_buffer)
-"""Return the copy of a value that is put into declared state; TypeError is raised if the value contains a buffer."""
+"""Return the copy of a value that declared state stores; TypeError is raised if the value contains a buffer."""
 
 
 def kept(value: Any) -> Any:
-    """Return the result of `copy_containers`, but faster, for records that operators emit one by one.
+    """Return the same result as `copy_containers`, but faster, for records that operators emit one by one.
 
-    A hashable value cannot change.  A dict that the garbage collector does not track contains no dict and no list, but
-    it may contain a buffer, which is not hashable.
+    A hashable value cannot change. A dict that the garbage collector does not track contains neither a dict nor a list,
+    but it may contain a buffer, which is not hashable.
     """
     kind = type(value)
     if kind in SCALARS:
@@ -114,6 +112,6 @@ def kept(value: Any) -> Any:
         if kind is dict and not is_tracked(value):
             hash(tuple(value.values()))
             return value.copy()
-    except (TypeError, ValueError):  # a writable memoryview raises the latter
+    except (TypeError, ValueError):  # a writable memoryview raises ValueError
         return copy_containers(value)
     return copy_containers(value)

@@ -1,4 +1,4 @@
-"""Analysis of a function's code that shows that it changes none of its arguments, and so needs no copies of them."""
+"""Analysis of a function's code that can show that it changes none of its arguments, so they need not be copied."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _CALLED = frozenset(
     "copy count endswith format get isoformat items join keys lower replace split startswith strip upper "
     "values".split()
 )
-"""Built-in functions and methods of records that do not change their arguments."""
+"""Built-in functions, and methods of records, that do not change their arguments."""
 
 
 def only_reads(fn: Callable[..., Any]) -> bool:
-    """Return whether the function stores into no object and calls nothing that changes one; False if it is unclear."""
+    """Return whether the function certainly modifies no object and calls nothing that modifies one."""
     if type(fn) is not FunctionType or fn.__closure__ or fn.__defaults__ or fn.__kwdefaults__:
         return False
     if any(map(_writes, _codes(fn.__code__))):
@@ -32,7 +32,7 @@ def only_reads(fn: Callable[..., Any]) -> bool:
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:
-    """Yield a code object and those of the functions within it."""
+    """Yield a code object and the code objects of all functions inside it."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, CodeType):

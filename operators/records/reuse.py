@@ -1,8 +1,9 @@
 """Refusal of records whose dict, list or buffer is refilled for a later record.
 
 A batch is encoded at the end of its event, so all records that share a reused object would have the content of the last
-one; the number of records in a batch depends on the load. A stage therefore remembers the content of its last records
-even after the end of their event, and refuses a function that reuses objects whatever the size of the batches.
+of these records. How many records a batch contains depends on the load. A stage therefore remembers the content of its
+most recent records beyond the end of their event, and refuses a function that reuses objects regardless of the batch
+size.
 """
 
 from __future__ import annotations
@@ -14,31 +15,30 @@ from weakref import ref
 from operators.records.ownership import SCALARS, all_scalar, is_buffer
 
 REMEMBERED_MAX = 8
-"""The maximum number of containers, and of buffers, that a stage remembers, because a function may refill several in
-turn."""
+"""The maximum number of containers, and of buffers, that a stage remembers; a function may refill several in turn."""
 LOOKED_AT_MAX = 8
-"""The maximum number of dicts and lists that are examined in one record."""
+"""The maximum number of dicts and lists that are examined per record."""
 ITEMS_MAX = 1000
-"""The maximum number of items of a container that is examined; copying a larger one per batch would be too slow."""
+"""The maximum size of a container that is examined; copying a larger container for each batch would be too slow."""
 LAST = 4
-"""The number of records at the end of a batch that are examined."""
+"""The number of records that are examined at the end of a batch."""
 NESTING = frozenset((dict, list, tuple))
 
 
 class Reuse:
-    """The dicts, lists and buffers in the last batches that a function returned, with their content at that time."""
+    """The dicts, lists and buffers in the most recent batches that a function returned, with their content then."""
 
     __slots__ = ("_again", "_buffers", "_copies")
 
     def __init__(self) -> None:
         self._copies: dict[int, tuple[Any, Any]] = {}
-        """Identity → (container, its copy), oldest first."""
+        """Identity → (container, copy of the container), oldest first."""
         self._buffers: dict[int, Callable[[], Any]] = {}
         self._again: list[Any] = []
-        """The containers of the batch's first record that were already remembered when it was returned."""
+        """The containers in the batch's first record that were already remembered when the function returned it."""
 
     def keep(self, records: Sequence[Any]) -> None:
-        """Remember the first record of a batch, before the function is called again."""
+        """Remember the first record of a batch before the function is called again."""
         record = records[0]
         if type(record) not in NESTING:
             return
@@ -54,7 +54,7 @@ class Reuse:
     def check(self, records: Sequence[Any], operator: str) -> None:
         """Refuse a batch in which a record is an earlier record that was refilled.
 
-        The check costs a copy of one record per batch, and a comparison with the last records. A record that is
+        The check costs one copied record per batch and a comparison with the most recent records. A record that is
         repeated unchanged is accepted.
 
         Raises:
@@ -79,7 +79,7 @@ class Reuse:
                 self._check_buffers(records, buffers, operator)
 
     def _check_buffers(self, records: Sequence[Any], buffers: list[Any], operator: str) -> None:
-        """Refuse a buffer that two records of one batch or of two share; `buffers` are those of the first record."""
+        """Refuse a buffer that is shared by two records; `buffers` are the buffers in the first record."""
         refuse_shared_buffers(records, operator)
         for buffer in buffers:
             earlier = self._buffers.get(id(buffer))
@@ -93,9 +93,9 @@ class Reuse:
 
 
 def refuse_shared_buffers(records: Sequence[Any], operator: str) -> None:
-    """Refuse a batch in which two records contain the same buffer: refilling it has changed the earlier record.
+    """Refuse a batch in which two records share a buffer, because refilling the buffer has changed the earlier record.
 
-    The check examines only the first record, unless that record contains a buffer.
+    The check examines only the first record unless that record contains a buffer.
 
     Raises:
         TypeError: the batch is refused; the message contains the remedy.
@@ -110,11 +110,11 @@ def refuse_shared_buffers(records: Sequence[Any], operator: str) -> None:
 
 
 def buffers_in(value: Any) -> list[Any]:
-    """Return the buffers in a record, at any depth."""
+    """Return the buffers at any depth of a record."""
     buffers: list[Any] = []
     entered = set[int]()  # a record may contain itself, or the same list in many places
     waiting = [value]
-    while waiting:  # not recursively: a record may be nested more deeply than calls may be
+    while waiting:  # a loop, because records may be nested more deeply than calls
         each = waiting.pop()
         kind = type(each)
         if kind is dict or kind is list or kind is tuple:
@@ -128,7 +128,7 @@ def buffers_in(value: Any) -> list[Any]:
 
 
 def containers_in(record: Any) -> list[Any]:
-    """Return the first dicts and lists in a record, including the record itself."""
+    """Return the first few dicts and lists in a record, including the record itself."""
     kind = type(record)
     if kind is dict:
         if all_scalar(map(type, record.values())):
@@ -151,7 +151,7 @@ def _differ(container: Any, copy: Any) -> bool:
 
 
 def _watched(buffer: Any) -> Callable[[], Any]:
-    """Return a function that returns the buffer while it exists; a reference to the buffer would keep a file mapped."""
+    """Return a function that returns the buffer as long as it exists; a strong reference would keep a file mapped."""
     try:
         return ref(buffer)
     except TypeError:

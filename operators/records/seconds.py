@@ -1,8 +1,8 @@
-"""The single conversion between seconds, which users write and see, and nanoseconds, which all internal code uses.
+"""The only conversion between seconds, which users write and see, and nanoseconds, which all internal code uses.
 
-Internally, a user's time or duration is a whole number of microseconds. Up to the year 2242 a float of seconds
-distinguishes any two microseconds, so that converting seconds to nanoseconds and back yields the same float: the bound
-of a window, a timer, or an event time that is read back from a record is the number that was written.
+Internally, a user's time or duration is a whole number of microseconds. Until the year 2242, a float of seconds
+distinguishes any two microseconds. Converting seconds to nanoseconds and back therefore yields the same float: a window
+bound, a timer, or an event time that is read back from a record equals the number that was written.
 """
 
 from __future__ import annotations
@@ -12,26 +12,26 @@ from fractions import Fraction
 
 NS_PER_S = 1_000_000_000
 _PLAIN_S = float(1 << 32)
-"""The limit below which the float product of seconds and a million is off by less than half a microsecond."""
+"""The limit below which the float product of seconds and one million is off by less than half a microsecond."""
 LATEST_S = 9_000_000_000.0
-"""A time in the year 2255, whose nanoseconds still fit into 63 bits."""
+"""A time in the year 2255, which still fits into 63 bits when expressed in nanoseconds."""
 LATEST_NS = 9_000_000_000 * NS_PER_S
 
 
 def seconds_of(at_ns: int) -> float:
-    """Return the float of seconds nearest to `at_ns` nanoseconds: an integer division, which is rounded once."""
+    """Return the float of seconds nearest to `at_ns` nanoseconds; the division rounds only once."""
     return at_ns / NS_PER_S
 
 
 def ns_of_seconds(at_s: float) -> int:
-    """Convert seconds to ns, rounded to the nearest microsecond."""
+    """Convert seconds to nanoseconds, rounded to the nearest microsecond."""
     if -_PLAIN_S < at_s < _PLAIN_S:
         return round(at_s * 1e6) * 1000
     return round(Fraction(at_s) * 1_000_000) * 1000
 
 
 def all_ns_of_seconds(seconds: Sequence[float]) -> list[int] | None:
-    """Return `ns_of_seconds` of each time; None if each must be converted separately, e.g. if one is not a number."""
+    """Return `ns_of_seconds` of each time, or None if the times must be converted one by one."""
     if seconds and not (min(seconds) > -_PLAIN_S and max(seconds) < _PLAIN_S):
         return None
     try:

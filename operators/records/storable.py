@@ -1,4 +1,4 @@
-"""Refusal of values that no state can hold, while they can still be removed; a checkpoint could only end the job."""
+"""Early refusal of values that no state can store, while the change can still be undone."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from causal.records.values import NotCarried, encode, place_of_refused
 
 
 def stored(value: Any, what: str) -> Any:
-    """Return unchanged a value that is about to be kept as state.
+    """Return a value that is about to be stored as state, unchanged.
 
     Args:
-        what: the name of the value in the message.
+        what: the name of the value, for the error message.
 
     Raises:
         NotCarried: no checkpoint could write the value.

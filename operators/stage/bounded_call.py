@@ -1,8 +1,8 @@
-"""Calls with a time limit; each runs on its own thread, which cannot be stopped.
+"""Calls with a time limit; each call runs on its own thread, which cannot be stopped.
 
-A call that exceeds its limit keeps running, and its result is ignored.  The number of such calls per process is
-bounded: beyond the bound the job stops with a one-line error, because each call keeps a thread and everything that the
-thread references.
+A call that exceeds its limit keeps running, and its result is ignored. Each such call keeps a thread and everything
+that the thread references, so the number of these calls per process is limited. If the limit is exceeded, the job stops
+with a one-line error.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from causal.errors import OperatorFailed
 from causal.records.values import encode
 
 ABANDONED_MAX = 64
-"""The maximum number of calls in one process that may have exceeded their limit and still be running."""
+"""The maximum number of calls in one process that have exceeded their time limit and are still running."""
 
 LATE = "TimeoutError"
-"""The kind of failure that is recorded for a call that exceeds its limit."""
+"""The kind of failure that is recorded for a call that exceeds its time limit."""
 
 Outcome = tuple[bool, bytes]
-"""Whether a call succeeded, and the bytes that are recorded for it."""
+"""A pair of whether a call succeeded and the bytes that are recorded for it."""
 
 
 class _Call:
-    """One call on its thread."""
+    """A call that runs on its own thread."""
 
     def __init__(self, attempt: Callable[[], Outcome]) -> None:
         self._attempt = attempt
@@ -35,20 +35,20 @@ class _Call:
     def run(self) -> None:
         try:
             self.outcome = self._attempt()
-        except BaseException as problem:  # `within` raises it again on the thread of the task
+        except BaseException as problem:  # `within` raises it again on the task's thread
             self.problem = problem
         self.ended.set()
 
 
 _abandoned: list[_Call] = []
-"""Calls that have exceeded their limit; only the thread of the task changes the list."""
+"""Calls that have exceeded their time limit; only the task's thread changes the list."""
 
 
 def within(timeout_s: float, attempt: Callable[[], Outcome], operator: str) -> Outcome:
-    """Return the outcome of `attempt()`, or a time-out failure if it takes longer than `timeout_s`.
+    """Return the outcome of `attempt()`, or a timeout failure if the call takes longer than `timeout_s`.
 
     Raises:
-        OperatorFailed: too many calls in this process have exceeded their limit and are still running.
+        OperatorFailed: too many calls in this process have exceeded their time limit and are still running.
     """
     _abandoned[:] = [call for call in _abandoned if not call.ended.is_set()]
     if len(_abandoned) >= ABANDONED_MAX:

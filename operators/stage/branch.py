@@ -1,4 +1,4 @@
-"""The branches of a chain: a tree of stages and their outputs, along which a failed record is traced back."""
+"""The branches of a chain, which form a tree of stages and their outputs and allow failed records to be traced back."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from operators.stage.stages import Stage, without
 
 @dataclass(slots=True)
 class Branch:
-    """A stage and the destinations of its output: fused stages, routes out of the task, or both.
+    """A stage and the destinations of its output, which are fused stages, routes out of the task, or both.
 
     Attributes:
-        sides: (tag, reader) of each side output.
-        ordinals: the output channels that receive its watermarks: those of its routes.
-        plain: whether the stage emits only records; the chain sets it.
-        vectors: whether its output is vectors, which can always be carried.
-        shared: whether output that leaves the task has other readers as well, and failing records may be set aside.
-        received: the last watermark that the stage received; END_NS once its input has ended.
-        passed: the last watermark that the stage passed on.
+        sides: a pair (tag, reader) for each side output.
+        ordinals: the output channels that receive the stage's watermarks, which are the channels of its routes.
+        plain: whether the stage emits only records; the chain sets this attribute.
+        vectors: whether the stage's output is vectors, which can always be carried.
+        shared: whether the output that leaves the task also has other readers, and failing records may be set aside.
+        received: the most recent watermark that the stage received; END_NS once its input has ended.
+        passed: the most recent watermark that the stage passed on.
     """
 
     stage: Stage
@@ -34,7 +34,7 @@ class Branch:
     sides: list[tuple[str, Branch]] = field(default_factory=list)
     ordinals: list[int] = field(default_factory=list)
     output: Any = field(default_factory=list)
-    """The last output of the stage in this event, in which a record that cannot be encoded is located."""
+    """The stage's most recent output in this event, used to locate a record that cannot be encoded."""
     vectors: bool = False
     plain: bool = True
     shared: bool = False
@@ -42,12 +42,12 @@ class Branch:
     passed: int | None = None
 
     def side(self, tag: str) -> Branch | None:
-        """Return the reader of a side output."""
+        """Return the reader of a side output, or None if there is none."""
         return next((side for other, side in self.sides if other == tag), None)
 
 
 class SideStage(Stage):
-    """The first stage of the reader of a side output."""
+    """The first stage in the reader of a side output."""
 
     traces = False
 
@@ -57,8 +57,8 @@ class Input:
     """An input channel: its label in messages, and the key function, operator side and event-time function of its edge.
 
     Attributes:
-        item: index of the record's item that is its key, if `key_of` returns an item (see `item_keys`).
-        sender: operator, side output and side of the channel's edge; "" if it has no edge.
+        item: the index of the record item that is the key, if `key_of` returns an item (see `item_keys`).
+        sender: the operator, side output and side of the channel's edge; "" if it has no edge.
     """
 
     label: str
@@ -83,7 +83,7 @@ class Numbers:
 
 
 def descend(branch: Branch) -> Iterable[Branch]:
-    """Return the branch and all of its descendants in the order of their stages' ordinals, which is topological."""
+    """Return the branch and all its descendants in the order of their stages' ordinals, which is topological."""
     branches = [branch]
     place = 0
     while place < len(branches):
@@ -94,10 +94,10 @@ def descend(branch: Branch) -> Iterable[Branch]:
 
 
 class Tracing:
-    """A tracer that attributes records that have no route, or cannot be carried, to the operator that emitted them.
+    """Attributes records that have no route, or cannot be carried, to the operators that emitted them.
 
     Attributes:
-        keys: the keys of the delivered records, if they have keys; the chain sets the attribute in each event.
+        keys: the keys of the delivered records, if they have keys; the chain sets this attribute in each event.
     """
 
     def __init__(self, failures: Failures, record_bytes_max: int) -> None:
@@ -115,7 +115,7 @@ class Tracing:
         """Return whether a record can be carried; if it cannot, report it as failed.
 
         Args:
-            places: an iterator over (index, record) of the branch's output, positioned after the previous record.
+            places: an iterator over (index, record) pairs of the branch's output, positioned after the previous record.
         """
         index = next((index for index, output in places if output is record), None)
         try:
@@ -127,9 +127,9 @@ class Tracing:
         return True
 
     def carried(self, branch: Branch, records: Records) -> Records:
-        """Return the output of a branch without the records that cannot be carried; each of these fails once.
+        """Return the output of a branch without the records that cannot be carried; each of these fails only once.
 
-        Used for output with several readers, so that none of them receives a record that is set aside.
+        This is used for output with several readers, so that no reader receives a record that is set aside.
         """
         stage, stage.refused = branch.stage, ()
         try:
@@ -146,7 +146,7 @@ class Tracing:
         return without(every, refused) if refused else records
 
     def _came_from(self, branch: Branch, index: int | None) -> tuple[int | None, Any]:
-        """Return (index, key) of the delivered record that led to the stage's output, if it is known."""
+        """Return (index, key) of the delivered record that led to the stage's output, as far as they are known."""
         if index is None or not self._failures.delivers or not branch.stage.traces:
             return None, NO_KEY
         came_from = branch.stage.root_index(branch.stage.source_of(index))

@@ -19,7 +19,7 @@ from operators.stage.bounded_call import within
 from operators.tracebacks import Recorded, location, message, user_traceback
 
 REASON_CHARACTERS_MAX = 100_000
-"""The maximum number of characters of an exception's message that are recorded."""
+"""The maximum number of characters of an exception message that are recorded."""
 TRACE_CHARACTERS_MAX = 4_000
 """The maximum number of characters that are recorded from the end of a traceback."""
 
@@ -28,10 +28,10 @@ class CallFailed(Recorded):
     """Raised when the function passed to `ctx.call` raised, in this execution or in the one that is being replayed.
 
     Attributes:
-        kind: name of the exception's type.
-        reason: message of the exception.
+        kind: the name of the exception's type.
+        reason: the exception's message.
         where: `file:line in function` of the user code that raised the exception, or "".
-        trace: traceback of the exception, or "".
+        trace: the exception's traceback, or "".
     """
 
     def __init__(self, kind: str, reason: str, where: str = "", trace: str = "") -> None:
@@ -46,7 +46,7 @@ class CallFailed(Recorded):
 
 
 class _Closed:
-    """Services outside of events, when no response can be recorded: every call raises an error."""
+    """Services for the time outside events, when no response can be recorded; every call raises an error."""
 
     def __init__(self, when: str) -> None:
         self._when = when
@@ -81,18 +81,19 @@ class Calls:
     ) -> Any:
         """Return the response of `fn(*args)`; a replay returns the same response without running `fn`.
 
-        The task waits for the response.  Only the outcome of the last attempt is recorded, and `fn` may read clocks.
+        The task waits for the response. Only the outcome of the last attempt is recorded, and `fn` may read clocks.
 
         Logs: `call`: length and response.
 
         Args:
-            retries: number of retries after an exception; the first follows after `backoff_s`, and each further delay
-                is twice the previous one.
-            timeout_s: time limit of each attempt; `fn` then runs on its own thread.  If `fn` exceeds the limit, the
-                thread keeps running and its result is ignored.  With None, the task waits as long as `fn` takes.
+            retries: the number of retries after an exception; the first retry follows after `backoff_s`, and each later
+                delay is twice as long as the one before.
+            timeout_s: the time limit of each attempt; `fn` then runs on its own thread. If `fn` exceeds the limit, the
+                thread keeps running, but its result is ignored. With None, the task waits until `fn` returns.
 
         Raises:
-            CallFailed: every attempt raised or timed out, or the result cannot be carried; a replay raises the same.
+            CallFailed: every attempt raised or timed out, or the result cannot be carried; a replay raises the same
+                error.
         """
         if others:
             name = next(iter(others))
@@ -129,7 +130,7 @@ class Calls:
         return answer[1]
 
     def idempotency_key(self, *parts: Any) -> str:
-        """Return 32 hexadecimal digits computed from the run, the operator, the current key and `parts`.
+        """Return 32 hexadecimal digits that are computed from the run, the operator, the current key and `parts`.
 
         The digits are the same in every replay and in every other execution.
 
@@ -144,13 +145,13 @@ class Calls:
         """
         if not parts:
             raise TypeError('ctx.idempotency_key() needs parts that identify the request: ("charge", record["id"])')
-        self._services.epoch()  # raises an error outside of events
+        self._services.epoch()  # raises an error outside events
         active = RUNNING.active
         run = "" if active is None else active.run
         return blake2b(encode([run, self._operator, self.key, list(parts)]), digest_size=16).hexdigest()
 
     def determinant(self, kind: str, ask: Callable[[], bytes]) -> bytes:
-        """Return the bytes of `ask()`, recorded under a kind that the pipeline registered; a replay does not run `ask`.
+        """Return the bytes of `ask()`, recorded under a registered kind; a replay does not call `ask`.
 
         Logs: `user`: length and bytes.
         """
@@ -167,9 +168,9 @@ class Calls:
 
 
 def outcome(attempt: Callable[[], Any], what: str = "ctx.call") -> tuple[bool, bytes]:
-    """Run a call; return whether it succeeded, and the record of it: [True, answer] or [False, kind, reason, …].
+    """Run a call; return whether it succeeded, and its encoded outcome: [True, answer] or [False, kind, reason, …].
 
-    The record of an exception also contains the place where it was raised, and its traceback.
+    For an exception, the outcome also contains the location where it was raised, and its traceback.
     """
     try:
         result = attempt()
@@ -190,6 +191,6 @@ def outcome(attempt: Callable[[], Any], what: str = "ctx.call") -> tuple[bool, b
 
 
 def raised(problem: BaseException) -> bytes:
-    """Return the record of an exception in a call: its type, its message, where it was raised, and its traceback."""
+    """Return the encoded outcome of a call that raised: the exception's type, message, location and traceback."""
     reason, trace = message(problem)[:REASON_CHARACTERS_MAX], user_traceback(problem)[-TRACE_CHARACTERS_MAX:]
     return encode([False, type(problem).__name__, reason, location(problem), trace])

@@ -1,7 +1,7 @@
 """`ctx`, through which an operator accesses its state, the time, random numbers and the outside world (D10).
 
-Each nondeterministic result is logged in live execution and returned again in a replay.  Each operator of a task has
-one such object, which is reused for every record: it is valid only during the call that received it.
+Each nondeterministic result is logged in live execution, and a replay returns it again. Each operator of a task has one
+such object, which is reused for every record, so it is valid only during the call that received it.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ __all__ = ["CLOSED", "CallFailed", "Context", "Surroundings"]
 
 _DELAY_MAX_S = 1e8
 _OUR_TIMES_S = 1e9
-"""A time in 2001.  The clock of a test may begin at 0; values below `_DELAY_MAX_S` are then valid times, not delays."""
+"""A time in 2001; a test clock may begin at 0, so that values below `_DELAY_MAX_S` are times, not delays."""
 
 
 class Surroundings(Protocol):
-    """The interface of an operator's stage to `ctx`: event time, watermark and side outputs."""
+    """The interface through which `ctx` accesses the event time, watermark and side outputs of its operator's stage."""
 
     def event_time_ns(self) -> int | None:
-        """Return the event time of the current record or event-time timer."""
+        """Return the event time of the current record or event-time timer, or None if there is none."""
         ...
 
     def watermark_ns(self) -> int | None:
-        """Return the last watermark of the operator."""
+        """Return the most recent watermark of the operator, or None before the first."""
         ...
 
     def put_aside(self, tag: str, record: Any) -> None:
@@ -52,8 +52,9 @@ class Context(Calls):
 
     Attributes:
         key: the current key; None without key_by.
-        state: checkpointed dict of the current key; change it in place.  `state.clear()` removes the key's state.
-        task: the task, for example "count/1".
+        state: the checkpointed dict of the current key, which is changed in place; `state.clear()` removes the key's
+            state.
+        task: the name of the task, for example "count/1".
     """
 
     __slots__ = (
@@ -82,14 +83,14 @@ class Context(Calls):
     # Called by the stage around each event.
 
     def begin(self, services: Services) -> None:
-        """Begin an event, whose nondeterministic results `services` returns."""
+        """Begin an event whose nondeterministic results come from `services`."""
         self._services = services
 
     def end(self) -> None:
         """End the event.
 
         Raises:
-            CausalError: a service raised the error during the event, and user code caught it, which is not allowed.
+            CausalError: a service raised this error during the event, and user code caught it, which is not allowed.
         """
         self._services = CLOSED
         if self._fault is not None:
@@ -98,14 +99,14 @@ class Context(Calls):
     # For users.
 
     def now(self) -> float:
-        """Return the wall-clock time in seconds; it is the same in a replay, and never earlier than the previous one.
+        """Return the wall-clock time in seconds; it never decreases, and a replay returns the same times.
 
         Logs: `clock`: 1 byte and the difference.
         """
         return seconds_of(self.now_ns())
 
     def now_ns(self) -> int:
-        """Return the wall-clock time in ns, with the same guarantees as `now`.
+        """Return the wall-clock time in nanoseconds, with the same guarantees as `now`.
 
         Logs: `clock`: 1 byte and the difference.
         """
@@ -117,7 +118,7 @@ class Context(Calls):
 
     @property
     def replaying(self) -> bool:
-        """Whether this event is a replay of one performed before; use it for side effects only, never for results.
+        """Whether this event is a replay of an earlier one; use it only for side effects, never for results.
 
         Logs: –, in an ordered task `run`: 2 bytes.
         """
@@ -125,9 +126,9 @@ class Context(Calls):
 
     @property
     def log(self) -> logging.Logger:
-        """A logger that is silent in a replay, so that each message appears once.
+        """A logger that is silent in a replay, so that each message appears only once.
 
-        An operator may keep the logger: each message checks whether the current event is a replay.
+        An operator may store the logger, because each message checks whether the current event is a replay.
 
         Logs: –, in an ordered task `run`: 2 bytes.
         """
@@ -145,28 +146,28 @@ class Context(Calls):
         return self._streams().random
 
     def uuid(self) -> UUID:
-        """Return a version-4 UUID, the same in a replay. Convert it with `str()` before you put it into a record.
+        """Return a version-4 UUID; a replay returns the same one. Convert it with `str()` before adding it to a record.
 
         Logs: as `random`.
         """
         return UUID(int=self._streams().bits.getrandbits(128), version=4)
 
     def _streams(self) -> Streams:
-        """Return the streams that captured calls such as `random.random()` also use: no draw is returned twice."""
-        self._services.epoch()  # raises outside an event
+        """Return the streams that captured calls such as `random.random()` also use; no draw is returned twice."""
+        self._services.epoch()  # raises an error outside events
         active = RUNNING.active
         invariant(active is not None, "ctx is used while its chain performs an event", operator=self._operator)
         return active.streams(self._operator)  # type: ignore[union-attr]
 
     def event_time(self) -> float | None:
-        """Return the event time of the current record or event-time timer in seconds; None if there is none.
+        """Return the event time of the current record or event-time timer in seconds, or None if there is none.
 
         Logs: –.
         """
         return _seconds(self._around.event_time_ns())
 
     def watermark(self) -> float | None:
-        """Return the watermark in seconds: no record with a smaller event time will arrive; None before the first.
+        """Return the watermark in seconds, below which no event time will arrive, or None before the first watermark.
 
         Logs: –.
         """
@@ -182,18 +183,18 @@ class Context(Calls):
     def set_timer(self, at_s: float, name: str = "", clock: str = "processing") -> None:
         """Call `on_timer(name, ctx)` for the current key at `at_s` (in seconds, like `now()`) or soon after.
 
-        Setting a timer of the same name again moves it. Timers fire one at a time, the earliest first; of timers with
-        equal times, the one that was set first fires first. A timer in the past fires after the current event. With
-        `clock="event"` a timer fires when the watermark reaches `at_s`, or at the latest when the input ends; if `at_s`
-        is before the time of the current record or timer, that time is used instead. Timers of the two clocks are
-        independent.
+        Setting a timer with the same name again moves it. Timers fire one at a time, the earliest first; among timers
+        with equal times, the one that was set first fires first. A timer in the past fires after the current event.
+        With `clock="event"`, a timer fires when the watermark reaches `at_s`, or at the latest when the input ends; if
+        `at_s` is before the time of the current record or timer, that time is used instead. Timers of the two clocks
+        are independent.
 
         Logs: `timer`: 1 byte and the difference per firing; nothing with `clock="event"`.
 
         Raises:
-            TypeError: the operator has no `on_timer`, the clock is "event" and there are no watermarks, or an argument
+            TypeError: the operator has no `on_timer`, the clock is "event" but there are no watermarks, or an argument
                 has the wrong type.
-            ValueError: `at_s` is not a time, or is a delay instead of a time; or there is no such clock.
+            ValueError: `at_s` is not a time, or is a delay instead of a time, or the clock does not exist.
         """
         if not isinstance(name, str):
             raise TypeError(f"the name of a timer must be a str, not {type(name).__name__}")
@@ -210,7 +211,7 @@ class Context(Calls):
             self._timers_of(clock).set(self.key, name, ns_of_seconds(at_s))
 
     def _delays(self, at_s: float, clock: str) -> bool:
-        """Return whether `at_s` must be a delay: as a time it would be decades ago by a present-day clock."""
+        """Return whether `at_s` must be a delay; as a time, it would be decades before the current time."""
         return clock == "processing" and 0 < at_s < _DELAY_MAX_S and self.now() > _OUR_TIMES_S
 
     def clear_timer(self, name: str = "", clock: str = "processing") -> None:
@@ -236,7 +237,7 @@ class Context(Calls):
 
 
 def _check_seconds(at_s: object) -> None:
-    """Refuse a timer's time that is not a number.
+    """Refuse a timer time that is not a number.
 
     Raises:
         TypeError: `at_s` is not a number; the message explains how to convert it to seconds.

@@ -1,4 +1,4 @@
-"""The logger of an operator, which is silent in a replay even if the operator has kept it in an attribute."""
+"""The logger of an operator, which is silent in a replay even if the operator has stored it in an attribute."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from operators.capture.active import RUNNING
 
 
 class EventLogger(logging.Logger):
-    """A logger that passes new messages on to the logger `operators.NAME`, if that logger accepts them.
+    """A logger that passes new messages on to the logger `operators.NAME` if that logger accepts them.
 
     Args:
-        replays: a method that returns whether the current event is a replay; false between events.
+        replays: a method that returns whether the current event is a replay; it returns False between events.
     """
 
     def __init__(self, operator: str, replays: Callable[[], bool]) -> None:
@@ -24,7 +24,7 @@ class EventLogger(logging.Logger):
         self._replays = WeakMethod(replays)  # a strong reference would form a cycle that keeps replaced state in memory
 
     def isEnabledFor(self, level: int) -> bool:
-        """Return whether a message is passed on; on other threads of user code, every message is."""
+        """Return whether a message is passed on; replay is not considered on other threads of user code."""
         invariant(self.parent is not None, "it passes messages on", logger=self.name)
         if not self.parent.isEnabledFor(level):  # type: ignore[union-attr]
             return False

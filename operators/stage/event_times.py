@@ -1,4 +1,4 @@
-"""Conversion of event times from users' seconds or datetimes to ns, in whole microseconds."""
+"""Conversion of event times from users' seconds or datetimes to nanoseconds, rounded to whole microseconds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PLAIN = frozenset((int, float))
 
 
 def ns_of(time: Any) -> int:
-    """Convert seconds since 1970 (int, float) or a datetime (UTC if naive) to ns, rounded to the microsecond.
+    """Convert seconds since 1970 (int, float) or a datetime (UTC if naive) to nanoseconds, in whole microseconds.
 
     Raises:
         TypeError, ValueError: the value is not a time.
@@ -37,7 +37,7 @@ def ns_of(time: Any) -> int:
 def times_of(
     time_of: Callable[[Any], Any], records: Sequence[Any], failed: Callable[[int, Exception], None]
 ) -> tuple[list[int], list[int]]:
-    """Return the time of each record in ns, and the indices of records without a time; call `failed` for the latter."""
+    """Return the times of records in ns, and the indices of records without one; call `failed` for the latter."""
     stated, lost = apply(time_of, records, failed)
     if _PLAIN.issuperset(map(type, stated)):
         plain = all_ns_of_seconds(stated)

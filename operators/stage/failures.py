@@ -1,6 +1,6 @@
-"""Handling of records on which user code raises: a one-line error ends the job, or a dead letter is written.
+"""Handling of records on which user code raises; either a one-line error stops the job, or a dead letter is written.
 
-The line names the record. Its limits and its text are defined here, so that every operator fails in the same way.
+The error names the record. The wording and size limits are defined here, so that every operator fails in the same way.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ NO_KEY: Any = _NO_KEY
 
 
 class Remedied(Exception):
-    """A problem whose text contains its own remedy, in place of the general advice.
+    """A problem whose text contains its own remedy, which replaces the general advice.
 
     Args:
-        text: what is wrong.
-        remedy: the remedy, as the text that follows "; ".
+        text: the description of the problem.
+        remedy: the remedy, which follows "; " in the message.
     """
 
     def __init__(self, text: str, remedy: str) -> None:
@@ -34,23 +34,23 @@ class Remedied(Exception):
 
 
 _REVISION_BYTES = 64
-"""The maximum bytes that a revision takes in addition to its key and two rows, including window bounds in its key."""
+"""The maximum size of a revision in addition to its key and two rows, including the window bounds in its key."""
 _CORRECT = "correct the pipeline and resume with --code new"
 _REMEDY = f"{_CORRECT}, or resume with --on-error dead-letter to set such records aside"
 
 
 class LetterEncoder(Protocol):
-    """An encoder of dead letters for their sink; it raises on a value that the sink cannot store."""
+    """An encoder that checks dead letters for their sink; it raises an error on a value that the sink cannot store."""
 
     def encode(self, records: Sequence[Any]) -> bytes: ...
 
 
 class Failures:
-    """The handler of failing records: it knows the current event, and fails the event or writes a dead letter.
+    """The handler of failing records, which knows the current event and either stops the job or writes a dead letter.
 
     Attributes:
-        letters: dead letters of this event, in order; the chain sends them at the end of the event.
-        set_aside: whether the job continues after a failing record, which must then have no effect.
+        letters: the dead letters of this event, in order; the chain sends them at the end of the event.
+        set_aside: whether the job continues after a failing record; such a record must not have any effect.
     """
 
     def __init__(
@@ -62,9 +62,9 @@ class Failures:
     ) -> None:
         """
         Args:
-            dead_letters: the encoder for the sink of dead letters; with None, a failing record stops the job.
-            givers: operator -> the operator that it reads from, for messages.
-            places: operator -> the file:line of its definition, for messages without a line of user code.
+            dead_letters: the encoder for the dead-letter sink; with None, a failing record stops the job.
+            givers: operator -> the operator from which it reads, for error messages.
+            places: operator -> the file:line of its definition, for error messages without a line of user code.
         """
         self._givers = givers
         self._places = places
@@ -81,11 +81,11 @@ class Failures:
         self._place, self._first, self._chunks = label, first, chunks
 
     def carried(self, record: Any) -> Any:
-        """Return unchanged a record that is about to leave an operator.
+        """Return a record that is about to leave an operator, unchanged.
 
         Raises:
-            NotCarried: it holds a value that no record can hold.
-            ValueError: it is larger than `record_bytes_max`, or nested too deeply.
+            NotCarried: the record contains a value that no record can contain.
+            ValueError: the record is larger than `record_bytes_max`, or nested too deeply.
         """
         size = self._size(record)
         if size > self._record_bytes_max:
@@ -96,13 +96,14 @@ class Failures:
         return record
 
     def carried_row(self, key: Any, row: Any) -> Any:
-        """Return unchanged a table's row that is about to leave an operator.
+        """Return a table row that is about to leave an operator, unchanged.
 
-        A later row replaces it in one revision that contains both rows; so each may take half the size of a record.
+        A later row replaces it in one revision that contains both rows, so each row may have only half the size of a
+        record.
 
         Raises:
-            NotCarried: it holds a value that no record can hold.
-            ValueError: a revision from one such row to another would be larger than `record_bytes_max`.
+            NotCarried: the row contains a value that no record can contain.
+            ValueError: a revision with two such rows would be larger than `record_bytes_max`.
         """
         try:
             size = self._size((key, row))
@@ -120,10 +121,10 @@ class Failures:
         """Return the size of a value's encoding in bytes.
 
         Raises:
-            NotCarried: no record can hold the value.
+            NotCarried: no record can contain the value.
         """
         try:
-            return len(encode_loosely([value])) - 1  # without the byte of the surrounding list
+            return len(encode_loosely([value])) - 1  # excludes the byte of the surrounding list
         except NotCarried as refused:
             place = place_of_refused(value, refused, encode_loosely)
             raise (NotCarried(f"record{place}: {refused}") if place else refused) from None
@@ -137,11 +138,11 @@ class Failures:
         return self._first is not None
 
     def defined(self, operator: str) -> str:
-        """Return the clause of a message with the file:line of an operator; "" if it is not known."""
+        """Return the clause of a message with the file:line of an operator's definition, or "" if it is not known."""
         return f" (defined at {self._places[operator]})" if operator in self._places else ""
 
     def position(self, index: int) -> int | None:
-        """Return the channel position of record `index` of the event; None if the event delivers nothing."""
+        """Return the channel position of record `index` of the event, or None if the event delivers nothing."""
         if self._first is None:
             return None
         position = self._first
@@ -157,7 +158,7 @@ class Failures:
         """Write a dead letter for a record on which `problem` was raised, or stop the job.
 
         Args:
-            index: index of the record among those that the event delivered; None if it is not one of them.
+            index: the index of the record among the records that the event delivered; None if it is not one of them.
 
         Raises:
             OperatorFailed: the job is configured to stop on failing records.
@@ -177,7 +178,7 @@ class Failures:
         self.letters.append(letter)
 
     def stop(self, operator: str, record: Any, problem: Exception) -> NoReturn:
-        """Stop the job on a `problem` that belongs to no single record, even if the job writes dead letters.
+        """Stop the job because of a problem that concerns no single record, even if the job writes dead letters.
 
         Raises:
             OperatorFailed: always.
@@ -185,14 +186,14 @@ class Failures:
         raise OperatorFailed(self.line(operator, NO_KEY, None, record, problem)) from problem
 
     def line(self, operator: str, key: Any, position: int | None, record: Any, problem: Exception) -> str:
-        """Return the line that describes the failure, its place, and the remedy."""
+        """Return the line that describes the failure, its location, and the remedy."""
         of_key = "" if key is NO_KEY else f", key {shown(key)}"
         of_record = "" if record is None else f"; record {shown(record)}"
         if record is None and position is not None and operator in self._givers:
             of_record = f"; record None, which {self._givers[operator]} returned"
         where = location(problem)
         at = f" at {where}" if where else self.defined(operator)
-        remedy = _CORRECT if self.set_aside else _REMEDY  # dead letters are already enabled, so they are no remedy
+        remedy = _CORRECT if self.set_aside else _REMEDY  # with `set_aside`, dead letters are no remedy
         if isinstance(problem, Remedied):
             remedy = problem.remedy
         return f"operator {operator!r}{of_key}, {self._where(position)}: {described(problem)}{at}{of_record}; {remedy}"
@@ -217,5 +218,5 @@ class Failures:
                 self._encoder.encode([value])
                 return value
         except (NotCarried, TypeError, ValueError, RecursionError):
-            pass  # the value cannot be written: return its text instead
+            pass  # the value cannot be written, so return its text instead
         return shown(value)

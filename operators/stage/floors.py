@@ -1,8 +1,8 @@
-"""The watermarks that the key groups of a task had reached before a change of the job's graph or options.
+"""The watermarks that a task's key groups had reached before a change of the job's graph or options.
 
-Tasks may have reached different watermarks: with idle inputs, a task's watermark depends on the order of arrival.
-After a change, a task begins at the lowest watermark of the tasks that it continues, but windows and records that were
-over must stay over.  So each key group keeps the watermark of its former task, and the time up to which that task had
+Tasks may have reached different watermarks: with idle inputs, a task's watermark depends on the order of arrival. After
+a change, a task begins at the lowest watermark of the tasks that it continues, but windows and records that were over
+must stay over. Each key group therefore keeps the watermark of its former task, and the time up to which that task had
 closed windows, until event time has passed both.
 """
 
@@ -15,14 +15,15 @@ from operators.records.keys import key_group, task_of_group
 from operators.stage.watermark_merge import least
 
 Floor = Sequence[int]
-"""(key group, the watermark of its former task, the time up to which that task had closed windows)"""
+"""A tuple (key group, watermark of its former task, time up to which that task had closed windows)."""
 
 
 class Floors:
     """The floors of the key groups that are ahead of their task.
 
     Attributes:
-        of_group: key group -> (watermark, time up to which windows are closed); empty except shortly after a change.
+        of_group: key group -> (watermark, time up to which windows are closed); usually empty, except shortly after a
+            change.
     """
 
     def __init__(self, key_groups: int, keyed: bool) -> None:
@@ -31,12 +32,12 @@ class Floors:
         self.of_group: dict[int, tuple[int, int]] = {}
 
     def mark_ns(self, key: Any, mark_ns: int | None) -> int | None:
-        """Return the event time that a key has reached, in a task whose watermark is `mark_ns`."""
+        """Return the event time that a key has reached in a task whose watermark is `mark_ns`."""
         floor = self.of_group.get(key_group(key, self._key_groups))
         return mark_ns if floor is None else floor[0] if mark_ns is None else max(floor[0], mark_ns)
 
     def closed_ns(self, key: Any, mark_ns: int | None, lateness_ns: int) -> int | None:
-        """Return the time up to which a key's windows are closed, in a task whose watermark is `mark_ns`."""
+        """Return the time up to which a key's windows are closed in a task whose watermark is `mark_ns`."""
         reached_ns = self.mark_ns(key, mark_ns)
         closed_ns = None if reached_ns is None else reached_ns - lateness_ns
         floor = self.of_group.get(key_group(key, self._key_groups))
@@ -59,12 +60,12 @@ class Floors:
         }
 
     def header(self) -> dict[str, Any]:
-        """Return the whole state as a field of a header; an empty dict if there are no floors."""
+        """Return the complete state as a header field, or an empty dict if there are no floors."""
         floors = [[group, *self.of_group[group]] for group in sorted(self.of_group)]
         return {"floors": floors} if floors else {}
 
     def load(self, header: Mapping[str, Any]) -> None:
-        """Restore what `header` returned."""
+        """Restore the state that `header` returned."""
         self.of_group = {group: (mark_ns, closed_ns) for group, mark_ns, closed_ns in header.get("floors", ())}
 
     def merge(self, headers: Sequence[Mapping[str, Any]], lateness_ns: int = 0) -> dict[str, Any]:
@@ -83,7 +84,7 @@ class Floors:
         return {"mark": mark_ns, **self.header()}
 
     def _groups_of(self, place: int, tasks: int) -> Sequence[int]:
-        """Return the key groups of task number `place` out of `tasks` tasks."""
+        """Return the key groups of the task with index `place` among `tasks` tasks."""
         if not self._keyed:
             return [key_group(None, self._key_groups)]
         return [group for group in range(self._key_groups) if task_of_group(group, tasks, self._key_groups) == place]
@@ -93,7 +94,7 @@ class Reached:
     """The event time that a task has reached, for operators that treat older records as late.
 
     Attributes:
-        mark_ns: the last watermark; None before the first.
+        mark_ns: the most recent watermark; None before the first.
     """
 
     def __init__(self, key_groups: int, keyed: bool) -> None:
@@ -116,11 +117,11 @@ class Reached:
             self._floors.passed(self.mark_ns, self.mark_ns)
 
     def header(self) -> dict[str, Any]:
-        """Return the whole state, for a snapshot."""
+        """Return the complete state, for a snapshot."""
         return {"mark": self.mark_ns, **self._floors.header()}
 
     def load(self, header: Mapping[str, Any]) -> None:
-        """Restore what `header` returned."""
+        """Restore the state that `header` returned."""
         self.mark_ns = header.get("mark")
         self._floors.load(header)
 

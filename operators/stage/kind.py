@@ -1,4 +1,4 @@
-"""The kind of an operator: how its stage is built, and its input and output; `operators.kinds.registry` lists all."""
+"""The kinds of operators: how a stage is built, and what it reads and emits (`operators.kinds.registry` lists all)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from operators.stage.stages import Stage
 
 
 def nothing(node: Node) -> None:
-    """Check nothing, for a kind whose nodes need no further check."""
+    """Check nothing, for a kind whose nodes need no further checks."""
 
 
 def never(node: Node) -> bool:
@@ -27,19 +27,21 @@ def same(node: Node) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A builder method that creates an operator.
+    """A kind of operator, which corresponds to one builder method.
 
     Attributes:
         stage: a function that creates the operator's stage for one task.
-        keyed: whether the operator requires key_by before it, allows it, or never allows it.
-        begins: whether the operator always begins a new task, whatever its input.
+        keyed: whether the operator requires a preceding key_by, allows it, or never allows it.
+        begins: whether the operator always begins a new task, regardless of its input.
         check: a function that raises PipelineError for a node that cannot run.
-        takes: the form of its input records.
-        gives: the form of its output records; None if it is that of its input.
+        takes: the form of the operator's input records.
+        gives: the form of its output records; None if they have the same form as its input records.
         keeps_time: whether its output has event times if its input has them.
-        counts_suffice: whether its stage only counts records by key, so that it may receive their keys as `Counted`.
+        counts_suffice: whether the operator's stage only counts records by key and may therefore receive `Counted`
+            keys.
         asides: the tags of its side outputs; None if user code chooses them.
-        meaning: a function that returns, as text for errors, what the state means beyond its kind, e.g. its windows.
+        meaning: a function that returns, as text for errors, the meaning of the state beyond its kind, such as its
+            windows.
     """
 
     stage: Callable[[Node, Scope], Stage]

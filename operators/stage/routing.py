@@ -1,7 +1,7 @@
 """Routing of each output record to a task: by key group, in turn, or to the only task.
 
-A route collects the output of an event, and is drained at the end of the event, when the records of each output channel
-are encoded together. A keyed route costs one dict lookup and one append per record.
+A route collects the output of an event. The route is drained at the end of the event, when the records for each output
+channel are encoded together. A keyed route costs one dict lookup and one append per record.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ KEYS_CACHED_MAX = 1 << 17
 """The maximum number of keys whose targets a route caches; when it is reached, the whole cache is cleared."""
 
 Failed = Callable[[int, Any, Exception], None]
-"""A function of (index, key or NO_KEY, exception) that writes a dead letter, or raises to stop."""
+"""A function of (index, key or NO_KEY, exception) that writes a dead letter or raises an error to stop the job."""
 
 Buckets = list[tuple[int, Any]]
-"""Pairs (ordinal of an output channel, batch for it), without empty ones."""
+"""Pairs (ordinal of an output channel, nonempty batch for that channel)."""
 
 
 class Route(Protocol):
-    """A route for the output of one operator along one edge of the pipeline."""
+    """A route for the output of one operator along one pipeline edge."""
 
     target: str
 
     def add(self, records: Any, failed: Failed) -> None:
-        """Assign records to channels."""
+        """Assign records to output channels."""
         ...
 
     def drain(self) -> Buckets:
@@ -44,7 +44,7 @@ class Route(Protocol):
 
 
 def together(pieces: Sequence[Any], target: str) -> Any:
-    """Return what one event sends to one channel as one batch."""
+    """Return the records that one event sends to one channel, as one batch."""
     try:
         return joined(pieces)
     except NotCarried as problem:
@@ -79,10 +79,10 @@ class BroadcastRoute(DirectRoute):
 
 
 class TurnRoute:
-    """A route that sends one record to each channel in turn.
+    """A route that sends each record to the next channel in turn.
 
     Attributes:
-        turn: index of the next channel; part of the task's snapshot.
+        turn: the index of the next channel, which is part of the task's snapshot.
     """
 
     def __init__(self, target: str, ordinals: Sequence[int]) -> None:
@@ -109,7 +109,8 @@ class _Appends(dict[Any, Callable[[Any], None]]):
 
     def __init__(self, buckets: Sequence[list[Any]], key_groups: int) -> None:
         super().__init__()
-        # Each method is bound once per bucket: a bound method per key would overflow the processor's cache.
+        # Each method is bound only once per bucket, because one bound method per key would overflow the processor's
+        # cache.
         self._per_task = [bucket.append for bucket in buckets]
         self._key_groups = key_groups
 
@@ -164,7 +165,7 @@ class KeyedRoute:
 
 
 class CountedRoute(KeyedRoute):
-    """A keyed route to a reader that only counts records: each key is sent once per event, with its count."""
+    """A keyed route to a reader that only counts records; each key is sent only once per event, with its count."""
 
     def __init__(self, target: str, ordinals: Sequence[int], key_of: Callable[[Any], Any], key_groups: int) -> None:
         super().__init__(target, ordinals, key_of, key_groups)
@@ -212,8 +213,9 @@ def _remedied(problem: TypeError | Unroutable) -> Unroutable:
 
 
 class StraightRoute(KeyedRoute):
-    """A keyed route to the one task that owns all keys: it checks the keys and passes records on as they are, even
-    `Rows`.
+    """A keyed route to the only task, which owns all keys; it checks the keys and passes the records on unchanged.
+
+    The records may also be `Rows`, which are not converted to a list.
     """
 
     def __init__(self, target: str, ordinals: Sequence[int], key_of: Callable[[Any], Any], key_groups: int) -> None:

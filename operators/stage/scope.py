@@ -12,20 +12,20 @@ from operators.graph import Node
 from operators.stage.failures import Failures
 
 INPUTS_MAX = 1 << 20
-"""More inputs than a task can have."""
+"""A number that exceeds the number of inputs of any task."""
 
 
 @dataclass(slots=True)
 class Arrival:
-    """The origin of the current records: one object per chain, set before each event.
+    """The origin of the current records; each chain has one such object, which is updated before each event.
 
     Attributes:
-        generation: the epoch of the last change of the job's graph; part of the state.
-        input: ordinal of the input channel; -1 if nothing is delivered.
-        first: position of the first record in that channel; -1 if nothing is delivered.
-        origin_ns: the time at which the oldest of the records entered the job, 0 if unknown; for metrics only, never
-            in state.
-        mark_ns: the last watermark of that input before this event; None if there was none.
+        generation: the epoch of the most recent change of the job graph; part of the state.
+        input: the ordinal of the input channel; -1 if the event delivers nothing.
+        first: the position of the first record in that channel; -1 if the event delivers nothing.
+        origin_ns: the time at which the oldest of the records entered the job, or 0 if it is unknown; used only for
+            metrics, never in state.
+        mark_ns: the most recent watermark of the input before this event; None if there was none.
     """
 
     generation: int = 0
@@ -36,9 +36,9 @@ class Arrival:
 
     @property
     def channel(self) -> int:
-        """The number of the input channel, which is greater after a change of the graph than all numbers before it.
+        """The number of the input channel; after a change of the graph, it is greater than all earlier numbers.
 
-        Such a change renumbers the inputs, and positions begin again at 0.
+        Such a change renumbers the inputs, and positions begin at 0 again.
         """
         return self.generation * INPUTS_MAX + self.input
 
@@ -50,10 +50,10 @@ class Scope:
     Attributes:
         ordinal: the stage's place in the chain.
         task: the name of the task, for example "count/1".
-        numbers: the chain's common counter, which returns 0, 1, 2 …
+        numbers: the counter that all stages of the chain share, which returns 0, 1, 2 …
         inputs: the number of the task's input channels.
-        tags: the operator's side outputs that have a reader.
-        times: per input channel, the function that returns a record's event time; None if it is not known.
+        tags: the tags of the operator's side outputs that have a reader.
+        times: for each input channel, the function that returns a record's event time, or None if there is none.
     """
 
     ordinal: int
@@ -68,8 +68,9 @@ class Scope:
     times: tuple[Callable[[Any], Any] | None, ...] = ()
 
     def time_of(self, node: Node) -> Callable[[Any], Any] | None:
-        """Return the event-time function for an operator's records; with several inputs, it uses the one being
-        delivered.
+        """Return the event-time function for an operator's records.
+
+        With several inputs whose functions differ, the returned function uses that of the input being delivered.
         """
         if len(node.edges) == 1:
             return node.edges[0].time_of

@@ -1,8 +1,8 @@
-"""The stages of a chain as batch loops, which receive a list of records and return a list of records.
+"""The stages of a chain, implemented as loops that process a list of records and return a list of records.
 
-Only the user's function runs per record. Nothing tracks the current record: a list iterator knows how many records
-remain, so the record on which a function raised can be identified afterwards (`last_index`). An `Agenda` collects the
-entries of all stages of a task that are due by the wall clock.
+Only the user's function runs once per record. Nothing tracks the current record: a list iterator knows how many records
+remain, so the record on which a function raised an exception can be identified afterwards (`last_index`). An `Agenda`
+collects the entries of all stages of a task that are due by the wall clock.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from operators.state.keyed_tables import FragmentJob, KeyedTable
 
 _NOT_RECORDS = (str, bytes, dict)
 _RECORDS_OF_A_FRAME = {"to_dicts": "to_dicts()", "to_pylist": "to_pylist()", "to_dict": "to_dict('records')"}
-"""The call that converts a data frame to rows, by the method that identifies frames of Polars, Arrow and pandas."""
+"""The call that converts a data frame to rows, keyed by the method that identifies Polars, Arrow and pandas frames."""
 
 Due = tuple[int, int, int, Any]
-"""An entry, sorted by its items: (time in ns, 0 for a timer or the stage's rank, sequence or ordinal, stage's data)."""
+"""A due entry, sorted by its items: (time in ns, 0 for a timer or else the stage's rank, sequence or ordinal, data)."""
 
 
 class Ended(RuntimeError):
-    """Raised in place of a StopIteration from user code, which must not end a batch silently."""
+    """Raised in place of a StopIteration from user code, which must not silently end a batch."""
 
 
 def last_index(records: Sequence[Any], rows: Iterator[Any]) -> int:
@@ -51,12 +51,12 @@ def apply(
     failed: Callable[[int, Exception], None],
     reuse: Reuse | None = None,
 ) -> tuple[list[Any], list[int]]:
-    """Return the results of `fn` for the records, and the indices on which it raised; call `failed` for the latter.
+    """Return the results of `fn`, and the indices of records on which it raised; call `failed` for the latter.
 
-    `failed` may itself raise.
+    The function `failed` may itself raise an exception.
 
     Args:
-        reuse: receives the first result before `fn` is called again.
+        reuse: remembers the first result before `fn` is called again.
     """
     results: list[Any] = []
     lost: list[int] = []
@@ -70,7 +70,7 @@ def apply(
                     break
                 fn(
                     records[last_index(records, rows)]
-                )  # map() treated a StopIteration as its end; here `fn` raises it again
+                )  # map() treats a StopIteration as its end; here `fn` raises it again
                 raise Ended("StopIteration was raised")
             except CausalError:
                 raise
@@ -96,15 +96,15 @@ def _refuse(problem: Exception, record: Any) -> Any:
 
 
 def without(records: Sequence[Any], lost: Sequence[int]) -> list[Any]:
-    """Return the records except those at the indices `lost`."""
+    """Return all records except those at the indices `lost`."""
     gone = set(lost)
     return [record for index, record in enumerate(records) if index not in gone]
 
 
 def check_records(result: Any, operator: str) -> None:
-    """Refuse a result that is not an iterable of records, including a str, a dict or a data frame.
+    """Refuse a result that is not an iterable of records; a str, a dict and a data frame are refused as well.
 
-    The latter are iterable, but do not yield records.
+    These three are iterable, but iterating over them does not yield records.
 
     Raises:
         TypeError: the result is refused; the message contains the remedy.
@@ -129,26 +129,29 @@ class Stage:
     """The part of one operator in one task.
 
     Attributes:
-        ordinal: place of the stage in the chain.
+        ordinal: the stage's place in the chain.
         parent: the stage whose output is this stage's input; None for the first stage.
         traced: whether a fused stage follows, so that `source_of` may be called.
         traces: whether `source_of` is known; false for stages that process whole batches.
         takes_rows: whether `run` accepts `Rows` instead of a list when it receives keys.
-        sides: whether the stage distinguishes its inputs: `run_side` is called instead of `run`.
-        makes_marks: whether the stage generates its own watermarks: `pieces` returns its output.
+        sides: whether the stage distinguishes its inputs; if so, `run_side` is called instead of `run`.
+        makes_marks: whether the stage generates its own watermarks; if so, `pieces` returns its output.
         asks: whether the stage calls the outside world.
-        renews: whether firing an entry may make further entries due in the same event; `due` then returns each once.
-        rank: orders entries of one time after timers: 1 for windows, 2 for checks of idleness.
-        replicated: names of the stage's tables of which every task holds the same copy.
+        renews: whether firing an entry may make further entries due in the same event; if so, `due` returns each entry
+            only once.
+        rank: orders entries with equal times after timers: 1 for windows, 2 for idleness checks.
+        replicated: the names of the stage's tables of which every task keeps the same copy.
         moves: whether state without a key may move to any task of the operator when the parallelism changes.
         counts: reason -> number of elements that the stage dropped, held back or revised; the chain checkpoints it.
         aside: tag -> records for that side output; the chain removes them.
-        keys: the keys of the records of the last output, if the stage precedes an operator that works by key.
-        side: the input of the next operator for which the last output is meant.
-        refused: the indices of the last output that cannot be carried, and so are not passed to the stages after this.
-        leaves: whether output leaves the task while records may be set aside, so that it must be possible to carry it.
+        keys: the keys of the most recent output records, if the next operator works by key.
+        side: the input of the next operator that receives the most recent output.
+        refused: the indices of the most recent output records that cannot be carried, so later stages do not receive
+            them.
+        leaves: whether the stage's output leaves the task while records may be set aside, so it must be possible to
+            carry it.
         tags_leaving: the tags of the side outputs for which the same is true.
-        shown_as: the operator under whose name the stage is counted and shown.
+        shown_as: the operator under whose name the stage is counted and displayed.
     """
 
     traces = True
@@ -172,9 +175,12 @@ class Stage:
         self.meaning = ""
         """The meaning of the stage's state beyond its kind; state with another meaning is not loaded either."""
         self.before: Sequence[Mapping[str, Sequence[str]]] = ()
-        """Per input, the operators and outputs before that input only, each with its sources before that input only."""
+        """For each input, the operators and outputs that precede only this input, with their sources.
+
+        Sources that also precede another input are left out.
+        """
         self.keyed = True
-        """Whether the stage's state, if there is any, is partitioned by the key of its records."""
+        """Whether the stage's state, if there is any, is partitioned by the record key."""
         self.failures = scope.failures
         self.parent: Stage | None = None
         self.traced = False
@@ -185,25 +191,25 @@ class Stage:
         self.shown_as = name
 
     def run(self, records: list[Any], keys: list[Any] | None) -> Any:
-        """Process a batch; return a list or `Rows`.  `keys` are the keys of the records; None without key_by."""
+        """Process a batch and return a list or `Rows`; `keys` is None without a preceding `key_by`."""
         return records
 
     def run_side(self, side: int, records: list[Any], keys: list[Any] | None) -> Any:
-        """Process a batch of one input, if the operator distinguishes its inputs."""
+        """Process a batch from one input, for operators that distinguish their inputs."""
         return self.run(records, keys)
 
     def source_of(self, index: int) -> int:
-        """Return the index of the input record that led to output `index` of the last `run`."""
+        """Return the index of the input record that led to output `index` of the most recent `run`."""
         return index
 
     def index_of(self, index: int) -> int:
-        """Return the index among all outputs of the last `run` for `index`, which counts only those not refused."""
+        """Convert `index`, which skips refused outputs, to an index among all outputs of the most recent `run`."""
         for place in self.refused:
             index += place <= index
         return index
 
     def root_index(self, index: int) -> int | None:
-        """Return the index of the event's record that led to this stage's input record `index`."""
+        """Return the index of the delivered record that led to input record `index`, or None if it is unknown."""
         if not self.failures.delivers:
             return None
         stage: Stage = self
@@ -215,14 +221,14 @@ class Stage:
         return index
 
     def failed(self, index: int, record: Any, problem: Exception, key: Any = NO_KEY) -> None:
-        """Handle an exception of user code on input record `index`: see `Failures.failed`."""
+        """Handle an exception that user code raised on input record `index`; see `Failures.failed`."""
         self.failures.failed(self.name, key, self.root_index(index), record, problem)
 
     def own_row(self, key: Any, row: Any) -> Any:
-        """Return a table's row that user code returned, copied so that nothing else shares its containers.
+        """Return a table row that user code returned, copied so that nothing else shares its containers.
 
         Raises:
-            NotCarried, ValueError: the row leaves the task, cannot be carried, and records may be set aside.
+            NotCarried, ValueError: the row leaves the task but cannot be carried, and records may be set aside.
         """
         return copy_containers(self.failures.carried_row(key, row) if self.leaves else row)
 
@@ -234,14 +240,14 @@ class Stage:
             self.failures.stop(self.name, records, problem)
 
     def count(self, reason: str, more: int) -> None:
-        """Count `more` elements that were dropped, held back or revised."""
+        """Count `more` additional elements that were dropped, held back or revised."""
         if more:
             self.counts[reason] = self.counts.get(reason, 0) + more
 
-    # Additional methods of stages with time or state.
+    # Additional methods for stages that use time or state.
 
     def open(self) -> None:
-        """Prepare, once, before the first event."""
+        """Prepare the stage; this is called once, before the first event."""
 
     def begin(self, services: Services) -> None:
         """Begin an event."""
@@ -250,59 +256,62 @@ class Stage:
         """End the event."""
 
     def next_ns(self) -> int | None:
-        """Return the time at which the stage's earliest timer or window is due."""
+        """Return the time at which the stage's earliest timer or window is due, or None if there is none."""
         return None
 
     def due(self, due_ns: int) -> list[Due]:
-        """Return the entries that are due; by default one, with `due_ns` as its data, for the time of `next_ns`."""
+        """Return the due entries; by default, one entry for the time of `next_ns` with `due_ns` as its data."""
         at_ns = self.next_ns()
         return [] if at_ns is None or at_ns > due_ns else [(at_ns, self.rank, self.ordinal, due_ns)]
 
     def fire(self, entries: Sequence[Due]) -> list[Any]:
-        """Fire entries that `due` returned, in their order; return records."""
+        """Fire entries that `due` returned, in the given order, and return the resulting records."""
         return []
 
     def advance(self, mark_ns: int) -> Any:
-        """Advance the watermark, to END_NS at the end of the input; return the records that this produces."""
+        """Advance the watermark, which is END_NS at the end of the input, and return the resulting records."""
         return []
 
     def passes(self, mark_ns: int) -> int | None:
-        """Return the watermark to pass on for a received `mark_ns`; it is lower if older records may still follow."""
+        """Return the watermark to pass on when `mark_ns` is received; it is lower if older records may still follow."""
         return mark_ns
 
     def pieces(self) -> Iterable[tuple[Any, int | None]]:
-        """Remove and return the output since the last call, in order: records, and the watermark after them.
+        """Remove and return the output since the last call, as pairs of records and the watermark after them.
 
-        Called only on a stage that generates watermarks; END_NS is not among them.
+        This is called only on a stage that generates watermarks; END_NS is not among them.
         """
         return []
 
     def ended(self, input: int) -> None:
-        """Record that one input channel, but not all, has ended; called only if the stage generates watermarks."""
+        """Record that an input channel has ended while others remain open.
+
+        This is called only on stages that generate watermarks.
+        """
 
     def ended_before(self, input: int) -> None:
-        """Record that one input channel ended before a change of the job's graph, perhaps before the stage existed.
+        """Record that an input channel ended before a change of the job graph, possibly before the stage existed.
 
-        Called only for stages that generate watermarks, after their state was loaded.
+        This is called only on stages that generate watermarks, after their state has been loaded.
         """
 
     def finish(self) -> list[Any]:
-        """End the input, after END_NS was received; return the last records."""
+        """End the input after END_NS has been received, and return the last records."""
         return []
 
-    # Methods of a stage that calls the outside world.
+    # Methods for stages that call the outside world.
 
     @property
     def full(self) -> bool:
-        """Whether so many responses are outstanding that the stage should receive no more records."""
+        """Whether so many responses are outstanding that the stage should not receive more records."""
         return False
 
     def asked(self) -> list[Request]:
-        """Return the requests that were made since the last call."""
+        """Return the requests made since the last call of this method."""
         return []
 
     def requested(self) -> list[str]:
-        """Return the keys of the requests that this event has made, in their order."""
+        """Return the keys of the requests made in this event, in request order."""
         return []
 
     def outstanding(self) -> list[Request]:
@@ -310,7 +319,7 @@ class Stage:
         return []
 
     def answer(self, number: int, body: bytes) -> Any:
-        """Process the response to request `number`; return the records that it completes."""
+        """Process the response to request `number`, and return the records that it completes."""
         return []
 
     def rests(self) -> bool:
@@ -320,7 +329,7 @@ class Stage:
     # State.
 
     def inspect(self, key: Any) -> dict[str, Any]:
-        """Return the state of a key, by table."""
+        """Return the state of a key, by table name."""
         shown = {table.name: table.inspect(key) for table in self.tables()}
         return {name: value for name, value in shown.items() if value is not None}
 
@@ -329,10 +338,10 @@ class Stage:
         return (key for table in self.tables() for key in table.kept_keys())
 
     def merge_headers(self, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Merge the headers of all tasks of the operator, for another parallelism.
+        """Merge the headers of all tasks of the operator, for a change of its parallelism.
 
         Raises:
-            PipelineError: the headers differ, so the operator keeps state per task.
+            PipelineError: the headers differ, which means that the operator keeps state per task.
         """
         if any(header != headers[0] for header in headers):
             raise PipelineError(
@@ -342,30 +351,30 @@ class Stage:
         return headers[0] if headers else {}
 
     def rewired(self, headers: Sequence[dict[str, Any]], origins: Origins) -> Sequence[dict[str, Any]]:
-        """Return the headers of tasks at a savepoint, with their data per input converted to the inputs of this task.
+        """Return the headers of tasks at a savepoint, with the data per input converted to the inputs of this task.
 
         Args:
-            headers: the headers of those tasks; everything that is not per input is kept.
+            headers: the headers of those tasks; all data that is not per input remains unchanged.
         """
         return headers
 
     def changed(self, epoch: int) -> None:
-        """Record that the job's graph was changed at the savepoint of `epoch`, whose state has been loaded."""
+        """Record that the job graph was changed at the savepoint of `epoch`, whose state has been loaded."""
 
     def tables(self) -> list[KeyedTable]:
-        """Return the keyed tables of the stage, in a fixed order."""
+        """Return the stage's keyed tables, in a fixed order."""
         return []
 
     def header(self) -> dict[str, Any]:
-        """Return the few values of the stage's state that are in no table."""
+        """Return the few values of the stage's state that no table contains."""
         return {}
 
     def freeze(self, full: bool) -> tuple[dict[str, Any], list[FragmentJob]]:
-        """Freeze the stage's state; return its header, and jobs that encode the rest."""
+        """Freeze the stage's state; return its header and the jobs that encode the rest."""
         return self.header(), [table.snapshot(full) for table in self.tables()]
 
     def load_header(self, header: dict[str, Any], full: bool) -> None:
-        """Restore the state that `header` returned; with `full`, forget everything else first."""
+        """Restore the state that `header` returned; if `full` is true, first remove all other state."""
         if full:
             for table in self.tables():
                 table.clear()
@@ -379,10 +388,10 @@ class Stage:
 
 
 class OneToOneStage(Stage):
-    """The base class of stages that emit one record per input record, except for those on which user code raises."""
+    """The base class of stages that emit one record per input record, except for records on which user code raises."""
 
     _lost: Sequence[int] = ()
-    """The indices of the records of the last batch on which user code raised, in ascending order."""
+    """The indices of the records of the most recent batch on which user code raised, in ascending order."""
 
     def source_of(self, index: int) -> int:
         for lost in self._lost:
@@ -391,10 +400,10 @@ class OneToOneStage(Stage):
 
 
 class SelectingStage(Stage):
-    """The base class of stages that emit one record for some of the records that they receive."""
+    """The base class of stages that emit one record for each of some of their input records."""
 
     _kept: Sequence[int] = ()
-    """The indices of those records in the last batch, in ascending order."""
+    """The indices of those input records in the most recent batch, in ascending order."""
 
     def source_of(self, index: int) -> int:
         return self._kept[index]
@@ -452,7 +461,7 @@ class FilterStage(SelectingStage):
 
 
 class FlatMapStage(Stage):
-    """The stage of `flat_map(name, fn)`: `fn` returns an iterable of records, or None for no records."""
+    """The stage of `flat_map(name, fn)`, in which `fn` returns an iterable of records, or None for no records."""
 
     def __init__(self, node: Node, scope: Scope) -> None:
         super().__init__(node.name, scope)
@@ -493,7 +502,7 @@ class FlatMapStage(Stage):
 
 
 class Agenda:
-    """All entries that are due in one event, in order; true while it is not empty."""
+    """All entries that are due in one event, in firing order; an agenda is true while it is not empty."""
 
     def __init__(self, stages: Sequence[Stage], due_ns: int) -> None:
         self._stages = stages
@@ -504,9 +513,9 @@ class Agenda:
             self.look(place)
 
     def look(self, place: int) -> None:
-        """Add the due entries of a stage."""
+        """Add the due entries of the stage at `place`."""
         for entry in self._stages[place].due(self._due_ns):
-            # Entries are numbered, so that their last items are never compared.
+            # Entries are numbered, so their last items are never compared.
             heappush(self._heap, (*entry[:3], self._number, place, entry))
             self._number += 1
 
@@ -514,7 +523,7 @@ class Agenda:
         return bool(self._heap)
 
     def taken(self) -> tuple[int, list[Due]]:
-        """Remove and return (place of a stage, the entries of that stage that precede those of every other stage)."""
+        """Remove and return (place of a stage, entries of that stage that precede the entries of all other stages)."""
         place, entries = self._heap[0][4], list[Due]()
         while self._heap and self._heap[0][4] == place:
             entries.append(heappop(self._heap)[5])

@@ -1,4 +1,4 @@
-"""The binding of an operator's declared states to one task: checks, snapshots, restores and expiry."""
+"""Binding of an operator's declared states to one task, with their checks, snapshots, restores and expiry."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from operators.state.ttl import merged as merged_ages
 from operators.state.undo import Undo
 
 RESERVED = frozenset(("timers", "event-timers", "held", "since", "asked", "state", "broadcast"))
-"""Names of parts of an operator's state that the runtime uses."""
+"""Names that the runtime uses for parts of an operator's state."""
 
 
 def declared(operator: Operator) -> dict[str, State]:
-    """Return the states that the operator's class or the instance declares, in the order of declaration."""
+    """Return the states that the operator's class or instance declares, in declaration order."""
     return {name: value for name, value in _attributes(operator).items() if isinstance(value, State)}
 
 
@@ -72,7 +72,7 @@ def check(operator: Operator, name: str) -> None:
 
 
 def check_node(node: Node) -> None:
-    """Perform `check` for the builder; the message of an error begins with the line of the pipeline's file.
+    """Perform `check` for the builder; an error message begins with the line in the pipeline file.
 
     Raises:
         PipelineError: see `check`.
@@ -88,10 +88,10 @@ def check_node(node: Node) -> None:
 
 
 class Binding:
-    """The declared states of one instance of an operator.
+    """The declared states of one operator instance.
 
     Attributes:
-        tables: the tables of the states, in the order of declaration.
+        tables: the tables of the states, in declaration order.
     """
 
     def __init__(
@@ -107,10 +107,11 @@ class Binding:
     ) -> None:
         """
         Args:
-            operator: the instance that the task uses; the bound states are set as its attributes.
+            operator: the instance that the task uses; its attributes are set to the bound states.
             ctx: the context, whose `key` is the current key.
-            now: reads the wall clock as a determinant, in ns.
-            event_ns: returns the event time of the current record or timer, otherwise the watermark; None without both.
+            now: reads the wall clock as a determinant, in nanoseconds.
+            event_ns: returns the event time of the current record or timer, otherwise the watermark, or None without
+                both.
             disk: the store for state that is not in memory; None to keep all state in memory.
             undo: reverts the changes of a record that fails; None if nothing is reverted.
 
@@ -140,12 +141,12 @@ class Binding:
         return len(self._states)
 
     def keys(self) -> Iterator[Any]:
-        """Yield every key that has state, once per state."""
+        """Yield every key that has state; a key occurs once for each of its states."""
         for table in self.tables:
             yield from table.values
 
     def shown(self, key: Any) -> dict[str, Any]:
-        """Return the state of a key, by attribute."""
+        """Return the state of a key, by attribute name."""
         shown = {name: state.shown(key) for name, state in self._states.items()}
         return {name: value for name, value in shown.items() if value is not None}
 
@@ -157,7 +158,7 @@ class Binding:
             state.table.expiry.begin()
 
     def advance(self, clock: Clock, now_ns: int) -> None:
-        """Advance a clock and remove the state that has expired."""
+        """Advance a clock, and remove the state that has expired."""
         for state in self._aging[clock]:
             self._expire(state, state.table.expiry.advance(now_ns))
 
@@ -172,7 +173,7 @@ class Binding:
         self._removed += len(places)
 
     def expired(self) -> int:
-        """Return and reset the number of values, lists and entries that have expired."""
+        """Return and reset the number of values, lists and map entries that have expired."""
         expired = self._removed + sum(state.renewed for state in self._aging["event"])
         self._removed = 0
         for state in self._aging["event"]:
@@ -180,7 +181,7 @@ class Binding:
         return expired
 
     def next_ns(self) -> int | None:
-        """Return the next wall-clock time at which state may expire; None if there is no such state."""
+        """Return the next wall-clock time at which state may expire, or None if no state can expire."""
         aging = self._aging["processing"]
         if not aging:
             return None
@@ -190,14 +191,14 @@ class Binding:
     # Snapshots.
 
     def header(self) -> dict[str, Any]:
-        """Return the kind, the type and the ages of each state, which are needed to read its fragments."""
+        """Return the kind, type and ages of each state, which are needed to read its fragments."""
         return {
             name: [state.label, state.table.codec.shape, state.table.expiry and state.table.expiry.header()]
             for name, state in self._states.items()
         }
 
     def merge_headers(self, headers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Merge the headers of several tasks, in which only the ages may differ."""
+        """Merge the headers of several tasks; the headers may differ only in the ages."""
         merged = dict(headers[0])
         for name, (label, shape, age) in headers[0].items():
             merged[name] = [label, shape, age and merged_ages([header[name][2] for header in headers])]
@@ -207,7 +208,7 @@ class Binding:
         """Prepare the tables for the fragments that follow.
 
         Raises:
-            PipelineError: the fragments cannot be read as a state is now declared.
+            PipelineError: the fragments of a state cannot be read according to its current declaration.
         """
         for name, (label, shape, age) in header.items():
             state = self._states.get(name)

@@ -1,7 +1,7 @@
-"""Input that cannot be read as a record; it is an element like any other, so that later positions do not change.
+"""Input that cannot be read as a record; it still counts as an element, so that later positions do not change.
 
-A reader returns an `Unreadable` in place of the record, and the source's stage handles it like a record on which user
-code raises: the job ends with a one-line error, or a dead letter is written (`--on-error`).
+A reader returns an `Unreadable` instead of the record. The source's stage handles it like a record on which user code
+raises an exception: the job stops with a one-line error, or a dead letter is written (`--on-error`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SET_ASIDE = "resume with --on-error dead-letter to write such lines to the dead 
 
 
 class BadInput(Remedied, ValueError):
-    """Raised for a line, row or message of the input that is not a record."""
+    """Raised for an input line, row or message that is not a record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +26,9 @@ class Unreadable:
     """An element that is not a record.
 
     Attributes:
-        where: the file and line of the element, or another name of its place.
-        why: the reason that it is not a record.
-        raw: its text, or the beginning of its text.
+        where: the file and line of the element, or another description of its location.
+        why: the reason why the element is not a record.
+        raw: the text of the element, or the beginning of the text.
         option: the change of the pipeline that makes the element readable; empty if there is none.
     """
 

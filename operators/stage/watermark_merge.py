@@ -1,6 +1,6 @@
-"""Merging of several inputs' watermarks: the least of those neither idle nor ended; the result never decreases.
+"""Merging of the watermarks of several inputs; the result is the lowest among inputs that are neither idle nor ended.
 
-A watermark m means that no record with a time below m will arrive.
+The merged watermark never decreases. A watermark m means that no record with a time below m will arrive.
 """
 
 from __future__ import annotations
@@ -11,24 +11,26 @@ from typing import Any
 END_NS = (1 << 63) - 1
 """The watermark after the last record; it is never sent, because the end of a channel implies it."""
 IDLE_NS = -(1 << 63)
-"""The watermark of an idle input, for which the merge does not wait until its next element."""
+"""The watermark of an idle input; the merge does not wait for such an input until its next element arrives."""
 
 _NEVER_NS = 1 << 64
-"""A time after the end of every window, which may be after END_NS."""
+"""A time after the end of every window; windows may end after END_NS."""
 
 Origins = Sequence[Sequence[tuple[int, int]]]
-"""The inputs that each input of a task continues after a change of the job's graph, as (index among the tasks that this
-task continues, input of that task). An input that continues none has records of operators that sent nothing before."""
+"""For each input of a task, the inputs that it continues after a change of the job graph.
+
+Each of the latter is a pair (index among the tasks that this task continues, input of that task). An input that
+continues none carries records from operators that sent nothing to the task before."""
 
 
 def least(times_ns: Iterable[int | None]) -> int | None:
-    """Return the least of these times; None if there are none or one of them is unknown."""
+    """Return the lowest of these times, or None if there are no times or one of them is unknown."""
     listed = list(times_ns)
     return None if None in listed else min((time_ns for time_ns in listed if time_ns is not None), default=None)
 
 
 def over_until(mark_ns: int) -> int:
-    """Return the time up to which windows and records are over at a watermark; at the end of the input, all are."""
+    """Return the time up to which windows and records are over at a watermark; at the end, all of them are over."""
     return _NEVER_NS if mark_ns == END_NS else mark_ns
 
 
@@ -36,9 +38,9 @@ class Merge:
     """The watermarks of the inputs of one task.
 
     Attributes:
-        marks: the last watermark of each input; None before the first.
-        merged: the last merged watermark; None before the first.
-        dozing: whether some input is idle.
+        marks: the most recent watermark of each input; None before the first.
+        merged: the most recent merged watermark; None before the first.
+        dozing: whether at least one input is idle.
     """
 
     def __init__(self, inputs: int) -> None:
@@ -48,10 +50,10 @@ class Merge:
         self._idle = [False] * inputs
         self._ended = [False] * inputs
         self._waiting = True
-        """Whether some input was neither idle nor ended when the last result was returned."""
+        """Whether any input was neither idle nor ended when the last result was returned."""
 
     def update(self, input: int, stamp_ns: int) -> int | None:
-        """Record a watermark of an input; return the merged watermark if it rose, IDLE_NS if all inputs became idle."""
+        """Record a watermark of an input; return the merged watermark if it rose, or IDLE_NS if all became idle."""
         self._idle[input] = stamp_ns == IDLE_NS
         self.dozing = True in self._idle
         if stamp_ns != IDLE_NS:
@@ -67,11 +69,11 @@ class Merge:
             self._waiting = True
 
     def ended_before(self, input: int) -> None:
-        """Record that an input ended before this merge began; the next watermark takes the end into account."""
+        """Record that an input ended before this merge began; the next watermark takes this into account."""
         self._ended[input] = True
 
     def ended(self, input: int) -> int | None:
-        """Record the end of an input; return the same as `update`, or END_NS if all inputs have ended."""
+        """Record the end of an input; return the result as `update` does, or END_NS if all inputs have ended."""
         self._ended[input] = True
         return self._rose()
 
@@ -93,9 +95,9 @@ class Merge:
         return lowest
 
     def furthest(self) -> int | None:
-        """Return the highest watermark of all inputs if it is above the merged one; passed on once all have ended.
+        """Return the highest watermark of all inputs if it exceeds the merged one; it is used once all have ended.
 
-        Event time before the end therefore does not depend on which input ended first.
+        The event time before the end therefore does not depend on which input ended first.
         """
         known = [mark for mark in self.marks if mark is not None]
         mark = max(known, default=None)
@@ -104,7 +106,7 @@ class Merge:
         return mark
 
     def header(self) -> dict[str, Any]:
-        """Return the whole state, for a snapshot."""
+        """Return the complete state, for a snapshot."""
         return {
             "marks": list(self.marks),
             "idle": list(self._idle),
@@ -115,9 +117,10 @@ class Merge:
 
     @staticmethod
     def rewired(headers: Sequence[dict[str, Any]], origins: Origins) -> dict[str, Any]:
-        """Return the header of a task that continues several tasks, from their headers.
+        """Return the header of a task that continues several tasks, computed from their headers.
 
-        No input is marked idle: idle inputs report this again, so that new operators after them are informed as well.
+        No input is marked idle, because idle inputs report their idleness again and new operators after them then learn
+        of it.
         """
         marks = [least(headers[place]["marks"][input] for place, input in each) for each in origins]
         ended = [bool(each) and all(headers[place]["ended"][input] for place, input in each) for each in origins]
@@ -130,7 +133,7 @@ class Merge:
         }
 
     def load(self, header: dict[str, Any]) -> None:
-        """Restore what `header` returned."""
+        """Restore the state that `header` returned."""
         self.marks, self._idle, self._ended = list(header["marks"]), list(header["idle"]), list(header["ended"])
         self.merged, self._waiting = header["merged"], header["waiting"]
         self.dozing = True in self._idle

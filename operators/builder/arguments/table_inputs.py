@@ -1,5 +1,4 @@
-"""Tables as operator inputs: their revisions by key, the row versions that joins read, and the options of
-`suppress`."""
+"""Tables as operator inputs: table revisions by key, row versions that joins read, and options of `suppress`."""
 
 from __future__ import annotations
 
@@ -28,8 +27,7 @@ class Versions:
     nodes: list[Node]
 
     def taken(self) -> list[tuple[str, Callable[[Any, Any], Any]]]:
-        """Record that the stream's records are read instead of the table; return (name, row derivation) of each
-        operator."""
+        """Record that the stream is read instead of the table; return (name, row derivation) of each operator."""
         for node in self.nodes:
             node.options["versions_read"] = True
         return [
