@@ -1039,7 +1039,7 @@ class Table(Generic[K, V]):
         return Stream(self.pipeline, self._outlet.feed(graph.caller(), name, "revisions", None))
 
     def to_stream(self, name: str, fn: Callable[[K, V | None], W] | None = None) -> Stream[W]:
-        """Return a stream of `fn(key, value)`, or `(key, value)`, for each new value, which is None for a deleted row."""
+        """Return a stream of `fn(key, value)`, or `(key, value)`, for each new value; None means a deleted row."""
         where = graph.caller()
         if fn is not None:
             check_callable(where, f"to_stream {name!r}", fn, _ROW)

@@ -1,4 +1,4 @@
-"""The canonical form of a chain's state, which does not depend on its history, so that two chains can be compared."""
+"""The canonical form of a chain's state; it does not depend on history, so that two chains can be compared."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ KEYS_PER_STEP = 10_000
 
 
 def whole(chain: Chain) -> Sequence[bytes]:
-    """Return the parts of a full snapshot."""
+    """Return the parts of a full snapshot of the chain."""
     job = chain.snapshot(True)
     while not job.step(KEYS_PER_STEP):
         continue
@@ -22,13 +22,13 @@ def whole(chain: Chain) -> Sequence[bytes]:
 
 
 def canonical(chain: Chain, fresh: Chain) -> list[Any]:
-    """Return the state of `chain` as `fresh`, a chain of the same task, writes it once restored, with keys in order."""
+    """Restore the state of `chain` into `fresh`, a chain of the same task, and return it with sorted keys."""
     fresh.restore(whole(chain))
     return [ordered_part(part) for part in whole(fresh)]
 
 
 def ordered_part(part: bytes) -> Any:
-    """Return a part of a snapshot with its keys in order."""
+    """Return a part of a snapshot with its keys in sorted order."""
     header, tables = read_part(part)
     if header is not None:
         return encode(header)
@@ -36,7 +36,7 @@ def ordered_part(part: bytes) -> Any:
 
 
 def entries_of(fragments: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the entries of a table's fragments; a fragment of any other form is kept as it is."""
+    """Yield the entries in a table's fragments; a fragment of another form is yielded unchanged."""
     for fragment in fragments:
         decoded = decode(fragment)
         if type(decoded) is list and len(decoded) >= 3 and all(type(each) is list for each in decoded[:3]):

@@ -1,8 +1,8 @@
-"""A store for values that are not in memory: bytes by key in one file, which is only a cache.
+"""A store for values that are not in memory: bytes by key in a single file, which is only a cache.
 
-Only checkpoints survive a failure; the file has no name once it is open and disappears with its process, so it is not
-synchronised, not journaled and never read by another process.  Another storage engine would be another class with the
-same methods.
+Only checkpoints must survive a failure. The file has no name once it is open, and it disappears with its process, so it
+is not synchronised, not journaled and never read by another process. Another storage engine would be another class with
+the same methods.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from operators.state.unnamed_files import numbered_file
 _AT_ONCE = 500
 _CACHE_KIB = 2048
 _PAGE_BYTES = 16 << 10
-"""The page size: a row of up to a quarter of a page is stored in one page; the rest of a longer row uses extra pages.
-"""
+"""The page size; a row of up to a quarter of a page fits into one page, and a longer row also uses extra pages."""
 
 R = TypeVar("R")
 
@@ -30,13 +29,13 @@ class ColdStore:
     def __init__(self, directory: str) -> None:
         """
         Args:
-            directory: the directory of the file; created if it does not exist.
+            directory: the directory of the file, which is created if it does not exist.
         """
         self.directory = directory
         self._base: sqlite3.Connection | None = None
 
     def get_many(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
-        """Return the values of those of the keys that have a value."""
+        """Return the values of those keys that have a value."""
         base, values = self._base, dict[bytes, bytes]()
         if base is not None:
             for start in range(0, len(keys), _AT_ONCE):
@@ -46,7 +45,7 @@ class ColdStore:
         return values
 
     def put_many(self, rows: Sequence[tuple[bytes, bytes, bytes | None]]) -> None:
-        """Set values from rows (key, value, name that `names` returns for the key; None for the key itself).
+        """Set values from rows (key, value, name); a name is the result of `names`, or None for the key itself.
 
         Raises:
             Unavailable: the disk is full or fails.
@@ -55,18 +54,18 @@ class ColdStore:
         self._tried(lambda: base.executemany("INSERT OR REPLACE INTO cold VALUES (?, ?, ?)", rows))
 
     def delete_many(self, keys: Sequence[bytes]) -> None:
-        """Delete the values of those of the keys that have a value."""
+        """Delete the values of those keys that have a value."""
         base = self._base
         if base is not None:
             self._tried(lambda: base.executemany("DELETE FROM cold WHERE k = ?", [(key,) for key in keys]))
 
     def names(self) -> Iterator[tuple[bytes, bytes]]:
-        """Yield (key, its name) of all keys; the caller must not put or delete values during the iteration."""
+        """Yield (key, name) for every key; the caller must not put or delete values during the iteration."""
         if self._base is not None:
             yield from self._base.execute("SELECT k, COALESCE(o, k) FROM cold")
 
     def names_behind(self, key: bytes, count: int) -> list[tuple[bytes, bytes]]:
-        """Return (key, its name) of the first `count` keys after `key` in key order; fewer only at the end."""
+        """Return (key, name) for the first `count` keys after `key` in key order; return fewer only at the end."""
         base, query = self._base, "SELECT k, COALESCE(o, k) FROM cold WHERE k > ? ORDER BY k LIMIT ?"
         return [] if base is None else self._tried(lambda: base.execute(query, (key, count)).fetchall())
 

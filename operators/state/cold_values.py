@@ -1,8 +1,8 @@
-"""A dict of which only the hot part is in memory; the rest is in a `ColdStore`, and is loaded on access.
+"""A dict that keeps only its hot part in memory; the rest is in a `ColdStore`, and is loaded on access.
 
-When the values in memory exceed their budget, those that were not touched recently are stored between two events.  A
-value in memory is current, and the value that the store has for its key may be older.  So a change does not write to
-the store.
+When the values in memory exceed their budget, those that were not touched recently are stored between two events. A
+value in memory is current, whereas the store may contain an older value for the same key. A change of a value therefore
+does not write to the store.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _ABSENT: Any = object()
 _GONE_MAX = 10_000
 _BYTES_PER_VALUE = 400
 _BYTES_PER_ENCODED = 6
-"""An estimate of the memory of a value from its encoded bytes: small dicts and their keys are mostly overhead."""
+"""The estimated bytes of memory per encoded byte of a value; small dicts and their keys are mostly overhead."""
 _SAMPLE, _EVERY = 8, 64
 _AT_ONCE = 1000
 _KEPT = 0.75
 
 
 def cold_key(key: Any) -> bytes:
-    """Return bytes that are equal for two keys if and only if a dict treats them as one key."""
+    """Return bytes that are equal for two keys if and only if a dict treats the keys as the same."""
     return encode(key if type(key) in (str, int, bytes) else canonical_key(key))
 
 
@@ -39,7 +39,7 @@ def _original(key: Any) -> bytes | None:
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """The directory for the cold part of an operator's state, and the memory budget of that state."""
+    """The directory for the cold part of an operator's state, and the memory budget for the hot part."""
 
     directory: str
     memory_bytes_max: int
@@ -51,14 +51,14 @@ class Disk:
         tables: int,
         fresh: Callable[[], Any] | None = None,
     ) -> ColdValues:
-        """Return the dict for one of `tables` tables; for the other arguments see `ColdValues`."""
+        """Return the dict for one of `tables` tables; for the other arguments, see `ColdValues`."""
         return ColdValues(ColdStore(self.directory), self.memory_bytes_max // tables, pack, unpack, fresh)
 
 
 class ColdValues(dict[Any, Any]):
-    """An unordered dict, part of which is on disk.
+    """An unordered dict that keeps part of its content on disk.
 
-    `touch` loads many values together; `shrink`, which is called between events, limits the memory that it uses.
+    `touch` loads many values together; `shrink`, which is called between events, limits the memory that the dict uses.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class ColdValues(dict[Any, Any]):
         """
         Args:
             pack, unpack: convert between a value and its encodable form.
-            fresh: returns the empty value of a missing key; with None, a missing key raises KeyError.
+            fresh: returns the empty value for a missing key; with None, a missing key raises KeyError.
         """
         super().__init__()
         self._store = store
@@ -86,13 +86,13 @@ class ColdValues(dict[Any, Any]):
     # Between memory and the store.
 
     def touch(self, keys: Collection[Any]) -> None:
-        """Load the values of those of the keys that have a value into memory."""
+        """Load the values of those keys that have a value into memory."""
         self._recent.update(dict.fromkeys(keys))
         for key, value in self.read(keys, hot=False).items():
             dict.__setitem__(self, key, value)
 
     def read(self, keys: Iterable[Any], hot: bool = True) -> dict[Any, Any]:
-        """Return the values of the keys that have a value, without loading them; `hot`: also those in memory."""
+        """Return the values of those keys that have one, without loading them; `hot` includes the values in memory."""
         in_memory = super().__contains__
         away = {cold_key(key): key for key in filterfalse(in_memory, keys)}
         values = {away[name]: self._opened(body) for name, body in self._store.get_many(self._there(away)).items()}
@@ -107,7 +107,7 @@ class ColdValues(dict[Any, Any]):
         return self._unpack(decode(body))
 
     def existing(self, keys: Collection[Any]) -> set[Any]:
-        """Return those of the keys that have a value, without loading it."""
+        """Return those keys that have a value, without loading the values."""
         in_memory, looked_up = super().__contains__, self._recent
         existing = set(filter(in_memory, keys))
         return existing.union(self.read([key for key in keys if key not in existing and key not in looked_up]))
@@ -117,11 +117,11 @@ class ColdValues(dict[Any, Any]):
         return KeysOfCold(self)
 
     def spool(self) -> Spool:
-        """Return a new file in the directory of the store, for the data that a snapshot encodes."""
+        """Return a new file in the store's directory, for the data that a snapshot encodes."""
         return Spool(self._store.directory)
 
     def shrink(self) -> None:
-        """Store values that were not touched recently, if memory is over budget; called only between two events."""
+        """If memory is over budget, store values that were not touched recently; called only between two events."""
         if self._shrinks % _EVERY == 0:
             self._measure()
             self._recent.clear()
@@ -134,7 +134,7 @@ class ColdValues(dict[Any, Any]):
             self._gone.clear()
 
     def _measure(self) -> None:
-        """Estimate the size of a value from a sample of touched values or, while a snapshot is loaded, of others."""
+        """Estimate the size of a value from a sample of recently touched values or, during loading, of other values."""
         recent = filter(super().__contains__, self._recent)
         keys = islice(chain(recent, super().__iter__()), _SAMPLE)
         sample = [(key, dict.__getitem__(self, key)) for key in keys]
@@ -181,11 +181,11 @@ class ColdValues(dict[Any, Any]):
         return value
 
     def get(self, key: Any, default: Any = None) -> Any:
-        """Return the value of the key, after loading it if necessary."""
+        """Return the value of the key, or the default; load the value if necessary."""
         value = super().get(key, _ABSENT)
         if value is not _ABSENT:
             return value
-        if key in self._recent:  # the store has been read already
+        if key in self._recent:  # the store has already been read
             return default
         self.touch((key,))
         return super().get(key, default)
@@ -194,14 +194,14 @@ class ColdValues(dict[Any, Any]):
         return self.get(key, _ABSENT) is not _ABSENT
 
     def setdefault(self, key: Any, default: Any = None) -> Any:
-        """Return the value of the key, set to `default` if it has none."""
+        """Return the value of the key, which is first set to `default` if the key has none."""
         value = self.get(key, _ABSENT)
         if value is _ABSENT:
             value = self[key] = default
         return value
 
     def pop(self, key: Any, *default: Any) -> Any:
-        """Remove the key; return its value, or the default."""
+        """Remove the key and return its value, or return the default if it has none."""
         value = self.get(key, _ABSENT)
         if value is _ABSENT:
             if not default:
@@ -230,7 +230,7 @@ class ColdValues(dict[Any, Any]):
         return iter(self)
 
     def items(self) -> Any:
-        """Yield (key, value) of all keys; values in the store are not loaded into memory."""
+        """Yield (key, value) for every key; values in the store are not loaded into memory."""
         keys = iter(list(self))
         while part := list(islice(keys, _AT_ONCE)):
             yield from self.read(part).items()
@@ -254,10 +254,10 @@ class ColdValues(dict[Any, Any]):
 
 
 class KeysOfCold:
-    """The keys that `ColdValues` had when this object was created, except those that were taken or claimed since.
+    """The keys that `ColdValues` had when this object was created, except those taken or claimed since.
 
-    Only the keys that were in memory at that time are listed.  The others are read from the store in its order, as they
-    are taken; keys that were claimed before they were read are remembered until the whole store has been read.
+    Only the keys that were in memory at that time are listed. The others are read from the store, in its order, as they
+    are taken. Keys that are claimed before they are read are remembered until the whole store has been read.
     """
 
     __slots__ = ("_values", "_listed", "_passed", "_last", "_read_out")
@@ -274,7 +274,7 @@ class KeysOfCold:
         return bool(self._listed) or not self._read_out
 
     def take(self, keys_max: int) -> list[Any]:
-        """Remove and return up to `keys_max` keys; fewer only if no more are left."""
+        """Remove and return up to `keys_max` keys; return fewer only if no more remain."""
         listed, passed, gone = self._listed, self._passed, self._values._gone
         keys = [listed.pop() for _ in range(min(keys_max, len(listed)))]
         while len(keys) < keys_max and not self._read_out:
@@ -289,7 +289,7 @@ class KeysOfCold:
         return keys
 
     def claim(self, keys: Collection[Any], or_all: bool = False) -> list[Any]:
-        """Remove and return those of the keys that remain; the others did not exist, and will not be claimed again."""
+        """Remove and return those of `keys` that remain; ensure that no key in `keys` is returned again later."""
         claimed = self._listed.intersection(keys)
         self._listed -= claimed
         if self._read_out:

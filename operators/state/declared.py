@@ -4,7 +4,7 @@
         pages = ListState[str]()
         total = ValueState(Totals, ttl_s=86_400)
 
-The operator's instance in each task receives bound copies, which represent the state of `ctx.key`.
+The operator instance in each task receives bound copies of these states, which represent the state of `ctx.key`.
 """
 
 from __future__ import annotations
@@ -60,15 +60,15 @@ class State:
     """The base class of all declared states.
 
     Attributes:
-        ttl_ns: time to live after the last write; 0 if state is kept forever.
-        clock: clock of the time to live.
-        name: name of the operator's attribute.
+        ttl_ns: the time to live after the last write; 0 if state is kept forever.
+        clock: the clock that measures the time to live.
+        name: the name of the operator's attribute.
     """
 
     label: ClassVar[str] = ""
     """The kind of the state in snapshots and messages."""
     use: ClassVar[str] = ""
-    """The expression that changes the state, for messages."""
+    """The expression that changes the state, for error messages."""
     _tables: ClassVar[tuple[type[TypedTable], Callable[..., TypedTable]]]
     """The class of the state's table, and the class of tables whose changes can be undone."""
 
@@ -87,13 +87,13 @@ class State:
         self._aging: EventExpiry | None = None
         """The expiry by event time, which every read checks."""
         self.renewed = 0
-        """The number of expired places that have been written again, starting empty."""
+        """The number of expired places that were removed because they were written again."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
 
     def __set__(self, operator: Any, value: State) -> None:
-        # There is no __get__, so that a read is an ordinary attribute access.
+        # There is no __get__, so a read is an ordinary attribute access.
         if not isinstance(value, State):
             raise TypeError(f"state {self.name!r} was replaced; change its content: self.{self.name}{self.use}")
         vars(operator)[value.name or self.name] = value
@@ -125,9 +125,9 @@ class State:
         """Return a copy that represents the state of `ctx.key`.
 
         Args:
+            now: reads the wall clock as a determinant, in nanoseconds.
+            event_ns: returns the event time, as for `EventExpiry`.
             undo: reverts the changes of a record that fails; None if nothing is reverted.
-            now: reads the wall clock as a determinant, in ns.
-            event_ns: returns event time, as for `EventExpiry`.
 
         Raises:
             TypeError: values of the state's type cannot be carried.
@@ -146,7 +146,7 @@ class State:
 
     @property
     def table(self) -> Any:
-        """The table that is checkpointed: a `ValueTable`, `ListTable` or `MapTable`."""
+        """The table that is checkpointed, which is a `ValueTable`, `ListTable` or `MapTable`."""
         return self._table
 
     def expire(self, place: Any) -> None:
@@ -154,13 +154,13 @@ class State:
         self._table.drop(place)
 
     def _renew(self, place: Any) -> None:
-        """Remove an existing place that has expired, before it is written."""
+        """Before an existing place is written, remove it if it has expired."""
         if self._aging is not None and self._aging.gone(place):
             self.expire(place)
             self.renewed += 1
 
     def shown(self, key: Any) -> Any:
-        """Return the state of a key as dicts, lists and scalars; None if the key has no state."""
+        """Return the state of a key as dicts, lists and scalars, or None if the key has no state."""
         value = self._table.values.get(key)
         return None if value is None else copy_containers(self._codec.shown(value))
 
@@ -175,7 +175,7 @@ class _One(State, Generic[T]):
     _tables = ValueTable, UndoneValues
 
     def _get(self) -> Any:
-        """Return the value without copying it; a value that the caller could change in place counts as written."""
+        """Return the value without copying it; if the caller could change the value in place, treat it as written."""
         key, table = self._ctx.key, self._table
         value = table.values.get(key, _ABSENT)
         if value is _ABSENT or (self._aging is not None and self._aging.gone(key)):
@@ -193,7 +193,7 @@ class _One(State, Generic[T]):
     __hash__ = State.__hash__
 
     def _no_value(self) -> TypeError:
-        """Return the error for a state that is used in place of its value, to which it would never be equal."""
+        """Return the error for a state that is used in place of its value, to which the state would never be equal."""
         return TypeError(f"state {self.name!r} was used like its value; use self.{self.name}.value")
 
     def _no_operand(self, *_: object) -> NoReturn:
@@ -212,10 +212,10 @@ class _One(State, Generic[T]):
 class ValueState(_One[T]):
     """One value per key, with the attribute `value` and the method `clear()`.
 
-    Reading `value` returns the state itself: an object, a list or a dict may be changed in place.  An assigned value is
-    copied.  If the key has no value, `value` is the default: `default`, or a new instance for a dataclass or Struct
-    whose fields all have defaults, otherwise None.  A checkpoint writes the value if it was assigned, or was read and
-    could have been changed in place.
+    Reading `value` returns the stored value itself, so an object, list or dict may be changed in place. An assigned
+    value is copied. If the key has no value, `value` is the default: `default` if it is passed; otherwise a new
+    instance for a dataclass or Struct whose fields all have defaults, or None for any other type. A checkpoint writes
+    the value if it was assigned, or if it was read and could have been changed in place.
     """
 
     label = "a value"
@@ -231,22 +231,22 @@ class ValueState(_One[T]):
     ) -> None:
         """
         Args:
-            kind: type of the value, if it is a dataclass or a msgspec Struct.
+            kind: the type of the value, if it is a dataclass or a msgspec Struct.
             default: a value, or a function that returns one.
-            ttl_s: time to live after the last write, in seconds; with the wall clock, up to an eighth longer.
+            ttl_s: the time to live after the last write, in seconds; with the wall clock, up to an eighth longer.
             clock: "event": the event times of the records that write and read the value; "processing": the wall clock.
         """
         super().__init__(kind, ttl_s, clock)
         self._default = default
 
     def codec(self) -> Codec:
-        """See `State`.
+        """Return the codec of the state's values; see `State.codec`.
 
         Raises:
             ValueError: the default does not have the type of the values.
         """
         kind, default = self._type(), self._default
-        # Any and TypedDict are classes too, but isinstance does not accept them.
+        # Any and TypedDict are also classes, but isinstance does not accept them.
         if kind in _BUILT_IN and default is not None and not callable(default):
             if not isinstance(default, (int, float) if kind is float else kind):
                 raise ValueError(f"values of type {kind.__name__} and the default {default!r:.80}")
@@ -270,9 +270,10 @@ class ValueState(_One[T]):
 
 
 class ReducingState(_One[T]):
-    """One value per key, to which added values are reduced: `add(value)`, `value` (None before the first), `clear()`.
+    """One value per key, to which added values are reduced.
 
-    A checkpoint writes the reduced value.
+    It has the methods `add(value)` and `clear()`, and the attribute `value`, which is None before the first added
+    value. A checkpoint writes the reduced value.
     """
 
     label = "a fold"
@@ -288,7 +289,7 @@ class ReducingState(_One[T]):
     ) -> None:
         """
         Args:
-            fn: (value so far, added value) -> value; the first added value becomes the value.
+            fn: (value so far, added value) -> value; the first added value becomes the value unchanged.
             kind, ttl_s, clock: as for `ValueState`.
         """
         if not callable(fn):
@@ -298,7 +299,7 @@ class ReducingState(_One[T]):
         self._fn = fn
 
     def add(self, value: T) -> None:
-        """Replace the value by its reduction with `value`."""
+        """Replace the current value by its reduction with `value`."""
         known = self._get()
         self._put(value if known is _ABSENT else self._fn(known, value))
 
@@ -310,11 +311,11 @@ class ReducingState(_One[T]):
 
 
 class ListState(State, MutableSequence[T], Generic[T]):
-    """A list per key, of which a checkpoint writes only the appended items.
+    """A list per key; a checkpoint writes only the appended items.
 
-    Items are copied when they are stored and when they are read: to change an item, assign it again. After such an
-    assignment, or any other change than appending, a checkpoint writes the whole list. `del self.items[:-9]` keeps the
-    last 9 items.
+    Items are copied when they are stored and when they are read, so a changed item must be assigned again. After such
+    an assignment, or any other change except appending, a checkpoint writes the whole list. `del self.items[:-9]` keeps
+    the last 9 items.
     """
 
     label = "a list"
@@ -324,8 +325,8 @@ class ListState(State, MutableSequence[T], Generic[T]):
     def __init__(self, kind: type[T] | None = None, *, ttl_s: float | None = None, clock: Clock = "event") -> None:
         """
         Args:
-            kind: type of the items, if they are objects of a dataclass or Struct.
-            ttl_s: time to live of the list after its last change, in seconds.
+            kind: the type of the items, if it is a dataclass or Struct.
+            ttl_s: the time to live of the list after its last change, in seconds.
             clock: as for `ValueState`.
         """
         super().__init__(kind, ttl_s, clock)
@@ -336,7 +337,7 @@ class ListState(State, MutableSequence[T], Generic[T]):
         self._table.append(self._ctx.key, item if type(item) in SCALARS else self._codec.own(item))
 
     def extend(self, items: Iterable[T]) -> None:
-        """Append items, in their order."""
+        """Append items in the given order."""
         owned = list(map(self._codec.own, items))
         if owned:
             self._renew_list()
@@ -366,7 +367,7 @@ class ListState(State, MutableSequence[T], Generic[T]):
     @overload
     def __setitem__(self, index: slice, item: Iterable[T]) -> None: ...
     def __setitem__(self, index: Any, item: Any) -> None:
-        # The new items are copied before the list changes, because they may belong to it.
+        # The new items are copied before the list changes, because the list may contain them.
         owned = list(map(self._codec.own, item)) if isinstance(index, slice) else self._codec.own(item)
         _ = self._items()[index]  # raises IndexError before anything changes
         self._change(lambda items: setitem(items, index, owned))
@@ -376,7 +377,7 @@ class ListState(State, MutableSequence[T], Generic[T]):
         self._change(lambda items: delitem(items, index))
 
     def insert(self, index: int, item: T) -> None:
-        """Insert an item before the one at `index`."""
+        """Insert an item before the item at `index`."""
         owned = self._codec.own(item)
         self._change(lambda items: items.insert(index, owned))
 
@@ -390,7 +391,7 @@ class ListState(State, MutableSequence[T], Generic[T]):
         self[:] = ordered
 
     def _change(self, change: Callable[[list[T]], object]) -> None:
-        """Perform a change other than an append, after which a checkpoint writes the whole list."""
+        """Perform a change other than an append; the next checkpoint then writes the whole list."""
         if self._items():
             self._table.touch((self._ctx.key,))
             items = self._items()
@@ -425,10 +426,10 @@ class ListState(State, MutableSequence[T], Generic[T]):
 
 
 class MapState(State, MutableMapping[K, V], Generic[K, V]):
-    """A dict per key, of which a checkpoint writes only the changed entries; it iterates in the order of a dict.
+    """A dict per key, which iterates in the order of a dict; a checkpoint writes only the changed entries.
 
-    Values are copied when they are stored. Reading returns the stored value itself, as with a dict; it may be changed
-    in place.
+    Values are copied when they are stored. As with a dict, reading returns the stored value itself, which may be
+    changed in place.
     """
 
     label = "a map"
@@ -438,8 +439,8 @@ class MapState(State, MutableMapping[K, V], Generic[K, V]):
     def __init__(self, kind: type[V] | None = None, *, ttl_s: float | None = None, clock: Clock = "event") -> None:
         """
         Args:
-            kind: type of the values, if they are objects of a dataclass or Struct.
-            ttl_s: time to live of an entry after its last write, in seconds.
+            kind: the type of the values, if it is a dataclass or Struct.
+            ttl_s: the time to live of an entry after its last write, in seconds.
             clock: as for `ValueState`.
         """
         super().__init__(kind, ttl_s, clock)
@@ -455,7 +456,7 @@ class MapState(State, MutableMapping[K, V], Generic[K, V]):
         return {entry: value for entry, value in entries.items() if not aging.gone((key, entry))}
 
     def _entry(self, entry: Any) -> Any:
-        """Return the value of an entry without copying it; `_ABSENT` if there is no such entry."""
+        """Return the value of an entry without copying it, or `_ABSENT` if there is no such entry."""
         key = self._ctx.key
         value = (self._table.values.get(key) or {}).get(entry, _ABSENT)
         if value is not _ABSENT and self._aging is not None and self._aging.gone((key, entry)):
@@ -491,13 +492,13 @@ class MapState(State, MutableMapping[K, V], Generic[K, V]):
         return len(self._entries())
 
     def setdefault(self, entry: K, default: Any = None) -> V:
-        """Return the value of an entry, set to `default` if it is missing; the value may be changed in place."""
+        """Return the value of an entry, which is first set to `default` if missing; it may be changed in place."""
         if entry not in self:
             self[entry] = default
         return self[entry]
 
     def popitem(self) -> tuple[K, V]:
-        """Remove the entry that was added last, and return it.
+        """Remove and return the entry that was added last.
 
         Raises:
             KeyError: the map of the current key is empty.

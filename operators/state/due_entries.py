@@ -1,8 +1,8 @@
-"""Values by (key, slot) that never change, and are removed together when event time has passed them.
+"""Values by (key, slot) that never change, and that are removed together when event time has passed them.
 
 An entry is a tuple in a list or on a heap. Entries are not looked up by key, so a batch of entries is added without a
 loop, and entries that are removed before the next batch are never put on the heap. Entries that a snapshot has not yet
-encoded are encoded before they are removed, because user code may change them afterwards.
+encoded are encoded before they are removed, because user code may change their values afterwards.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from operators.state.pending_keys import ListedKeys
 from operators.state.slots import PairTable, inspected
 
 Slot = tuple[int, ...]
-"""The time of an entry in ns, followed by items that distinguish it from others with its key and time."""
+"""The time of an entry in ns, followed by items that distinguish it from other entries with the same key and time."""
 Entry = tuple[int, int, Any, Slot, Any]
-"""(time in ns, number, key, slot, value); numbers are unique, so that keys and values are never compared."""
+"""A tuple (time in ns, number, key, slot, value); numbers are unique, so that keys and values are never compared."""
 
 _TIME: Final = 0
 _NUMBER: Final = 1
@@ -42,7 +42,7 @@ class DueEntries(PairTable):
         super().__init__(name, operator, key_groups)
         self._heap: list[Entry] = []
         self._recent: list[Entry] = []
-        """The entries that were added since the last `take`."""
+        """The entries added since the last `take`."""
         self._next = 0
         self._fresh: dict[int, Entry] = {}
         """The entries that no snapshot contains, by number."""
@@ -63,7 +63,7 @@ class DueEntries(PairTable):
         self._fresh.update(zip(numbers, entries, strict=True))
 
     def take(self, until_ns: int) -> list[Entry]:
-        """Remove and return the entries whose time is not above `until_ns`, in any order."""
+        """Remove and return the entries whose time is at most `until_ns`, in any order."""
         self._settle()
         heap, due = self._heap, list[Entry]()
         for entry in self._recent:
@@ -86,7 +86,7 @@ class DueEntries(PairTable):
     # Snapshots.
 
     def snapshot(self, full: bool) -> TableJob:
-        """Freeze all entries, or the entries added and the pairs removed since the last snapshot."""
+        """Freeze all entries, or only the entries added and the pairs removed since the last snapshot."""
         self._settle()
         while self._job is not None:
             self._job.step(KEYS_AT_ONCE)
@@ -120,7 +120,7 @@ class DueEntries(PairTable):
         self._heap, self._recent, self._fresh, self._gone = [], [], {}, []
 
     def inspect(self, key: Any) -> Any:
-        """Return [slot, value] of each slot of the key, ascending."""
+        """Return [slot, value] for each slot of the key, in ascending order, or None if the key has no slots."""
         entries = {entry[_KEY:_VALUE]: entry[_VALUE] for entry in (*self._heap, *self._recent)}
         return inspected(entries | self.values, key)
 
@@ -130,7 +130,7 @@ class DueEntries(PairTable):
 
 
 class _DueJob(TableJob):
-    """A job that encodes removed pairs, and then added entries, because a removed pair may have been added again."""
+    """A job that encodes removed pairs before added entries, because a removed pair may have been added again."""
 
     __slots__ = ("_entries", "_gone")
 
@@ -148,7 +148,7 @@ class _DueJob(TableJob):
         return len(went) + len(came)
 
     def before(self, keys: Iterable[Any]) -> None:
-        """Encode the entries with these numbers."""
+        """Encode the pending entries with these numbers now."""
         due = [self._entries.pop(number) for number in keys if number in self._entries]
         if due:
             went, self._gone = self._gone, []
@@ -160,7 +160,7 @@ class _DueJob(TableJob):
 
 
 def in_key_order(entries: Iterable[Entry]) -> list[Entry]:
-    """Return the entries by time, key order and slot."""
+    """Return the entries sorted by time, key order and slot."""
     listed = list(entries)
     kinds = set(map(type, map(itemgetter(_KEY), listed)))
     if kinds <= {str} or kinds <= {int}:  # such keys are sorted by value

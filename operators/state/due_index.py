@@ -1,4 +1,4 @@
-"""An index of pairs (key, slot) by due time; it can be derived from the state, so it is not part of snapshots."""
+"""An index of pairs (key, slot) by due time; it can be derived from the state, so snapshots do not contain it."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _SLACK = 64
 
 
 class DueIndex:
-    """An index of pairs, each with one due time; `remove` and `pop` may leave times on the heap that have no pairs."""
+    """An index of pairs, each with one due time; the heap may keep times whose pairs have been removed."""
 
     __slots__ = ("_buckets", "_heap")
 
     def __init__(self) -> None:
         self._buckets: dict[int, dict[Pair, None]] = {}
         self._heap: list[int] = []
-        """The times that have a bucket, and some whose bucket was removed."""
+        """The times that have a bucket, and some times whose bucket was removed."""
 
     def add(self, pair: Pair, at_ns: int) -> None:
-        """Add a pair that is not in the index."""
+        """Add a pair that is not yet in the index."""
         bucket = self._buckets.get(at_ns)
         if bucket is None:
             bucket = self._buckets[at_ns] = {}
@@ -55,7 +55,7 @@ class DueIndex:
         return [pair for _, bucket in self.pop_times(until_ns) for pair in in_order(bucket)]
 
     def pop_times(self, until_ns: int) -> Iterator[tuple[int, Collection[Pair]]]:
-        """Remove and yield the times up to `until_ns`, ascending, each with its pairs; pairs may be added meanwhile."""
+        """Remove and yield the times up to `until_ns`, ascending, with their pairs; pairs may be added meanwhile."""
         while self._heap and self._heap[0] <= until_ns:
             at_ns = heappop(self._heap)
             bucket = self._buckets.pop(at_ns, None)
@@ -63,7 +63,7 @@ class DueIndex:
                 yield at_ns, bucket
 
     def pop_one(self) -> tuple[int, Pair] | None:
-        """Remove and return (time, pair) for one pair with the earliest time; the caller may add the pair again."""
+        """Remove and return (time, pair) for a pair with the earliest time, or None if there are no pairs."""
         while (at_ns := self.next_ns()) is not None:
             bucket = self._buckets[at_ns]
             if bucket:
@@ -72,14 +72,14 @@ class DueIndex:
         return None
 
     def next_ns(self) -> int | None:
-        """Return the time at which the earliest pair is due; None if there are no pairs."""
+        """Return the time at which the earliest pair is due, or None if there are no pairs."""
         while self._heap and self._heap[0] not in self._buckets:
             heappop(self._heap)
         return self._heap[0] if self._heap else None
 
 
 def in_order(bucket: Collection[Pair]) -> list[Pair]:
-    """Return the pairs by key order, then by slot."""
+    """Return the pairs sorted by key order, then by slot."""
     if len(bucket) == 1:
         return list(bucket)
     kinds = set(map(type, map(itemgetter(0), bucket)))

@@ -1,8 +1,8 @@
-"""The bytes of a fragment: keys, values and removed keys, as MessagePack; tuples of one length become columns.
+"""The encoding of a fragment as MessagePack: keys, values and removed keys; tuples of equal length become columns.
 
-Each single tuple costs MessagePack a call into Python and an extension type; the keys of windows and joins are tuples
-of tuples, and their accumulators often are tuples as well. Each of the three lists is `[0, items]`, or
-`[length, column, …]` with columns that have the same form. A fragment without columns contains the lists unchanged.
+Each tuple costs MessagePack a call into Python and an extension type. The keys of windows and joins are tuples of
+tuples, and their accumulators are often tuples as well. Each of the three lists is `[0, items]`, or `[length, column,
+…]` with columns of the same form. A fragment without columns contains the lists unchanged.
 """
 
 from __future__ import annotations
@@ -15,30 +15,30 @@ from causal.records.values import NotCarried, decode, encode
 from operators.records.keys import canonical_keys
 
 Entry = tuple[list[Any], list[Any], list[Any]]
-"""A fragment: keys, the encoded value of each, and removed keys."""
+"""The content of a fragment: keys, the encoded values of these keys, and removed keys."""
 
 _DEPTH_MAX = 3
-"""The maximum number of tuple levels that become columns: a pair (key, (time, number)) has two levels."""
+"""The maximum number of tuple levels that become columns; a pair (key, (time, number)) has two levels."""
 _LISTS = 3
 _COLUMNS = 1
 """The fourth item of a fragment with columns."""
 
 
 def packed(entry: Entry) -> bytes:
-    """Return the fragment of an entry.
+    """Return the fragment that contains an entry.
 
     Raises:
         NotCarried: a key or value of the entry cannot be carried.
     """
     lists = [_spread(items, _DEPTH_MAX) for items in entry]
     if any(length for length, *_ in lists):
-        with suppress(NotCarried):  # columns add levels of nesting, which is limited; try the unchanged lists
+        with suppress(NotCarried):  # columns nest more deeply, perhaps too deeply; then try the unchanged lists
             return encode([*lists, _COLUMNS])
     return encode(list(entry))
 
 
 def unpacked(fragment: bytes) -> Entry:
-    """Return the entry of a fragment, with canonical keys; older versions kept keys as they arrived.
+    """Return the entry in a fragment, with canonical keys; older versions stored keys as they arrived.
 
     Raises:
         CorruptData: the bytes are not a fragment.
@@ -60,7 +60,7 @@ def _spread(items: list[Any], depth: int) -> list[Any]:
         return [0, items]
     try:
         columns = list(map(list, zip(*items, strict=True)))
-    except ValueError:  # the lists have different lengths
+    except ValueError:  # the tuples have different lengths
         return [0, items]
     return [len(columns), *(_spread(column, depth - 1) for column in columns)]
 

@@ -1,8 +1,8 @@
-"""Tables of keyed state, and snapshots: incremental, by key group, encoded while the task runs (copy on write).
+"""Tables of keyed state and their snapshots, which are incremental, divided by key group, and copy-on-write.
 
-A table remembers the keys that were touched since the last snapshot, batch by batch.  At a barrier these keys become
-*pending*; a job encodes them step by step, and before a batch touches a pending key, that key is encoded.  So the job
-writes the state at the barrier.
+A table remembers the keys that were touched since the last snapshot, batch by batch. At a barrier, these keys become
+*pending*. While the task runs, a job encodes them step by step, and a pending key is also encoded before a batch
+touches it. The job therefore writes the state as it was at the barrier.
 """
 
 from __future__ import annotations
@@ -30,28 +30,29 @@ ABSENT: Any = object()
 _LASTING = SCALARS | {type(ABSENT)}
 _NUMERIC = frozenset((int, float, bool, type(None), type(ABSENT)))
 WAITING_MAX, UNDIVIDED_MAX = 64, 1024
-"""The maximum number of values that wait to be encoded together: of one key group, and of undivided values."""
+"""The maximum number of values that wait to be encoded together: in one key group, and in undivided fragments."""
 CLAIMED_MIN, CLAIMED_NUMERIC_MIN = 8, 64
-"""The minimum number of keys, if that many are left, to encode before one of them changes; more if values are numbers.
-"""
+"""The minimum number of keys, if that many remain, to encode before one of them changes.
+
+The second number applies to numeric values."""
 KEYS_AT_ONCE = 1000
-"""The number of keys per step of a job that must be completed."""
+"""The number of keys per step when a job must be completed."""
 LARGE_BYTES = 1 << 20
-"""The size above which the job's log names a value: after any change, the next checkpoint writes the whole value."""
+"""The size above which the job's log names a value; after any change, the next checkpoint writes the whole value."""
 NAMED = -1
 """The value that replaces a table's count of large fragments once the log has named a large value."""
 _log = logging.getLogger("causal.state")
 
 
 class Cold(Protocol):
-    """A dict of which only a part is in memory."""
+    """A dict that keeps only part of its content in memory."""
 
     def touch(self, keys: Collection[Any]) -> None:
-        """Load the values of those of the keys that have a value into memory."""
+        """Load the values of those keys that have a value into memory."""
         ...
 
     def read(self, keys: Collection[Any]) -> dict[Any, Any]:
-        """Return the values of those of the keys that have a value, without loading them."""
+        """Return the values of those keys that have a value, without loading them."""
         ...
 
     def shrink(self) -> None:
@@ -74,11 +75,11 @@ class FragmentJob(Protocol):
 
     @property
     def fragments(self) -> Mapping[int, Sequence[Fragment]]:
-        """The encoded fragments by key group; read after the last step."""
+        """The encoded fragments by key group, which may be read after the last step."""
         ...
 
     def step(self, keys_max: int) -> int:
-        """Encode up to `keys_max` more keys; return the number encoded, which is lower only if no more are left."""
+        """Encode up to `keys_max` more keys; return the number encoded, which is smaller only if no more remain."""
         ...
 
 
@@ -87,10 +88,11 @@ class KeyedTable:
 
     Attributes:
         dirty: the keys touched since the last snapshot.
-        since: dirty key -> the part of its value that earlier snapshots contain; no entry if they contain none of it.
+        since: dirty key -> the part of its value that earlier snapshots contain; there is no entry if they contain no
+            part.
         of_one_group: whether the base of increments may be missing, because only one key group is loaded.
-        defined: the clause of messages with the file:line of the table's operator; empty if it is not known.
-        numeric: whether the values that were encoded last were numbers, which take almost no time to encode.
+        defined: a clause for error messages with the file:line of the table's operator; empty if it is not known.
+        numeric: whether the most recently encoded values were numbers, which take almost no time to encode.
     """
 
     __slots__ = (
@@ -109,7 +111,7 @@ class KeyedTable:
         """
         Args:
             values: the initial values, which belong to the table from then on.
-            group_of: the part of a key that decides its key group; the key itself by default.
+            group_of: returns the part of a key that decides its key group; by default, the whole key.
         """
         self.name = name
         self.operator = operator
@@ -126,16 +128,16 @@ class KeyedTable:
         self._job: TableJob | None = None
 
     def keep(self, values: dict[Any, Any], cold: Cold) -> None:
-        """Use `values`, which is also `cold`, for the values from now on; the table must still be empty."""
+        """From now on, store the values in `values`, which is also `cold`; the table must still be empty."""
         invariant(not self.values, "a table is cold from the beginning", table=self.name)
         self.values, self.cold = values, cold
 
     def lookup(self, keys: Collection[Any]) -> dict[Any, Any]:
-        """Return a dict that contains the values of these keys, and perhaps of others."""
+        """Return a dict that contains the values of these keys, and possibly the values of other keys."""
         return self.values if self.cold is None else self.cold.read(keys)
 
     def shrink(self) -> None:
-        """Move values that exceed the memory budget to disk, between two events."""
+        """Move values that exceed the memory budget to disk; called between two events."""
         if self.cold is not None:
             try:
                 self.cold.shrink()
@@ -145,12 +147,12 @@ class KeyedTable:
                 ) from problem
 
     def claim(self, keys: Collection[Any]) -> None:
-        """Encode those of the keys that the running snapshot still lacks, together, before they change one by one."""
+        """Encode those keys that the running snapshot still lacks together, before they change one by one."""
         if self._job is not None:
             self._job.before(keys)
 
     def touch(self, keys: Collection[Any]) -> None:
-        """Record that these keys are about to change, so that the next snapshot writes their whole values."""
+        """Record that these keys are about to change, so the next snapshot writes their whole values."""
         if self._job is not None:
             self._job.before(keys)
         self.dirty.update(keys)
@@ -159,7 +161,7 @@ class KeyedTable:
                 self.since.pop(key, None)
 
     def snapshot(self, full: bool) -> TableJob:
-        """Freeze all values, or those touched since the last snapshot."""
+        """Freeze all values, or only the values touched since the last snapshot."""
         while self._job is not None:
             self._job.step(KEYS_AT_ONCE)
         pending = self._all() if full else ListedKeys(self.dirty)
@@ -172,7 +174,7 @@ class KeyedTable:
         return ListedKeys(set(self.values)) if self.cold is None else self.cold.pending()
 
     def packed(self, keys: Collection[Any], since: dict[Any, Any]) -> Iterable[Any]:
-        """Return the encoded value of each of these keys, `ABSENT` for one without a value.
+        """Return the encoded value of each of these keys, or `ABSENT` for a key without a value.
 
         Args:
             since: the attribute `since` as it was at the barrier.
@@ -189,7 +191,7 @@ class KeyedTable:
         self.since.clear()
 
     def inspect(self, key: Any) -> Any:
-        """Return the value of a key in a form for display; None if there is none."""
+        """Return the value of a key in a form for display, or None if there is none."""
         return self.values.get(key)
 
     def kept_keys(self) -> Iterable[Any]:
@@ -205,11 +207,11 @@ class KeyedTable:
         self.shrink()
 
     def renumber(self, next: Callable[[], int]) -> None:
-        """Renumber values that contain numbers from the chain's counter, using `next`; most tables have none."""
+        """Use `next` to assign new numbers to values with numbers from the chain's counter; most tables have none."""
 
 
 class States(dict[Any, dict[Any, Any]]):
-    """A dict key -> state; a key without state receives an empty one, which the next snapshot removes."""
+    """A dict key -> state; a key without state receives an empty dict, which the next snapshot removes."""
 
     __slots__ = ()
 
@@ -235,7 +237,7 @@ class StateTable(KeyedTable):
 
 
 class TableJob:
-    """A job that encodes the pending keys of one table into fragments, one set per key group if `divided`."""
+    """A job that encodes the pending keys of one table into fragments, separately for each key group if `divided`."""
 
     __slots__ = ("name", "_table", "_pending", "_since", "_divided", "_fragments", "_waiting", "_spool")
 
@@ -247,13 +249,13 @@ class TableJob:
         self._divided = divided
         self._fragments: dict[int, list[Fragment]] = {}
         self._spool: Spool | None = None
-        """The file of the fragments, if the values of the table are on disk."""
+        """The file that stores the fragments, if the table's values are on disk."""
         self._waiting: dict[int, Entry] = {}
-        """Immutable values, which need not be encoded immediately; encoding many together costs less."""
+        """Immutable values, which need not be encoded immediately; encoding many of them together is cheaper."""
 
     @property
     def fragments(self) -> Mapping[int, Sequence[Fragment]]:
-        """The encoded fragments by key group; complete once no key is left.
+        """The encoded fragments by key group, which are complete once no key is pending.
 
         Raises:
             OperatorFailed: a value cannot be carried.
@@ -273,8 +275,9 @@ class TableJob:
     def before(self, keys: Collection[Any]) -> None:
         """Encode those of `keys` that are pending, because they are about to change.
 
-        If they are few, some keys of the next step are encoded with them, at hardly any extra cost. If the pending
-        values are numbers and no more than `keys`, encoding all of them is faster than selecting those about to change.
+        If these keys are few, some keys of the next step are encoded with them, at hardly any extra cost. If the
+        pending values are numbers and there are no more of them than `keys`, encoding all of them is faster than
+        selecting the keys that are about to change.
         """
         claimed = self._pending.claim(keys, self._table.numeric)
         if claimed:
@@ -318,14 +321,14 @@ class TableJob:
         return values
 
     def _groups_of(self, keys: list[Any]) -> Iterable[int]:
-        """Return the key group of each of these keys, or `UNDIVIDED` for each if the job does not divide them."""
+        """Return the key group of each key, or `UNDIVIDED` for each key if the job does not divide by group."""
         if not self._divided:
             return repeat(UNDIVIDED)
         group_of = self._table.group_of
         return key_groups_of(keys if group_of is None else list(map(group_of, keys)), self._table.key_groups)
 
     def _write(self, groups: dict[int, Entry], least: int) -> None:
-        """Encode and remove the entries that have `least` keys or more."""
+        """Encode and remove the entries that have at least `least` keys."""
         for group in [group for group, (kept, _, gone) in groups.items() if len(kept) + len(gone) >= least]:
             self._fragments.setdefault(group, []).append(self._kept(_encoded(self._table, groups.pop(group))))
 
@@ -339,7 +342,7 @@ class TableJob:
 
 
 def _encoded(table: KeyedTable, entry: Entry) -> bytes:
-    """Return the fragment of an entry.
+    """Return the fragment that contains an entry.
 
     Raises:
         OperatorFailed: a key or value of the entry cannot be carried.
@@ -351,13 +354,13 @@ def _encoded(table: KeyedTable, entry: Entry) -> bytes:
         raise
     if len(fragment) > LARGE_BYTES and table.large_fragments != NAMED:
         table.large_fragments += 1
-        if table.large_fragments.bit_count() == 1:  # a search costs as much as encoding, so it is done rarely
+        if table.large_fragments.bit_count() == 1:  # rarely, as a search costs as much as encoding
             _warn_of_large(table, entry)
     return fragment
 
 
 def _warn_of_large(table: KeyedTable, entry: Entry) -> None:
-    """Log the largest value of a fragment if it is large, once per table."""
+    """Log the largest value of a fragment if it is large; this happens only once per table."""
     size, key = max(
         ((len(encode(value)), key) for key, value in zip(entry[0], entry[1], strict=True)), key=itemgetter(0)
     )

@@ -1,7 +1,7 @@
-"""Lists by key, of which a checkpoint writes only the new items, however long the lists are.
+"""Lists by key; however long the lists are, a checkpoint writes only the new items.
 
-If items were only appended to a list since the last snapshot, only those items are written; after any other change the
-whole list is written.
+If items have only been appended to a list since the last snapshot, only those items are written. After any other
+change, the whole list is written.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from operators.state.values import TypedTable
 class ListTable(TypedTable):
     """A table of nonempty lists by key.
 
-    `append`, `extend` and `drop` need no `touch`; before any other change, call `touch`.  The items belong to the
-    table: they must not change except after `touch`.  `since` contains the length of the part of a list that earlier
-    snapshots contain.
+    `append`, `extend` and `drop` need no `touch`; call `touch` before any other change. The items belong to the table
+    and must not change unless `touch` has been called. For each changed list, `since` contains the number of items that
+    earlier snapshots contain.
     """
 
     __slots__ = ()
@@ -31,7 +31,7 @@ class ListTable(TypedTable):
         self._growing(key).append(item)
 
     def extend(self, key: Any, items: Iterable[Any]) -> None:
-        """Append items, in their order."""
+        """Append items in the given order."""
         more = list(items)
         if more:
             self._growing(key).extend(more)
@@ -60,7 +60,7 @@ class ListTable(TypedTable):
                 self.expiry.removed(key)
 
     def touch(self, keys: Collection[Any]) -> None:
-        """Prepare lists for a change other than an append; the next snapshot writes them as a whole."""
+        """Prepare lists for a change other than an append; the next snapshot writes the whole lists."""
         super().touch(keys)
         if self.expiry is not None:
             for key in keys:
@@ -68,12 +68,12 @@ class ListTable(TypedTable):
                     self.expiry.wrote(key)
 
     def forms(self) -> tuple[Read, Read]:
-        """Return the functions that convert a list to its encodable form, and back."""
+        """Return the functions that convert a list to its encodable form and back."""
         pack, unpack = self.codec.pack, self.codec.reader(self.codec.shape, self.name)
         return lambda items: list(map(pack, items)), lambda written: list(map(unpack, written))
 
     def packed(self, keys: Collection[Any], since: dict[Any, Any]) -> Iterable[Any]:
-        """Yield (start, items from there on, age) of each key."""
+        """Yield (start, items from `start` on, age) for each key, or `ABSENT` for a key without a list."""
         for key, known in zip(keys, super().packed(keys, since), strict=True):
             if known is ABSENT:
                 yield ABSENT

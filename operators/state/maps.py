@@ -1,7 +1,8 @@
-"""Maps by key, of which a checkpoint writes the changed entries in an order that a restore preserves.
+"""Maps by key; a checkpoint writes only the changed entries, in an order that a restore preserves.
 
-An increment lists the removed entries of a key, and then the changed ones: first those that kept their place, then new
-entries in the order in which they were put.  A map that is loaded in that order iterates like the original.
+For each key, an increment lists first the removed entries and then the changed ones: the entries that kept their place,
+followed by new entries in the order in which they were put. A map that is loaded in that order iterates like the
+original.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ class Change:
 
 
 class MapTable(TypedTable):
-    """A table of nonempty maps by key, which are changed only by the table's methods.
+    """A table of nonempty maps by key, which only the table's methods may change.
 
-    `values` may be read; a value in a map may change in place after a `put` of the same value.  `since` contains the
-    `Change` of a map; the places of `expiry` are (key, entry).
+    `values` may be read; a value in a map may be changed in place after a `put` of the same value. `since` contains the
+    `Change` of each map; the places of `expiry` are (key, entry).
     """
 
     __slots__ = ()
@@ -76,7 +77,7 @@ class MapTable(TypedTable):
                     self.expiry.removed((key, entry))
 
     def _changing(self, key: Any) -> Change | None:
-        """Return the `Change` that records the changes of a key's map; None if the whole map will be written."""
+        """Return the `Change` that records the changes of a key's map, or None if the whole map will be written."""
         if self._job is not None:
             self._job.before((key,))
         if key not in self.dirty:
@@ -85,7 +86,7 @@ class MapTable(TypedTable):
         return self.since.get(key)
 
     def forms(self) -> tuple[Read, Read]:
-        """Return the functions that convert a map to its encodable form, and back."""
+        """Return the functions that convert a map to its encodable form and back."""
         pack, unpack = self.codec.pack, self.codec.reader(self.codec.shape, self.name)
 
         def packed(entries: dict[Any, Any]) -> list[Any]:
@@ -95,7 +96,7 @@ class MapTable(TypedTable):
         return packed, lambda written: dict(zip(written[0], map(unpack, written[1]), strict=True))
 
     def packed(self, keys: Collection[Any], since: dict[Any, Any]) -> Iterable[Any]:
-        """Yield [whole, entries, their values, removed entries, ages] of each key.
+        """Yield [whether the whole map is written, entries, their values, removed entries, ages] for each key.
 
         Raises:
             NotCarried: an entry is NaN.

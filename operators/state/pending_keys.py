@@ -1,4 +1,4 @@
-"""The keys that a snapshot job has yet to encode: those of a table at the barrier, without those already encoded."""
+"""The keys that a snapshot job has yet to encode: a table's keys at the barrier, except those already encoded."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from typing import Any, Protocol
 
 
 class PendingKeys(Protocol):
-    """Keys, each of which is taken or claimed once."""
+    """Keys, each of which can be taken or claimed only once."""
 
     def __bool__(self) -> bool:
-        """Return whether keys may be left."""
+        """Return whether keys may remain."""
         ...
 
     def take(self, keys_max: int) -> list[Any]:
-        """Remove and return up to `keys_max` keys; fewer only if no more are left."""
+        """Remove and return up to `keys_max` keys; return fewer only if no more remain."""
         ...
 
     def claim(self, keys: Collection[Any], or_all: bool = False) -> list[Any]:
-        """Remove and return those of the keys that remain, because they are about to change.
+        """Remove and return those of `keys` that remain, because they are about to change.
 
         Args:
-            or_all: whether all remaining keys may be returned if they are not more than `keys`.
+            or_all: whether to return all remaining keys instead if there are no more of them than `keys`.
         """
         ...
 
@@ -43,7 +43,7 @@ class ListedKeys:
         return self._all() if len(keys) <= keys_max else [keys.pop() for _ in range(keys_max)]
 
     def claim(self, keys: Collection[Any], or_all: bool = False) -> list[Any]:
-        """Remove and return those of the keys that remain, or all remaining keys if they are not more than `keys`."""
+        """Remove and return those of `keys` that remain; with `or_all`, possibly all remaining keys instead."""
         if or_all and len(self._keys) <= len(keys):
             return self._all()
         claimed = self._keys.intersection(keys)

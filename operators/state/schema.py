@@ -1,8 +1,8 @@
-"""Typed state: objects of dataclasses and msgspec structs, which can be read even after their class has changed.
+"""Typed state: objects of dataclasses and msgspec Structs, which can be read even after their class has changed.
 
-An object is written as the list of the values of its fields.  Its *shape*, the names and types of the fields, is
-written once per snapshot, in the header.  An object that was written with another shape is read if that is unambiguous:
-an added field receives its default, a removed field is dropped, and any other difference is refused.
+An object is written as the list of its field values. Its *shape*, which consists of the names and types of the fields,
+is written once per snapshot, in the header. An object that was written with another shape is read if this is
+unambiguous: an added field receives its default, a removed field is dropped, and any other difference is refused.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ from causal.records.values import NotCarried
 from operators.records.ownership import copy_containers, own_state
 
 Shape = Any
-"""A text for types whose values are carried unchanged ("int", "list[str]", "Any"); otherwise a list that begins with
-"record", "list", "dict", "tuple" or "optional"."""
+"""A text for types whose values are carried unchanged ("int", "list[str]", "Any").
+
+For any other type, it is a list that begins with "record", "list", "dict", "tuple" or "optional"."""
 
 Read = Callable[[Any], Any]
 
@@ -54,15 +55,15 @@ class Codec:
         """Return the encoded value.
 
         Raises:
-            NotCarried: the value is of another type.
+            NotCarried: the value has a different type.
         """
         return value
 
     def reader(self, shape: Shape, where: str) -> Read:
-        """Return the function that restores a value that was written with `shape`.
+        """Return a function that restores a value that was written with `shape`.
 
         Args:
-            where: the name of the state in the message.
+            where: the name of the state, for the error message.
 
         Raises:
             PipelineError: the values could not be restored unambiguously.
@@ -80,11 +81,11 @@ class Codec:
         return own_state(value)
 
     def fresh(self) -> Any:
-        """Return an initial value if the type defines one, otherwise None."""
+        """Return the initial value that the type defines, or None if it defines none."""
         return None
 
     def shown(self, value: Any) -> Any:
-        """Return the value as dicts, lists and scalars, for people."""
+        """Return the value as dicts, lists and scalars, for display."""
         return value
 
 
@@ -98,15 +99,17 @@ class _Composite(Codec):
 
 
 class Record(_Composite):
-    """The codec of objects of one dataclass or struct."""
+    """The codec of objects of one dataclass or Struct."""
 
     def __init__(
         self, kind: type, fields: list[tuple[str, Codec, Callable[[], Any]]], make: Callable[..., Any]
     ) -> None:
         """
         Args:
-            fields: (name, codec, function that returns the default; `_REQUIRED` if there is none) of each field.
-            make: (values by field) -> object with exactly these values, whatever its class does in `__init__`.
+            fields: (name, codec, default) for each field; the default is a function that returns it, or `_REQUIRED` for
+                none.
+            make: (values by field) -> object with exactly these values, regardless of what its class does in
+                `__init__`.
         """
         super().__init__(["record", [[name, codec.shape] for name, codec, _ in fields]])
         self.kind = kind
@@ -121,8 +124,7 @@ class Record(_Composite):
         cached = [name for each in kind.__mro__ for name, of in vars(each).items() if isinstance(of, cached_property)]
         self._known = frozenset([*names, *cached, "__orig_class__"]).issuperset
         self._open = kind.__dictoffset__ != 0
-        """Whether objects may have attributes other than fields; an object with such attributes, which would be lost,
-        is refused."""
+        """Whether objects may have attributes other than fields; such an object is refused, as these would be lost."""
 
     def pack(self, value: Any) -> Any:
         if type(value) is not self.kind:
@@ -167,7 +169,7 @@ class Record(_Composite):
 
 
 class _Items(_Composite):
-    """The codec of lists, tuples of any length and dicts whose items contain records."""
+    """The codec of lists, of tuples of any length, and of dicts, if their items contain records."""
 
     def __init__(self, kind: Literal["list", "tuple", "dict"], item: Codec, key: Shape = None) -> None:
         super().__init__([kind, item.shape] if key is None else [kind, item.shape, key])
@@ -195,7 +197,7 @@ class _Items(_Composite):
 
 
 class _Optional(_Composite):
-    """The codec of a record, or of a value that contains one, or None."""
+    """The codec of a type that is None or a record, or None or a value that contains a record."""
 
     def __init__(self, inner: Codec) -> None:
         super().__init__(["optional", inner.shape])
@@ -231,12 +233,12 @@ def _text(shape: Shape) -> str:
     return f"{_text(inner)} | None" if kind == "optional" else f"{kind}[{_text(inner)}]"
 
 
-# From a type to its codec.
+# The search for the codec of a type.
 
 
 @cache
 def codec_of(hint: Any) -> Codec:
-    """Return the codec of a type; for `Any` or a type variable, the codec of all values that can be carried.
+    """Return the codec of a type; `Any` and type variables have the codec of all values that can be carried.
 
     Raises:
         TypeError: values of the type cannot be carried; the message names the part and an alternative.
@@ -327,7 +329,7 @@ def _default(value: Any, factory: Any, nothing: Any) -> Any:
 
 
 def _dataclass_maker(kind: type) -> Callable[[dict[str, Any]], Any]:
-    put = object.__setattr__  # works for frozen dataclasses, too
+    put = object.__setattr__  # also works for frozen dataclasses
 
     def make(values: dict[str, Any]) -> Any:
         instance: Any = object.__new__(kind)
@@ -341,7 +343,7 @@ def _dataclass_maker(kind: type) -> Callable[[dict[str, Any]], Any]:
 def _struct_maker(kind: type, put: Callable[[Any, str, Any], None]) -> Callable[[dict[str, Any]], Any]:
     def make(values: dict[str, Any]) -> Any:
         instance: Any = kind(**values)
-        for name, value in values.items():  # a `__post_init__` may have changed them
+        for name, value in values.items():  # a `__post_init__` may have changed the values
             put(instance, name, value)
         return instance
 

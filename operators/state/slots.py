@@ -1,7 +1,7 @@
-"""A table of values by (key, slot), each checkpointed separately, with an index by due time.
+"""A table of values by (key, slot), each of which is checkpointed separately, with an index by due time.
 
 A slot is the start of a window, the time and number of a joined record, or the place of a record that is held back.
-Only the table is state: the due times of pairs and the slots of a key are derived from it.
+Only the table is state; the due times of pairs and the slots of a key are derived from the table.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from operators.state.keyed_tables import KeyedTable
 
 
 def inspected(values: Mapping[Pair, Any], key: Any) -> Any:
-    """Return [slot, value] of each slot of the key, ascending; None if the key has no slots."""
+    """Return [slot, value] for each slot of the key, in ascending order, or None if the key has no slots."""
     entries = [[slot, value] for (other, slot), value in values.items() if other == key]
     return sorted(entries, key=itemgetter(0)) or None
 
 
 class PairTable(KeyedTable):
-    """A table by (key, slot), in the key group of the key."""
+    """A table by (key, slot), in which the key determines the key group."""
 
     __slots__ = ()
 
@@ -30,15 +30,15 @@ class PairTable(KeyedTable):
         super().__init__(name, operator, key_groups, group_of=itemgetter(0))
 
     def inspect(self, key: Any) -> Any:
-        """Return [slot, value] of each slot of the key, ascending."""
+        """Return [slot, value] for each slot of the key, in ascending order, or None if the key has no slots."""
         return inspected(self.values, key)
 
 
 class SlotTable(PairTable):
-    """A table by (key, slot) that records when it was loaded.
+    """A table by (key, slot) that records whether it has been loaded.
 
     Attributes:
-        loaded: whether the table was loaded or cleared since the owner last reset this flag.
+        loaded: whether the table has been loaded or cleared since its owner last reset this flag.
     """
 
     __slots__ = ("loaded",)
@@ -57,11 +57,11 @@ class SlotTable(PairTable):
 
 
 class Slots:
-    """A `SlotTable` and the indexes derived from it.
+    """A `SlotTable` and the indexes that are derived from it.
 
     Attributes:
         table: the checkpointed table.
-        values: (key, slot) -> value; the owner calls `touch` before it changes one, and `added` after a new one.
+        values: (key, slot) -> value; the owner calls `touch` before it changes a value, and `added` after it adds one.
     """
 
     def __init__(
@@ -69,8 +69,8 @@ class Slots:
     ) -> None:
         """
         Args:
-            due_ns: returns the due time of a slot, which depends on the slot alone.
-            by_key: whether `of` is used.
+            due_ns: returns the due time of a slot, which depends only on the slot.
+            by_key: whether the method `of` is used.
         """
         self.table = SlotTable(name, operator, key_groups)
         self.values: dict[Pair, Any] = self.table.values
@@ -80,30 +80,30 @@ class Slots:
         self._slots: dict[Any, list[Any]] = {}
 
     def touch(self, pairs: Collection[Pair]) -> None:
-        """Record that these pairs are about to change, even in place."""
+        """Record that the values of these pairs are about to change, possibly in place."""
         self._settle()
         self.table.touch(pairs)
 
     def added(self, pairs: Iterable[Pair]) -> None:
-        """Record that these pairs, which had no values before, have values now."""
+        """Record that these pairs now have values, which they did not have before."""
         self._settle()
         for pair in pairs:
             self._add_to_index(pair)
 
     def add(self, fresh: dict[Pair, Any]) -> None:
-        """Put the values of pairs that have none."""
+        """Add values for pairs that have none."""
         if fresh:
             self.touch(fresh)
             self.values.update(fresh)
             self.added(fresh)
 
     def take(self, until_ns: int) -> list[tuple[Pair, Any]]:
-        """Remove and return (pair, value) of the pairs due by `until_ns`, in the order (due time, key order, slot)."""
+        """Remove and return (pair, value) for the pairs due by `until_ns`, in the order (due time, key order, slot)."""
         self._settle()
         return self._taken(self._index.pop(until_ns))
 
     def take_first(self) -> list[tuple[Pair, Any]]:
-        """Remove and return the entry that is due first, in the form of `take`, if there is one."""
+        """Remove and return the entry that is due first, if there is one, in the same form as `take`."""
         at_ns = self.next_ns()
         if at_ns is None:
             return []
@@ -120,7 +120,7 @@ class Slots:
         return taken
 
     def _unlist(self, pairs: Iterable[Pair]) -> None:
-        """Remove slots from the lists by key, all slots of a key together: mostly its oldest, and often many."""
+        """Remove slots from the lists by key, one key at a time; usually these are the key's oldest slots."""
         gone: dict[Any, list[Any]] = {}
         for key, slot in pairs:
             gone.setdefault(key, []).append(slot)
@@ -136,12 +136,12 @@ class Slots:
                 del self._slots[key]
 
     def of(self, key: Any) -> list[Any]:
-        """Return the slots of a key, ascending; the caller must not change the list."""
+        """Return the slots of a key in ascending order; the caller must not change the list."""
         self._settle()
         return self._slots.get(key, [])
 
     def next_ns(self) -> int | None:
-        """Return the time at which the earliest slot is due."""
+        """Return the time at which the earliest slot is due, or None if there are no slots."""
         self._settle()
         return self._index.next_ns()
 

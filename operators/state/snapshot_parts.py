@@ -1,8 +1,9 @@
 """The parts of a chain's snapshot: a header, a part with undivided state, and one part for each key group.
 
-A complete snapshot is divided by key group, so that another task can take over some groups, and a query loads only one.
-An increment is not divided: a query loads all increments.  A complete snapshot may begin with a part that contains the
-parts of the increment to the same barrier, for a standby that has loaded all earlier snapshots; other readers skip it.
+A complete snapshot is divided by key group, so another task can take over some of the groups, and a query loads only
+one. An increment is not divided, so a query loads all increments. A complete snapshot may begin with a part that
+contains the increment to the same barrier, for a standby that has loaded all earlier snapshots; other readers skip this
+part.
 """
 
 from __future__ import annotations
@@ -17,15 +18,15 @@ from operators.state.spool import Fragment, content_of
 
 _FORMAT = 2
 REPORTED = "told"
-"""The key, in a stage's header, of the state that the stage last passed on; stored snapshots use this key."""
+"""The key, in a stage's header, of the state that the stage last passed on; stored snapshots contain this key."""
 INCREMENT_BYTES_MAX = 1 << 28
-"""The size of an increment above which a complete snapshot does not contain it."""
+"""The size above which an increment is left out of a complete snapshot."""
 _HEADER, _INCREMENT = -1, -3
 """The values that replace the key group in a header part and in an increment part."""
 
 
 class ChainSnapshot:
-    """The snapshot of all tables of a chain at one barrier (causal.ports.SnapshotJob)."""
+    """The snapshot of all tables of a chain at one barrier (`causal.ports.SnapshotJob`)."""
 
     __slots__ = ("full", "_increment", "_header", "_jobs", "_left")
 
@@ -37,7 +38,7 @@ class ChainSnapshot:
         self._left = list(jobs)
 
     def step(self, keys_max: int) -> bool:
-        """Encode up to `keys_max` more keys; return whether everything is encoded."""
+        """Encode up to `keys_max` more keys, and return whether everything has been encoded."""
         invariant(keys_max > 0, "a step encodes something", keys_max=keys_max)
         while self._left:
             keys_max -= self._left[0].step(keys_max)
@@ -47,7 +48,7 @@ class ChainSnapshot:
         return True
 
     def parts(self, *before: bytes) -> Parts:
-        """Return `before`, the increment, the header, the undivided part and a part per key group, if not empty."""
+        """Return `before` and the parts that are not empty: increment, header, undivided part, and key groups."""
         invariant(not self._left, "parts are there when every step is done")
         groups: dict[int, dict[str, Sequence[Fragment]]] = {}
         for job in self._jobs:
@@ -57,7 +58,7 @@ class ChainSnapshot:
 
 
 class Parts(Sequence[bytes]):
-    """The parts of a snapshot, each of which is assembled on access, so that few parts are in memory twice."""
+    """The parts of a snapshot; each part is assembled on access, so that only few parts are in memory twice."""
 
     __slots__ = ("_first", "_groups")
 
@@ -86,7 +87,7 @@ def header_part(header: dict[str, Any]) -> bytes:
 
 
 def table_part(group: int, fragments: Mapping[str, Sequence[Fragment]]) -> bytes:
-    """Return the part of a snapshot that contains the fragments of one key group by table.
+    """Return the part of a snapshot that contains the fragments of one key group, by table.
 
     Raises:
         Unavailable: the disk that stores some of the fragments fails.
@@ -96,9 +97,9 @@ def table_part(group: int, fragments: Mapping[str, Sequence[Fragment]]) -> bytes
 
 
 def increment_part(behind: str, parts: Sequence[bytes]) -> bytes:
-    """Return the part that contains an increment on the snapshot in file `behind`; empty if it is too large.
+    """Return the part with the increment on the snapshot in file `behind`, or empty bytes if it is too large.
 
-    The size is limited because a standby loads the part into memory as a whole.
+    The size is limited because a standby loads the whole part into memory.
     """
     if sum(map(len, parts)) > INCREMENT_BYTES_MAX:
         return b""
@@ -106,7 +107,7 @@ def increment_part(behind: str, parts: Sequence[bytes]) -> bytes:
 
 
 def increment_of(part: bytes, behind: str) -> list[bytes] | None:
-    """Return the parts of the increment on the snapshot in file `behind`; None if `part` contains no such increment.
+    """Return the parts of the increment on the snapshot in file `behind`, or None if `part` contains no such increment.
 
     Raises:
         CorruptData: `part` is not a part of a snapshot.
@@ -116,7 +117,7 @@ def increment_of(part: bytes, behind: str) -> list[bytes] | None:
 
 
 def read_part(part: bytes) -> tuple[dict[str, Any] | None, dict[str, list[bytes]]]:
-    """Return (header, {}) or (None, fragments by table) of a part of `ChainSnapshot`; (None, {}) for an increment.
+    """Return (header, {}) or (None, fragments by table) for a part of `ChainSnapshot`, or (None, {}) for an increment.
 
     Raises:
         CorruptData: `part` is not a part of a snapshot.
@@ -128,7 +129,7 @@ def read_part(part: bytes) -> tuple[dict[str, Any] | None, dict[str, list[bytes]
 
 
 def group_of_part(part: bytes) -> int | None:
-    """Return the key group of a part; None for parts that every key needs: the header and the undivided part.
+    """Return the key group of a part, or None for the header and the undivided part, which every key needs.
 
     Raises:
         CorruptData: `part` is not a part of a snapshot.

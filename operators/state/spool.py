@@ -1,7 +1,7 @@
-"""A file for encoded fragments of state on disk, so that a snapshot of such state needs little memory, too.
+"""A file for encoded fragments of state on disk, so that a snapshot of such state also needs little memory.
 
-The task appends to the file, and the thread that writes the snapshot reads it.  The file has no name once it is open,
-and disappears with its last reader or its process, so no process reads data that another process wrote.
+The task appends to the file, and the thread that writes the snapshot reads it. The file has no name once it is open,
+and it disappears with its last reader or its process. Therefore, no process reads data that another process wrote.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from operators.state.unnamed_files import numbered_file
 
 
 class Spool:
-    """A file whose bytes are appended once, and can be read from any thread while the object is referenced."""
+    """A file to which bytes are appended; any thread can read them while this object is referenced."""
 
     def __init__(self, directory: str) -> None:
         """
         Args:
-            directory: the directory of the file; created if it does not exist.
+            directory: the directory of the file, which is created if it does not exist.
 
         Raises:
             Unavailable: no file can be created there.
@@ -34,7 +34,7 @@ class Spool:
             raise self._unavailable(problem) from problem
 
     def append(self, content: bytes) -> Spooled:
-        """Append the bytes; return their place.
+        """Append the bytes, and return their location.
 
         Raises:
             Unavailable: the disk is full or fails.
@@ -69,7 +69,7 @@ class Spool:
 
 
 class Spooled(NamedTuple):
-    """The place of bytes in a spool."""
+    """The location of bytes in a spool."""
 
     spool: Spool
     place: int

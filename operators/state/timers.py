@@ -1,4 +1,4 @@
-"""The timers of one operator, by key and name; they are persisted with the key and fire in order of (time, setting)."""
+"""The timers of one operator, by key and name; they are stored with the key and fire in the order (time, setting)."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from operators.state.keyed_tables import KeyedTable
 
 _SLACK = 64
 CHAIN_PER_EVENT_MAX = 1000
-"""The maximum number of timers that set one another for one time and fire in one event; later ones fire in the next."""
+"""The maximum number of timers that set one another for one time and fire in one event; others fire in the next."""
 
 Timer = tuple[int, int, Any, str]
-"""A timer (time, number, key, name)."""
+"""A timer as a tuple (time, number, key, name)."""
 
 
 class TimerTable(KeyedTable):
@@ -24,7 +24,7 @@ class TimerTable(KeyedTable):
     __slots__ = ()
 
     def renumber(self, next: Callable[[], int]) -> None:
-        """Renumber timers in their firing order; timers of different tasks with the same old number, in key order."""
+        """Renumber timers in firing order; timers of different tasks with equal times and numbers are in key order."""
         rank = {key: place for place, key in enumerate(ordered(self.values))}
         entries = [
             (at_ns, number, rank[key], name, names[name])
@@ -38,8 +38,8 @@ class TimerTable(KeyedTable):
 class Timers:
     """The timers of one operator in one task.
 
-    Only the table is checkpointed. The heap is derived from it; it contains replaced timers until they reach the top,
-    and is rebuilt when they are more than half of it.
+    Only the table is checkpointed; the heap is derived from it. The heap contains replaced timers until they reach the
+    top, and it is rebuilt when more than half of its timers are replaced ones.
     """
 
     __slots__ = (
@@ -53,9 +53,10 @@ class Timers:
         Args:
             table: key -> {name: [at_ns, sequence]}.
             sequence: returns the next number of the chain's counter, which orders timers by when they were set.
-            refusal: the reason why this operator can have no timers; empty if it can.
-            chain_max: the maximum length of a chain of timers that set one another for one time within one event; a
-                timer for a time that has passed then fires in the next event. None if the owner handles both.
+            refusal: the reason why this operator cannot have timers; empty if it can.
+            chain_max: the maximum length of a chain of timers that set one another for the same time within one event;
+                a timer for a time that has already passed then fires in the next event. None if the owner handles both
+                cases.
         """
         self.table = table
         self._heap: list[tuple[int, int, Any, str]] = []
@@ -64,14 +65,14 @@ class Timers:
         self._refusal = refusal
         self._stale = False
         self._setter: tuple[int, int] | None = None
-        """The time, for the firing timer, up to which timers that it sets are chained to it, and its chain's length."""
+        """For the firing timer, the time up to which timers that it sets are chained to it, and its chain length."""
         self._chains: dict[int, int] = {}
-        """Number of a timer -> how many timers it is chained to."""
+        """Timer number -> number of timers to which that timer is chained."""
         self._deferred: list[Timer] = []
         self._chain_max = chain_max
 
     def check(self) -> None:
-        """Refuse timers that another version of the operator set, if this version can have none.
+        """Refuse timers that another version of the operator has set if this version cannot have any.
 
         Raises:
             PipelineError: there are such timers.
@@ -101,14 +102,14 @@ class Timers:
             self._rebuild()
 
     def put_back(self, key: Any, name: str, at_ns: int, sequence: int) -> None:
-        """Restore the timer as it was before it was set again or cleared, in this event."""
+        """Restore a timer as it was before it was set again or cleared in this event."""
         names = self.table.values.setdefault(key, {})
         self._live += name not in names
         names[name] = [at_ns, sequence]
         heappush(self._heap, (at_ns, sequence, key, name))
 
     def clear(self, key: Any, name: str) -> bool:
-        """Remove a timer; return whether it existed."""
+        """Remove a timer, and return whether it existed."""
         self._settle()
         names = self.table.values.get(key)
         if not names or name not in names:
@@ -121,7 +122,7 @@ class Timers:
         return True
 
     def next_ns(self) -> int | None:
-        """Return the time at which the earliest timer is due; None if there are no timers."""
+        """Return the time at which the earliest timer is due, or None if there are no timers."""
         self._settle()
         heap = self._heap
         while heap:
@@ -132,7 +133,7 @@ class Timers:
         return None
 
     def pop(self, until_ns: int) -> Timer | None:
-        """Remove and return the earliest timer that is due at `until_ns`; None if no timer is due."""
+        """Remove and return the earliest timer that is due by `until_ns`, or None if no timer is due."""
         self._settle()
         while self._heap and self._heap[0][0] <= until_ns:
             entry = heappop(self._heap)
@@ -141,12 +142,12 @@ class Timers:
         return None
 
     def firing(self, timer: Timer, until_ns: int | None = None) -> int:
-        """Begin to fire a timer; return the number of timers that it is chained to.
+        """Begin to fire a timer, and return the number of timers to which it is chained.
 
         Timers that it sets before `fired` is called may be chained to it.
 
         Args:
-            until_ns: the time up to which they are chained; None for the time of the timer.
+            until_ns: the time up to which timers that it sets are chained to it; None for the timer's own time.
         """
         chain = self._chains.pop(timer[1], 0)
         self._setter = timer[0] if until_ns is None else until_ns, chain
@@ -157,14 +158,14 @@ class Timers:
         self._setter = None
 
     def end(self) -> None:
-        """End the event: chains end, and timers that were deferred to another event may fire."""
+        """End the event, which ends all chains and allows timers that were deferred to another event to fire."""
         self._chains.clear()
         for entry in self._deferred:
             heappush(self._heap, entry)
         self._deferred.clear()
 
     def due(self, due_ns: int) -> list[Timer]:
-        """Return the due timers that were not returned before, in order; they remain set until `take`."""
+        """Return the due timers that have not been returned before, in firing order; they remain set until `take`."""
         self._settle()
         due_timers = []
         while self._heap and self._heap[0][0] <= due_ns:
@@ -179,7 +180,7 @@ class Timers:
         return stored is not None and stored[1] == sequence
 
     def take(self, key: Any, name: str, sequence: int) -> bool:
-        """Remove a timer that `due` returned, because it fires now; return False if it was since cleared or moved."""
+        """Remove a timer that `due` returned because it fires now; return False if it has been cleared or moved."""
         return self.is_set(key, name, sequence) and self.clear(key, name)
 
     def restored(self) -> None:

@@ -1,9 +1,10 @@
-"""Time to live: a place of a table expires when a given time has passed since its last write.
+"""Time to live: a place in a table expires when a given time has passed since its last write.
 
-By event time (`EventExpiry`), each read decides whether a place has expired, from the time of the reading record and
-the latest time of a record that wrote the place.  Watermarks only remove places that no future record could read.
+By event time (`EventExpiry`), each read decides whether a place has expired, by comparing the time of the reading
+record with the latest time of a record that wrote the place. Watermarks only remove places that no future record could
+read.
 
-By the wall clock (`ClockExpiry`), a place expires when a timer removes it.  The clock is not read when a place is read
+By the wall clock (`ClockExpiry`), a place expires when a timer removes it. The clock is not read when a place is read
 or written, so a place may remain up to an eighth longer than its time to live.
 """
 
@@ -17,15 +18,15 @@ from causal.errors import PipelineError
 
 _TICKS = 8
 _TICK = 3
-"""The index, in a header of `ClockExpiry`, of the time between two timers."""
+"""The index of the time between two timers in a header of `ClockExpiry`."""
 _ABSENT: Any = object()
 
 Age = int | None
-"""The age of a place in a snapshot: the time of its last write by event time, its generation by the wall clock."""
+"""The age of a place in a snapshot: the time of its last write by event time, or its generation by the wall clock."""
 
 
 class Expiry(Protocol):
-    """The ages of all places of one table."""
+    """The ages of all places in one table."""
 
     def wrote(self, place: Any) -> None:
         """Record that the current event writes the place."""
@@ -40,7 +41,7 @@ class Expiry(Protocol):
         ...
 
     def age(self, place: Any) -> Age:
-        """Return the age of a place for a snapshot."""
+        """Return the age of a place, for a snapshot."""
         ...
 
     def load(self, place: Any, age: Age) -> None:
@@ -56,27 +57,27 @@ class Expiry(Protocol):
         ...
 
     def advance(self, now_ns: int) -> list[Any]:
-        """Advance the clock to `now_ns`; return the expired places, which remain until `removed` is called."""
+        """Advance the clock to `now_ns`, and return the expired places, which remain until `removed` is called."""
         ...
 
     def forget(self) -> None:
-        """Remove all places, before state is loaded."""
+        """Remove all places before state is loaded."""
         ...
 
     def header(self) -> list[Any]:
-        """Return the data for a snapshot in addition to the ages of the places."""
+        """Return the data that a snapshot contains in addition to the ages of the places."""
         ...
 
     def load_header(self, header: Sequence[Any]) -> None:
-        """Restore what `header` returned, perhaps with another time to live or by another clock."""
+        """Restore the data that `header` returned, even if the time to live or the clock has changed since."""
         ...
 
 
 class EventExpiry:
     """Ages by event time.
 
-    A place whose latest write has time w is expired for a record with time t if t >= w + ttl.  Events without an event
-    time, such as timers of the wall clock, use the watermark as their time.
+    A place whose latest write has time w is expired for a record with time t if t >= w + ttl. Events without an event
+    time, such as wall-clock timers, use the watermark as their time.
     """
 
     clock = "event"
@@ -89,9 +90,9 @@ class EventExpiry:
         """
         self.ttl_ns = ttl_ns
         self.tick_ns = -(-ttl_ns // _TICKS)
-        """The granularity of removal; results do not depend on it."""
+        """The granularity of removal, which does not affect results."""
         self.written: dict[Any, Age] = {}
-        """The time of the last write of each place; None if no time was known, which counts as `first_ns`."""
+        """The time of each place's last write; None if the time was not known, which counts as `first_ns`."""
         self.first_ns: int | None = None
         """The first watermark."""
         self._now = now
@@ -101,7 +102,7 @@ class EventExpiry:
         self._foreign = False
 
     def gone(self, place: Any) -> bool:
-        """Return whether an existing place is expired for the current event."""
+        """Return whether an existing place has expired for the current event."""
         written_ns = self.written.get(place)
         if written_ns is None:
             written_ns = self.first_ns
@@ -160,7 +161,7 @@ class EventExpiry:
         return expired
 
     def gone_by(self, now_ns: int) -> list[Any]:
-        """Return all places that are expired at exactly `now_ns`; the method examines every place."""
+        """Return all places that have expired at exactly `now_ns`; this examines every place."""
         oldest_ns = now_ns - self.ttl_ns
         first_ns = now_ns if self.first_ns is None else self.first_ns
         return [place for place, at_ns in self.written.items() if (first_ns if at_ns is None else at_ns) <= oldest_ns]
@@ -182,14 +183,14 @@ class EventExpiry:
 class ClockExpiry:
     """Ages by the wall clock.
 
-    The places that are written between two timers form a generation. The generation counts as written at the due time
-    of the second timer, even if that timer fires late (after a resume, for example), because due timers fire before the
-    next event begins. Only the last event before the timer may have lasted beyond the due time, so its writes count as
-    written when the timer fires. The first timer that is due a time to live later removes the generation, so a place is
-    never removed too early.
+    The places that are written between two timers form a generation. The generation counts as written when the second
+    timer was due, even if that timer fires late (after a resume, for example), because due timers fire before the next
+    event begins. The only exception is the last event before the timer, which may have continued beyond the due time;
+    its writes count as written when the timer fires. The generation is removed by the first timer that is due at least
+    one time to live later, so a place is never removed too early.
 
     Attributes:
-        current_ns: start of the current generation, which identifies it; None while there are no places.
+        current_ns: the start of the current generation, which identifies it; None while there are no places.
     """
 
     clock = "processing"
@@ -197,7 +198,8 @@ class ClockExpiry:
     def __init__(self, ttl_ns: int, now: Callable[[], int]) -> None:
         """
         Args:
-            now: reads the wall clock, which is logged; called when a place is written and there are no others.
+            now: reads the wall clock, and the reading is logged; called when a place is written and there are no other
+                places.
         """
         self.ttl_ns = ttl_ns
         self.tick_ns = -(-ttl_ns // _TICKS)
@@ -210,11 +212,11 @@ class ClockExpiry:
         self._generations: dict[Age, dict[Any, None]] = {}
         self._recent: dict[Any, None] = {}
         self._before: dict[Any, None] = {}
-        """The places that the previous event wrote; those of the current event are in `_recent`."""
+        """The places that the previous event wrote; `_recent` contains the places that the current event wrote."""
         self._foreign = False
 
     def begin(self) -> None:
-        """Record that an event begins or the state is frozen; writes before the last event were not late."""
+        """Record that an event begins or the state is frozen; all writes before the last event were in time."""
         self._before, self._recent = self._recent, {}
 
     def wrote(self, place: Any) -> None:
@@ -255,7 +257,7 @@ class ClockExpiry:
         self.places.pop(place, None)
 
     def next_ns(self) -> int | None:
-        """Return the time at which the next timer is due; None while there are no places."""
+        """Return the time at which the next timer is due, or None if there are no places."""
         if not self.places:
             return None
         return 0 if self.current_ns is None else self.current_ns + self.tick_ns
@@ -281,7 +283,7 @@ class ClockExpiry:
         return expired
 
     def _put_later(self, generation: int, now_ns: int) -> None:
-        """Move places that the last two events wrote, perhaps until now, into a separate generation."""
+        """Move the places that the last two events wrote, possibly as late as `now_ns`, into a separate generation."""
         for place in (*self._before, *self._recent):
             if self.places.get(place, _ABSENT) == self.current_ns:
                 self._put(place, generation)

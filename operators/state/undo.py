@@ -1,7 +1,7 @@
 """Undo of everything that an operator has done for a record on which it raises (docs/design/0019).
 
-This is done only if failing records become dead letters: each change of declared state, timers and side outputs then
-records how to undo it, and `ctx.state` is copied before the operator is called.  A job that stops at the first failure
+This is done only if failing records become dead letters. Each change of declared state, timers and side outputs then
+records how to undo it, and `ctx.state` is copied before the operator is called. A job that stops at the first failure
 records nothing.
 """
 
@@ -23,11 +23,11 @@ from operators.state.values import ValueTable
 _ABSENT: Any = object()
 _CLOCK: Any = object()
 _NEAR = 64
-"""The distance from either end of a map within which an entry is searched for; otherwise the map is copied."""
+"""The distance from either end of a map within which an entry is searched for; beyond it, the whole map is copied."""
 
 
 class Undo:
-    """The steps that undo the changes of one call of an operator, the latest change first."""
+    """The steps that undo the changes of one call of an operator; they run in reverse order of the changes."""
 
     __slots__ = ("_steps", "_checks", "_noted", "_state", "_kept", "_out", "_out_length")
 
@@ -54,10 +54,10 @@ class Undo:
         self._out, self._out_length = out, len(out)
 
     def end(self) -> None:
-        """Keep the changes of the operator.
+        """Keep the changes that the operator made.
 
         Raises:
-            NotCarried: the operator has left a value that no state can hold; the changes can still be undone.
+            NotCarried: the operator has left a value that no state can contain; the changes can still be undone.
         """
         if self._state:
             stored(self._state, "ctx.state")
@@ -69,11 +69,11 @@ class Undo:
         self._state = None
 
     def undo(self) -> None:
-        """Restore everything to its state at `begin`, if `end` has not been called since."""
+        """Restore everything as it was at `begin`, unless `end` has been called since."""
         state = self._state
         if state is None:
             return
-        self._state = None  # so that changes by the steps are not recorded
+        self._state = None  # so that changes made by the steps are not recorded
         steps, self._steps = self._steps, []
         for step in reversed(steps):
             step()
@@ -88,17 +88,17 @@ class Undo:
         return self._state is not None
 
     def note(self, step: Callable[[], object]) -> None:
-        """Record that a change is about to be made, which `step` undoes."""
+        """Record that a change is about to be made, and that `step` undoes it."""
         if self._state is not None:
             self._steps.append(step)
 
     def check(self, step: Callable[[], object]) -> None:
-        """Record that `end` must call `step`, which raises if a value cannot be kept as state."""
+        """Record that `end` must call `step`, which raises an error if a value cannot be stored as state."""
         if self._state is not None:
             self._checks.append(step)
 
     def first(self, what: Any) -> bool:
-        """Record a change of `what`; return whether it is the first in this call, or False if no call is recorded."""
+        """Record a change of `what`, and return whether it is the first; return False if no call is in progress."""
         if self._state is None or what in self._noted:
             return False
         self._noted.add(what)
@@ -205,7 +205,7 @@ class UndoneLists(ListTable):
 
 
 class UndoneMaps(MapTable):
-    """A table of maps whose changes can be undone, which also restores the order of entries."""
+    """A table of maps whose changes can be undone; undoing also restores the order of entries."""
 
     __slots__ = ("_undo",)
 
@@ -239,7 +239,7 @@ class UndoneMaps(MapTable):
             else:
                 ages = _ages(self.expiry, ((key, entry),))
                 entries = islice(mapping, place, None) if place >= 0 else islice(reversed(mapping), -place - 1, None)
-                written = next(entries)  # the key as it was put, which equals `entry`, e.g. 5 for 5.0
+                written = next(entries)  # the key as it was put, e.g. 5 for an `entry` of 5.0
                 self._undo.note(partial(self._insert, key, written, mapping[entry], place, ages))
         super().remove(key, entry)
 
@@ -277,7 +277,7 @@ class UndoneMaps(MapTable):
 
 
 class UndoneTimers(Timers):
-    """The timers of an operator, whose setting and clearing can be undone."""
+    """The timers of an operator; setting and clearing them can be undone."""
 
     __slots__ = ("_undo",)
 
@@ -306,7 +306,7 @@ class UndoneTimers(Timers):
 
 
 def _place(mapping: dict[Any, Any], entry: Any) -> int | None:
-    """Return the place of an entry in a map, from the front or (if negative) the back; None if it is near neither."""
+    """Return an entry's place in a map, counted from the back if negative, or None if it is near neither end."""
     if next(reversed(mapping)) == entry:
         return -1
     for place, each in enumerate(islice(mapping, _NEAR)):
@@ -319,13 +319,13 @@ def _place(mapping: dict[Any, Any], entry: Any) -> int | None:
 
 
 def _note_clock(undo: Undo, table: str, expiry: Expiry | None) -> None:
-    """Record the header of the expiry before the first change of its places; it is restored last."""
+    """Before the first change of a table's places, record the header of their expiry, which is restored last."""
     if expiry is not None and undo.first((table, _CLOCK)):
         undo.note(partial(expiry.load_header, expiry.header()))
 
 
 def _ages(expiry: Expiry | None, places: Iterable[Any]) -> dict[Any, Any]:
-    """Return the ages of those of these places that have an age."""
+    """Return the ages of those places that have an age."""
     if expiry is None:
         return {}
     return {place: expiry.age(place) for place in places if place in expiry}

@@ -1,4 +1,4 @@
-"""Creation of files that do not outlive their process: their names are numbers, and are unlinked once they are open."""
+"""Creation of files that do not outlive their process; their names are removed once the files are open."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ _NUMBERS = count()
 
 
 def numbered_file(directory: str, kind: str) -> str:
-    """Create an empty file, and its directory if necessary.
+    """Create an empty file, and its directory if necessary, and return the path of the file.
 
     The name is not random, because a random draw would be captured and logged for the running operator.
 
     Args:
-        kind: the extension of the name.
+        kind: the extension of the file name.
 
     Raises:
         OSError: the file or its directory cannot be created.

@@ -1,4 +1,4 @@
-"""Tables with one value per key that has a type, a time to live, or both."""
+"""Tables with one value per key; the values have a type, a time to live, or both."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ PLAIN = Codec()
 
 
 class TypedTable(KeyedTable):
-    """The base class of the tables of declared state, whose values have a codec and may have an age.
+    """The base class of tables for declared state, whose values have a codec and may have an age.
 
     Attributes:
-        read: the function that converts a written value, perhaps one with an earlier shape.
+        codec: the codec of the values.
+        read: the function that converts a written value, which may have an earlier shape.
+        expiry: the ages of the places; None without a time to live.
     """
 
     __slots__ = ("codec", "read", "expiry")
@@ -33,7 +35,7 @@ class TypedTable(KeyedTable):
     ) -> None:
         """
         Args:
-            codec: the codec of a value, an item, or the value of an entry.
+            codec: the codec of a value, of a list item, or of the value of a map entry.
         """
         super().__init__(name, operator, key_groups, group_of=group_of)
         self.codec = codec
@@ -47,7 +49,7 @@ class TypedTable(KeyedTable):
 
 
 class ValueTable(TypedTable):
-    """A table of values by key; `put` and `drop` need no `touch`, but a change of a value in place does."""
+    """A table of values by key; `put` and `drop` need no `touch`, but changing a value in place does."""
 
     __slots__ = ()
 
@@ -67,11 +69,11 @@ class ValueTable(TypedTable):
                 self.expiry.removed(key)
 
     def forms(self) -> tuple[Read, Read]:
-        """Return the functions that convert a value to its encodable form, and back."""
+        """Return the functions that convert a value to its encodable form and back."""
         return self.codec.pack, self.codec.reader(self.codec.shape, self.name)
 
     def packed(self, keys: Collection[Any], since: dict[Any, Any]) -> Iterable[Any]:
-        """Yield [value, age] of each key."""
+        """Yield [value, age] for each key, or `ABSENT` for a key without a value."""
         for key, value in zip(keys, super().packed(keys, since), strict=True):
             if value is ABSENT:
                 yield ABSENT
