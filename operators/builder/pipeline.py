@@ -417,7 +417,7 @@ class Stream(Generic[T]):
     def timed(self, time: Callable[[T], Any]) -> Self:
         """Define the event time of these records; the stream keeps its watermarks.
 
-        The event time does not carry over the operators `map`, `flat_map`, `process` and `reduce`.
+        The operators `map`, `flat_map`, `process` and `reduce` discard the event time.
         """
         where = graph.caller()
         check_callable(where, "timed", time, ("record",))

@@ -1,1 +1,1 @@
-"""The code of a run (D12): archived when the run begins, and loaded from the archive by every process of the run."""
+"""The code of a run (D12), which is archived when the run begins and which every process of the run loads."""

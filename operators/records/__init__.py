@@ -1,1 +1,1 @@
-"""Functions for single records and keys: keys and their groups, copies, arithmetic, seconds, cutting into chunks."""
+"""Functions for single records and keys: key groups, copies, arithmetic, time conversion and cutting into chunks."""

@@ -25,7 +25,7 @@ _CANONICAL_OR_TUPLES = _CANONICAL | _TUPLES
 _CONVERTED = (str, bytes, int, float, Decimal, datetime, tuple)
 """The key types; values of a subclass are converted to the type itself."""
 _DIGITS_MAX = 4300
-"""The maximum digits of a whole Decimal that becomes an int; Python does not convert longer ints to or from text."""
+"""The maximum number of digits of a Decimal that becomes an int; Python does not convert longer ints to text."""
 
 
 class Unroutable(ValueError):

@@ -1,4 +1,4 @@
-"""Temporarily raises the interpreter's recursion limit for values as deeply nested as a record may be."""
+"""A temporarily higher recursion limit, for values that are nested as deeply as a record may be."""
 
 from __future__ import annotations
 

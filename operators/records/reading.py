@@ -1,4 +1,4 @@
-"""Analysis of a function's code that can show that it changes none of its arguments, so they need not be copied."""
+"""Analysis of a function's code to show that the function changes no arguments, which then need no copies."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ def stored(value: Any, what: str) -> Any:
         NotCarried: no checkpoint could write the value.
     """
     try:
-        encode([[[value]]])  # nested as deeply as in a fragment
+        encode([[[value]]])  # nest the value as deeply as in a fragment
     except NotCarried as refused:
         place = place_of_refused(value, refused)
         raise NotCarried(f"{what}{place} cannot be stored: {refused}") from None

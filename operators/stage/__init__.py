@@ -1,1 +1,1 @@
-"""The parts of every operator kind: the stage, its context, its failures, its routes and its event time."""
+"""The parts that all operator kinds share: stages, their context, failure handling, routes and event time."""

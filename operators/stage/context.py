@@ -80,7 +80,7 @@ class Context(Calls):
         self._around = around
         self._logger = EventLogger(operator, self._replays)
 
-    # Called by the stage around each event.
+    # Methods that the stage calls around each event.
 
     def begin(self, services: Services) -> None:
         """Begin an event whose nondeterministic results come from `services`."""
@@ -96,7 +96,7 @@ class Context(Calls):
         if self._fault is not None:
             raise self._fault
 
-    # For users.
+    # Methods for users.
 
     def now(self) -> float:
         """Return the wall-clock time in seconds; it never decreases, and a replay returns the same times.

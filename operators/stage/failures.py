@@ -213,7 +213,7 @@ class Failures:
     def _carried(self, value: Any) -> Any:
         """Return `value` if it can be written unchanged, otherwise its text."""
         try:
-            body = encode([{"": value}])  # encoded as in a batch of letters
+            body = encode([{"": value}])  # encode it as in a batch of letters
             if len(body) <= self._record_bytes_max // 2 and self._encoder is not None:
                 self._encoder.encode([value])
                 return value

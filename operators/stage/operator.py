@@ -27,7 +27,7 @@ class Operator:
     """
 
     commutes: ClassVar[bool] = False
-    """Whether the order of two records of different inputs is irrelevant to their effect if neither causes output.
+    """Whether two records of different inputs have the same effect in either order if neither causes output.
 
     If so, their order is not logged (`docs/guide/order.md`). `operators.testing.run` tests this property, and reports
     two records that violate it.

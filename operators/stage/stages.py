@@ -487,7 +487,7 @@ class FlatMapStage(Stage):
                 except CausalError:
                     raise
                 except Exception as problem:
-                    del out[marks[-1] if marks else 0 :]  # the records that it yielded before it raised
+                    del out[marks[-1] if marks else 0 :]  # remove the records that `fn` yielded before it raised
                     self.failed(last_index(records, rows), record, problem)
                 marks.append(len(out))
             if first and out:

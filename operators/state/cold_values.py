@@ -113,7 +113,7 @@ class ColdValues(dict[Any, Any]):
         return existing.union(self.read([key for key in keys if key not in existing and key not in looked_up]))
 
     def pending(self) -> KeysOfCold:
-        """Return the keys that have a value now, for a snapshot."""
+        """Return the keys that currently have a value, for a snapshot."""
         return KeysOfCold(self)
 
     def spool(self) -> Spool:
@@ -167,7 +167,7 @@ class ColdValues(dict[Any, Any]):
         except NotCarried as problem:
             place = (
                 place_of_refused(packed, problem) if type(packed) is dict else ""
-            )  # a list would be an internal layout of its table
+            )  # a list is an internal layout, whose places mean nothing to users
             raise NotCarried(f"key {key!r:.200}{f', in {place}' if place else ''}: {problem}") from problem
 
     # The methods of a dict.

@@ -70,7 +70,7 @@ class State:
     use: ClassVar[str] = ""
     """The expression that changes the state, for error messages."""
     _tables: ClassVar[tuple[type[TypedTable], Callable[..., TypedTable]]]
-    """The class of the state's table, and the class of tables whose changes can be undone."""
+    """The class of the state's table if changes cannot be undone, and its class if they can."""
 
     def __init__(self, kind: Any, ttl_s: float | None, clock: Clock) -> None:
         if ttl_s is not None and not (isinstance(ttl_s, (int, float)) and 0 < ttl_s < 9e9):

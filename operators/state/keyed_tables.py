@@ -376,7 +376,7 @@ def _warn_of_large(table: KeyedTable, entry: Entry) -> None:
 def _blame(table: KeyedTable, keys: Sequence[Any], values: Sequence[Any], gone: Sequence[Any]) -> None:
     for key, value in [*zip(keys, values, strict=True), *((key, None) for key in gone)]:
         try:
-            encode([[key], [value]])  # nested as deeply as in an increment
+            encode([[key], [value]])  # nest both as deeply as in an increment
         except NotCarried as problem:
             raise _blamed(table, key, problem, value) from problem
 
@@ -386,7 +386,7 @@ def _blamed(table: KeyedTable, key: Any, problem: NotCarried, value: Any = None)
     what = f"its state {part!r}" if part else "its state"
     place = (
         place_of_refused(value, problem) if type(value) is dict else ""
-    )  # a list would be an internal layout of the table
+    )  # a list is an internal layout, whose places mean nothing to users
     where = f"{'ctx.state' if isinstance(table, StateTable) else 'value'}{place}: " if place else ""
     return OperatorFailed(
         f"operator {table.operator!r}, key {_shown(key)}: {what} cannot be checkpointed: {where}{problem}"

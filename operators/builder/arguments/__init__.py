@@ -1,1 +1,1 @@
-"""The arguments of pipelines' methods, checked and made into the options of operators, one module per topic."""
+"""Checks of the arguments of pipeline methods, and their conversion to operator options; one module per topic."""

@@ -79,4 +79,4 @@ def _check_methods(what: str, operator: object) -> None:
 
 
 def _no_key(rule: Any) -> None:
-    """Return None, the common key of all rules."""
+    """Return None, the key that all rules share."""
