@@ -1,4 +1,4 @@
-"""The layered layout of the operators in a graph drawing, with each operator's layer at its longest path from a source.
+"""The layout of a graph drawing in layers; an operator's layer is the length of its longest path from a source.
 
 All functions are pure. An edge that spans several layers occupies a place in each layer between its ends, so that it is
 drawn between the boxes. Within a layer, each node moves to the mean place of its neighbours (its barycentre), which

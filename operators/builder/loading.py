@@ -163,7 +163,7 @@ def _run(main: Module, settings: Mapping[str, str], room: AbstractContextManager
     except KeyboardInterrupt:
         raise
     except BaseException as problem:
-        if getattr(problem, "signal", None) is not None:  # raised by a command that a signal is ending
+        if getattr(problem, "signal", None) is not None:  # raised because a signal is ending the command
             problem.during = f"while it loaded {file}"  # type: ignore[attr-defined]
             raise
         raise PipelineError(_raised(file, problem)) from problem

@@ -622,7 +622,7 @@ class KeyedStream(Stream[T], Generic[K, T]):
         return self._feed(where, name, "count", None, parallelism, **options)
 
     def sum(self, name: str, column: str, parallelism: int | None = None) -> Stream[Any]:
-        """Emit, for each row of vectors after `key_by`, its key and the `sum` of a column over its key so far."""
+        """Emit, for each row of vectors after `key_by`, the row's key and the running `sum` of a column."""
         return self._fold("sum", name, column, parallelism)
 
     def min(self, name: str, column: str, parallelism: int | None = None) -> Stream[Any]:

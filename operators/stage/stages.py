@@ -279,7 +279,7 @@ class Stage:
     def pieces(self) -> Iterable[tuple[Any, int | None]]:
         """Remove and return the output since the last call, as pairs of records and the watermark after them.
 
-        This is called only on a stage that generates watermarks; END_NS is not among them.
+        This is called only on a stage that generates watermarks; END_NS is not among these watermarks.
         """
         return []
 

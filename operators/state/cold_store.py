@@ -45,7 +45,7 @@ class ColdStore:
         return values
 
     def put_many(self, rows: Sequence[tuple[bytes, bytes, bytes | None]]) -> None:
-        """Set values from rows (key, value, name); a name is the result of `names`, or None for the key itself.
+        """Set values from rows (key, value, name); `names` yields the name, or the key if the name is None.
 
         Raises:
             Unavailable: the disk is full or fails.

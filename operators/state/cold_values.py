@@ -86,7 +86,7 @@ class ColdValues(dict[Any, Any]):
     # Between memory and the store.
 
     def touch(self, keys: Collection[Any]) -> None:
-        """Load the values of those keys that have a value into memory."""
+        """Load into memory the values of those keys that have a value."""
         self._recent.update(dict.fromkeys(keys))
         for key, value in self.read(keys, hot=False).items():
             dict.__setitem__(self, key, value)

@@ -426,7 +426,7 @@ class ListState(State, MutableSequence[T], Generic[T]):
 
 
 class MapState(State, MutableMapping[K, V], Generic[K, V]):
-    """A dict per key, which iterates in the order of a dict; a checkpoint writes only the changed entries.
+    """A dict per key that iterates in insertion order; a checkpoint writes only the changed entries.
 
     Values are copied when they are stored. As with a dict, reading returns the stored value itself, which may be
     changed in place.

@@ -48,7 +48,7 @@ class Cold(Protocol):
     """A dict that keeps only part of its content in memory."""
 
     def touch(self, keys: Collection[Any]) -> None:
-        """Load the values of those keys that have a value into memory."""
+        """Load into memory the values of those keys that have a value."""
         ...
 
     def read(self, keys: Collection[Any]) -> dict[Any, Any]:
@@ -147,7 +147,7 @@ class KeyedTable:
                 ) from problem
 
     def claim(self, keys: Collection[Any]) -> None:
-        """Encode those keys that the running snapshot still lacks together, before they change one by one."""
+        """Encode together those keys that the running snapshot still lacks, before they change one by one."""
         if self._job is not None:
             self._job.before(keys)
 
