@@ -226,7 +226,7 @@ def uuid7(active: Active) -> uuid.UUID:
 def _place(active: Active, node: int | None, clock_seq: int | None) -> tuple[int, int]:
     bits = _streams(active).bits
     drawn_node, drawn_seq = (
-        bits.getrandbits(48) | 1 << 40,
+        bits.getrandbits(48) | 1 << 40,  # bit 40 marks a node that is not a network card address
         bits.getrandbits(14),
-    )  # bit 40 marks a node that is not a network card address
+    )
     return drawn_node if node is None else node, drawn_seq if clock_seq is None else clock_seq

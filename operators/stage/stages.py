@@ -68,9 +68,8 @@ def apply(
                 results.extend(map(fn, part))
                 if len(results) + len(lost) == end:
                     break
-                fn(
-                    records[last_index(records, rows)]
-                )  # map() treats a StopIteration as its end; here `fn` raises it again
+                # map() treats a StopIteration as its end, so `fn` is called again to raise it here.
+                fn(records[last_index(records, rows)])
                 raise Ended("StopIteration was raised")
             except CausalError:
                 raise

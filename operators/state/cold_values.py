@@ -165,9 +165,8 @@ class ColdValues(dict[Any, Any]):
             packed = self._pack(value)
             return encode(packed)
         except NotCarried as problem:
-            place = (
-                place_of_refused(packed, problem) if type(packed) is dict else ""
-            )  # a list is an internal layout, whose places mean nothing to users
+            # A list is an internal layout, whose places mean nothing to users.
+            place = place_of_refused(packed, problem) if type(packed) is dict else ""
             raise NotCarried(f"key {key!r:.200}{f', in {place}' if place else ''}: {problem}") from problem
 
     # The methods of a dict.

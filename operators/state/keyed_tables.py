@@ -384,9 +384,8 @@ def _blame(table: KeyedTable, keys: Sequence[Any], values: Sequence[Any], gone: 
 def _blamed(table: KeyedTable, key: Any, problem: NotCarried, value: Any = None) -> OperatorFailed:
     _, _, part = table.name.partition(":")
     what = f"its state {part!r}" if part else "its state"
-    place = (
-        place_of_refused(value, problem) if type(value) is dict else ""
-    )  # a list is an internal layout, whose places mean nothing to users
+    # A list is an internal layout, whose places mean nothing to users.
+    place = place_of_refused(value, problem) if type(value) is dict else ""
     where = f"{'ctx.state' if isinstance(table, StateTable) else 'value'}{place}: " if place else ""
     return OperatorFailed(
         f"operator {table.operator!r}, key {_shown(key)}: {what} cannot be checkpointed: {where}{problem}"

@@ -197,7 +197,7 @@ class _Items(_Composite):
 
 
 class _Optional(_Composite):
-    """The codec of a type that is None or a record, or None or a value that contains a record."""
+    """The codec of an optional record, or of an optional value that contains records."""
 
     def __init__(self, inner: Codec) -> None:
         super().__init__(["optional", inner.shape])

@@ -302,9 +302,8 @@ class ClockExpiry:
         self.current_ns = None if self._foreign else header[1]
         self._closed = {} if self._foreign else dict(header[2])
         tick_ns = self.tick_ns if self._foreign or len(header) <= _TICK else header[_TICK]
-        if (
-            self.current_ns is not None and tick_ns > self.tick_ns
-        ):  # places may have been added until the old tick ended
+        if self.current_ns is not None and tick_ns > self.tick_ns:
+            # Places may have been added until the old, longer tick ended.
             self._closed[self.current_ns] = self.current_ns + tick_ns
 
 
