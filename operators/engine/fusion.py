@@ -1,8 +1,8 @@
 """The fusion of operators into chains; a chain is a tree of operators without a shuffle between them.
 
-An operator begins a new chain if records must be redistributed: it reads by key, from several streams, or with a parallelism
-that differs from that of its source. An operator also begins a new chain if its kind requires one; for example, each sink has
-its own store (D8).
+An operator begins a new chain if records must be redistributed: it reads by key, from several streams, or with a
+parallelism that differs from that of its source. An operator also begins a new chain if its kind requires one; for
+example, each sink has its own store (D8).
 """
 
 from __future__ import annotations
