@@ -1,4 +1,4 @@
-"""All kinds of operators, by the name of their builder method."""
+"""All operator kinds, by the names of their builder methods."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _column(node: Node) -> str:
 
 
 def _class_of_source(node: Node) -> str:
-    """Return the class of this package on which a source is based; it defines the meaning of the source's positions."""
+    """Return the name of the class in this package on which a source is based; it defines what the positions mean."""
     kinds = [kind for kind in type(node.subject).__mro__ if kind.__module__.startswith("operators.")]
     return kinds[0].__name__ if kinds[0] is not Source else "source of your own"
 

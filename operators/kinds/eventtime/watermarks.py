@@ -1,12 +1,13 @@
-"""`watermarks(name, time, …)` generates watermarks from the times of the records that pass.
+"""`watermarks(name, time, …)`, which generates watermarks from the event times of the records that it passes on.
 
-The watermark of an input channel is the largest time so far less a bound, or what a generator returns; the least over
-the inputs is passed on.  One mark per batch is enough, unless a record is late by the marks that were due inside the
-batch: before such a record the batch is cut, so that which records are late does not depend on the batches.
+The watermark of an input channel is the largest time seen so far minus a bound, or what a generator returns.  The least
+watermark of all inputs is passed on.  One watermark per batch is enough, unless the watermarks that were due inside the
+batch make a record late.  The batch is cut before such a record, so that how records are batched does not decide which
+of them are late.
 
-An input is idle when nothing arrived on it during some firings of the stage's timer: that is processing time, so the
-firings are logged, and no clock is read per batch.  They are counted, not measured: the time that the job was down is
-at most one of them, however long it was.
+An input is idle when nothing has arrived on it between several firings of the stage's timer.  Idleness depends on
+processing time, so the firings are logged; the clock is not read for each batch.  Firings are counted instead of
+measuring elapsed time, so the downtime of a job counts as at most one firing, however long it lasted.
 """
 
 from __future__ import annotations
@@ -31,26 +32,26 @@ from operators.stage.watermark_merge import END_NS, IDLE_NS, Merge, Origins, lea
 class WatermarkGenerator:
     """The base class of users' generators, for `.watermarks(name, time, generator=MyGenerator)`; one per input channel.
 
-    It is deterministic: equal calls return equal results.  Its memory is `state`, which is checkpointed and can hold
-    whatever a record can; other attributes are not checkpointed.
+    A generator must be deterministic: equal calls return equal results.  It keeps its memory in `state`, which is
+    checkpointed and can contain anything that a record can; other attributes are not checkpointed.
     """
 
     def __init__(self) -> None:
         self.state: dict[Any, Any] = {}
 
     def on_batch(self, times_ns: Sequence[int]) -> int | None:
-        """Return the watermark after a batch with these event times in ns, or None for no new one.
+        """Return the watermark after a batch with these event times in ns, or None if the watermark does not change.
 
-        A watermark m says that no record with a time below m will arrive on this input.  A watermark that falls is not
-        passed on, and counted as `watermark_fell`.  How many records a batch has varies between runs (never between a
-        run and its replay).
+        A watermark m states that no record with a time below m will arrive on this input.  A watermark lower than the
+        previous one is not passed on; it is counted as `watermark_fell`.  The number of records in a batch varies
+        between runs, but never between a run and its replay.
         """
         raise NotImplementedError(f"{type(self).__name__} defines no on_batch(self, times_ns)")
 
 
 _CHECKS_MIN, _CHECKS_MAX = 2, 8
 _CHECK_NS_MIN = 250_000_000
-"""A stage checks for idleness no more often, but for `_CHECKS_MIN` times in the time after which an input is idle."""
+"""The shortest interval between two checks for idleness, unless it would allow fewer than `_CHECKS_MIN` checks."""
 
 Piece = tuple[Any, int | None]
 
@@ -66,11 +67,11 @@ class WatermarkStage(OneToOneStage):
         options, inputs = node.options, scope.inputs
         self._time_of: Callable[[Any], Any] = node.subject
         self._bound_ns: int = options["bound_ns"]
-        """The maximum distance below the largest time at which a record is not yet late."""
+        """How far below the largest time a record may be without being late."""
         self._idle_ns: int | None = options["idle_ns"]
-        """The time without records, up to twice as long in practice, after which an input is idle."""
+        """The time without records after which an input is idle; in practice, it may take up to twice as long."""
         self._checks = max(_CHECKS_MIN, min(_CHECKS_MAX, (self._idle_ns or 0) // _CHECK_NS_MIN))
-        """The number of checks in that time."""
+        """The number of checks during that time."""
         self._generator: Callable[[], WatermarkGenerator] | None = options["generator"]
         self._generators = [self._fresh_generator() for _ in range(inputs)] if self._generator else []
         self._arrival = scope.arrival
@@ -80,9 +81,9 @@ class WatermarkStage(OneToOneStage):
         """The number of checks since the last record of each input."""
         self._idle = [False] * inputs
         self._next_ns = 0
-        """The time of the next check for idleness; 0 before the first firing, which only reads the time."""
+        """The time of the next idleness check; 0 before the first firing, which only reads the time."""
         self._was_late = False
-        """Whether the last check was so late that it only read the time."""
+        """Whether the last check was so late that it did nothing but read the time."""
         self._ready: list[Piece] = []
         self._offset = 0
 
@@ -111,7 +112,7 @@ class WatermarkStage(OneToOneStage):
         return []
 
     def _cut(self, records: Sequence[Any], times: Sequence[int]) -> list[Piece]:
-        """Cut the batch into pieces: a mark comes before each record that it makes late."""
+        """Cut the batch into pieces so that a watermark precedes each record that it makes late."""
         input, bound_ns, pieces, begun = self._arrival.input, self._bound_ns, list[Piece](), 0
         known = self._largest[input]
         before = list(accumulate(times, max, initial=times[0] if known is None else known))
@@ -142,11 +143,11 @@ class WatermarkStage(OneToOneStage):
         return [(records, self._merge.update(input, mark))]
 
     def pieces(self) -> Iterator[Piece]:
-        """Yield the pieces in order; while one is processed, `source_of` refers to it."""
+        """Yield the pieces in order; while one is being processed, `source_of` refers to it."""
         ready, self._ready, offset = self._ready, [], 0
         for records, mark in ready:
             if records:
-                # It stays valid after the last piece, whose records may be encoded at the end of the event.
+                # The offset stays valid after the last piece, whose records may be encoded at the end of the event.
                 self._offset = offset
             yield records, mark
             offset += len(records)
@@ -181,7 +182,7 @@ class WatermarkStage(OneToOneStage):
 
     def fire(self, entries: Sequence[Due]) -> list[Any]:
         reading_ns, check_ns = entries[-1][3], (self._idle_ns or 0) // self._checks
-        # After a resume or a long event, records may be waiting that this task has not yet been able to receive.
+        # After a resume or a long event, records that this task has not been able to receive yet may be waiting.
         self._was_late = 0 < self._next_ns <= reading_ns - check_ns and not self._was_late
         if self._next_ns and not self._was_late:
             for input, quiet in enumerate(self._quiet):
@@ -218,7 +219,7 @@ class WatermarkStage(OneToOneStage):
 
     def load_header(self, header: dict[str, Any], full: bool) -> None:
         self._largest, self._idle = list(header["largest"]), list(header["idle"])
-        self._quiet = list(header.get("quiet", [0] * len(self._idle)))  # not in headers of earlier versions
+        self._quiet = list(header.get("quiet", [0] * len(self._idle)))  # missing from the headers of earlier versions
         self._merge.load(header["merge"])
         self._next_ns, self._was_late = header["next_ns"], header.get("was_late", False)
         self._generators = [self._fresh_generator() for _ in header["generators"]]
@@ -229,7 +230,7 @@ class WatermarkStage(OneToOneStage):
         if not headers:
             return headers
         largest = [[headers[place]["largest"][input] for place, input in each] for each in origins]
-        fields = {  # idleness is counted from the first check
+        fields = {  # idleness is counted again from the first check
             "largest": list(map(least, largest)),
             "quiet": [0] * len(origins),
             "idle": [False] * len(origins),
@@ -241,7 +242,7 @@ class WatermarkStage(OneToOneStage):
         return [{**header, **fields} for header in headers]
 
     def _state_of(self, headers: Sequence[dict[str, Any]], origins: Sequence[tuple[int, int]]) -> dict[str, Any]:
-        """Return the state of the generator of an input that continues these."""
+        """Return the generator state for an input that continues the given earlier inputs."""
         states = [headers[place]["generators"][input] for place, input in origins]
         if any(state != states[0] for state in states):
             raise PipelineError(
@@ -251,7 +252,7 @@ class WatermarkStage(OneToOneStage):
         return states[0] if states else self._fresh_generator().state
 
     def merge_headers(self, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Restore the state of the inputs, which are rewired."""
+        """Return the first header: all headers are equal, because the state of their inputs has been rewired."""
         return headers[0]
 
 
@@ -267,7 +268,7 @@ def _one_per_stream(node: Node) -> None:
 
 
 def _generated(node: Node) -> str:
-    """Return a description of the generator to which the state belongs; without one, the largest times are kept."""
+    """Return a description of the generator that wrote the state; without one, the state is the largest times."""
     generator = node.options["generator"]
     return "one without a generator" if generator is None else f"one by {type(generator()).__qualname__}"
 

@@ -1,8 +1,9 @@
 """`join_table(as_of=True)`, which joins each stream record with the row that was valid at the record's event time.
 
-Both sides are kept until the watermark shows that no older record will arrive on either. The row of a record then
-depends on event times alone, whichever side was faster and however records were batched (D13). Rows are versions
-(time, row); of two versions with the same time, the one on the later channel, or later on the same channel, is valid.
+Both sides are kept until the watermark shows that no older record will arrive on either side. The row that a record is
+joined with therefore depends on event times alone, not on which side was faster or how records were batched (D13). Rows
+are versions (time, row). If two versions have the same time, the valid one is that on the later channel; on the same
+channel, it is the one that arrived later.
 """
 
 from __future__ import annotations
@@ -25,32 +26,32 @@ from operators.state.keyed_tables import KeyedTable
 from operators.state.slots import Slots
 
 Revision = tuple[Slot, Any]
-"""((time from which it is valid, *order), row) of a version."""
+"""A version of a row: ((time from which it is valid, *order), row)."""
 
 KEEPS_DELETED_NS = 24 * 3600 * NS_PER_S
-"""The time for which a deletion is remembered after the watermark, so that no late row replaces the deleted one."""
+"""How long after the watermark a deletion is remembered, so that no late row restores the deleted one."""
 
 Derivation = tuple[str, Callable[[Any, Any], Any]]
 """The name of a table's `filter` or `map_values`, and its function (key, value) -> new value, or None for no row."""
 
 _ALWAYS_NS = -(1 << 63)
-"""A time below every other."""
+"""A time before all others."""
 
 
 class AsOfStage(TimedJoinStage):
     """One task of a join of a stream (left) with versions of rows (right).
 
     State: `<name>:held` contains the waiting records by (key, order), where an order is (event time, `Arrival.channel`,
-    position there); `<name>:versions` the rows that are not yet valid for every future record, by (key, (from when,
-    *order)); `<name>:rows` by key the row that is valid, as [*order, row], row None where it was deleted;
-    `<name>:deleted` when a deletion is forgotten.
+    position there); `<name>:versions` contains the rows that are not yet valid for every future record, by (key,
+    (valid from, *order)); `<name>:rows` contains each key's valid row as [*order, row], where row is None if it was
+    deleted; `<name>:deleted` contains the time at which each deletion is forgotten.
     """
 
     def __init__(self, node: Node, scope: Scope) -> None:
         super().__init__(node, scope)
         name, key_groups = node.name, scope.config.key_groups
         self._derivations: Sequence[Derivation] = node.options["derivations"]
-        """The functions that are applied in order to convert a record of the table's stream to a row."""
+        """The functions that are applied to convert a record of the table's stream to a row."""
         self._arrival = scope.arrival
         self._alone = keeps_left(node.options["how"])
         self._waiting = DueEntries(f"{name}:held", name, key_groups)
@@ -69,7 +70,7 @@ class AsOfStage(TimedJoinStage):
         return []
 
     def _floor_ns(self, key: Any) -> int:
-        """Return the time below which a record is late: the watermark of its channel or of the task, if higher."""
+        """Return the time below which a record is late: the higher of its channel's and the task's watermark."""
         known = [mark_ns for mark_ns in (self._arrival.mark_ns, self._reached.of(key)) if mark_ns is not None]
         return max(known, default=_ALWAYS_NS)
 
@@ -125,7 +126,7 @@ class AsOfStage(TimedJoinStage):
         return out
 
     def _released(self, mark_ns: int, revisions: Mapping[Any, Sequence[Revision]]) -> list[Any]:
-        """Join and remove the records that are older than the watermark, in order of time and key order."""
+        """Join and remove the records that are older than the watermark, in the order of time and key order."""
         out: list[Any] = []
         rows, alone, pair = self._rows.values, self._alone, self._pairing.add
         cursors = {key: _Cursor(rows.get(key), of_key) for key, of_key in revisions.items()}
@@ -140,7 +141,7 @@ class AsOfStage(TimedJoinStage):
         return out
 
     def _settle(self, mark_ns: int, revisions: Mapping[Any, Sequence[Revision]]) -> None:
-        """Replace rows by the rows that are valid at the watermark."""
+        """Replace each changed row with the row that is valid at the watermark."""
         rows = self._rows.values
         self._rows.touch(revisions)
         gone: dict[Any, Any] = {}
@@ -181,7 +182,7 @@ class _Cursor:
         self.next_ns = revisions[0][0][0] if revisions else END_NS
 
     def row_at(self, time_ns: int) -> Any:
-        """Return the row that is valid at a time, which must not be before that of the last call; None if none is."""
+        """Return the row that is valid at a time, or None; the time must not be before that of the previous call."""
         revisions = self._revisions
         while self._next < len(revisions) and revisions[self._next][0][0] <= time_ns:
             (_, *order), row = revisions[self._next]

@@ -1,7 +1,7 @@
-"""`join(name, other, within=(before_s, after_s))`, which emits pairs of two streams' records close in event time.
+"""`join(name, other, within=(before_s, after_s))`, which emits pairs of records that are close in event time.
 
-Every pair of records that are not late is emitted exactly once, when the second of them is delivered.  A record is
-dropped when the watermark shows that no partner can arrive; only then is a record without a partner emitted.
+Every pair of records that are not late is emitted exactly once: when its second record is delivered.  A record is
+dropped when the watermark shows that no partner can arrive; a record without a partner is emitted only then.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class Buffer:
     Attributes:
         keeps: whether a record without a partner produces a result.
         low_ns, high_ns: the inclusive bounds of a partner's time minus the record's time.
-        hold_ns: how far below the watermark the time of such a result may be.
-        over_ns: no partner of a record can arrive once the watermark has passed the record's time by this duration.
+        hold_ns: how far below the watermark the time of a result without a partner may be.
+        over_ns: the watermark's distance above a record's time from which no partner of the record can arrive.
     """
 
     def __init__(self, table: str, operator: str, key_groups: int, low_ns: int, high_ns: int, keeps: bool) -> None:
@@ -88,7 +88,7 @@ class IntervalJoinStage(TimedJoinStage):
         return out
 
     def _late_and_over(self, mine: Buffer, key: Any) -> tuple[int, int]:
-        """Return the time below which a record of the key is late, and that up to which its partners cannot arrive."""
+        """Return the time below which a record of the key is late, and the time up to which no partner can arrive."""
         mark_ns = self._reached.of(key)
         return (_ALWAYS_NS, _ALWAYS_NS) if mark_ns is None else (mark_ns, over_until(mark_ns) - mine.over_ns)
 
@@ -106,7 +106,7 @@ class IntervalJoinStage(TimedJoinStage):
         return out
 
     def passes(self, mark_ns: int) -> int:
-        """Hold the watermark back, because the result of a record without a partner has the time of the record."""
+        """Hold the watermark back, because the result for a record without a partner has the time of that record."""
         if mark_ns in (END_NS, IDLE_NS):
             return mark_ns
         return mark_ns - max(buffer.hold_ns for buffer in self._buffers)

@@ -1,4 +1,4 @@
-"""Construction and checks of the stages of joins."""
+"""Construction and checks of join stages."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _check_rows(node: Node) -> None:
 
 
 def _meaning(node: Node) -> str:
-    """Return a description of the state: its windows, and whether it marks records without a partner."""
+    """Return a description of the state: the join's options, and its interval or window assigner."""
     parts = [f"how={node.options['how']!r}"]
     if "within_ns" in node.options:
         before_ns, after_ns = node.options["within_ns"]

@@ -1,6 +1,6 @@
-"""The base classes of all joins: keys and times of the records of a side, and the header of a snapshot.
+"""The base classes of all joins: the keys and times of each side's records, and the header of a snapshot.
 
-A new kind of join defines `join_side`, its tables, and, if it depends on watermarks, `advance`.
+A new join kind defines `join_side`, its tables and, if it depends on watermarks, `advance`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class JoinStage(Stage, ABC):
 
     @abstractmethod
     def join_side(self, side: int, records: list[Any], keys: list[Any]) -> list[Any]:
-        """Add a batch of one side, with the key of each record; return the records that it completes."""
+        """Add a batch of one side, with the key of each record; return the output records that it completes."""
 
     def run_side(self, side: int, records: list[Any], keys: list[Any] | None) -> list[Any]:
         keys = keys or []
@@ -95,7 +95,7 @@ class TimedJoinStage(JoinStage):
         self._reached.load(header)
 
     def merge_headers(self, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Adopt the least watermark of the tasks; for keys of the other tasks, records that were late remain late."""
+        """Adopt the least watermark of the tasks; records that were late for the keys of other tasks remain late."""
         reached = self._reached.merged(headers)
         others = [{name: value for name, value in header.items() if name not in _REACHED} for header in headers]
         return {**super().merge_headers(others), **reached}

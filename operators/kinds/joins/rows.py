@@ -1,7 +1,7 @@
 """`join_table`, which joins each stream record with the table's row for its key when the record is delivered.
 
-With `wait`, a record is held back until the row can no longer change, because the inputs of the table have ended or
-event time has passed the record.
+With `wait`, a record is held back until its row can no longer change, either because the table's inputs have ended or
+because event time has passed the record.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ def pair(left: Any, right: Any) -> tuple[Any, Any]:
 
 
 def time_of_side(node: Node, side: int) -> Callable[[Any], Any] | None:
-    """Return the event-time function of one side; None if its inputs have no such function, or different ones."""
+    """Return the event-time function of one side; None if its inputs have no such function, or have different ones."""
     functions = [edge.time_of for edge in node.edges if edge.side == side]
     return functions[0] if functions and all(time_of is functions[0] for time_of in functions) else None
 
@@ -62,7 +62,7 @@ def inputs_of_side(node: Node, side: int, task: str, inputs: int) -> list[int]:
 
 
 class KeyKinds:
-    """The kinds of the keys on each side, used to count keys that can never match, such as 1 and "1".
+    """The kinds of the keys on each side; they show which keys, such as 1 and "1", can never match.
 
     State: the kinds seen so far, which `header` and `load` save and restore.
     """
@@ -94,12 +94,12 @@ _NUMBERS = (int, float, Decimal)  # 1, 1.0, True and Decimal(1) are one key
 
 
 def apart(fn: Pair) -> Pair:
-    """Return a join's function; it receives copies, unless it clearly changes nothing, because records are shared."""
+    """Wrap a join's function so that it receives copies, unless it clearly only reads them: records are shared."""
     return fn if only_reads(fn) else lambda left, right: fn(kept(left), kept(right))
 
 
 class Pairing:
-    """The caller of the user's function; neither its arguments nor its result share mutable objects with the state."""
+    """Calls the user's function; neither its arguments nor its result share mutable objects with the state."""
 
     def __init__(self, operator: str, failures: Failures, fn: Pair) -> None:
         self._operator = operator
@@ -107,10 +107,10 @@ class Pairing:
         self._fn = apart(fn)
 
     def add(self, out: list[Any], key: Any, left: Any, right: Any, index: int | None = None) -> None:
-        """Append the record of a pair to `out`, or write a dead letter.
+        """Append the record for a pair to `out`, or write a dead letter.
 
         Args:
-            index: index in the event of the record that completes the pair; None if a watermark completes it.
+            index: the index in the event of the record that completes the pair; None if a watermark completes it.
         """
         try:
             out.append(kept(self._fn(left, right)))

@@ -1,8 +1,9 @@
 """Records by key in the order of event time; the oldest are dropped together when event time has passed them.
 
-A key has one list of entries, so a batch looks up each key once. No data is kept per entry to determine when it is
-over: an index contains the keys of each *span* of time, and a span whose entries are all over is dropped as a whole.
-Entries are never changed, only replaced, so a snapshot needs no copy before a change.
+Each key has one list of entries, so a batch looks up each key once. An entry is *over* when event time has passed it
+far enough. No data is kept per entry to detect this: an index contains the keys of each *span* of time, and a span is
+dropped as a whole once all of its entries are over. Entries are never changed, only replaced, so a snapshot does not
+have to copy them before a change.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ Entry = tuple[int, int, Any, bool]
 STEP_NS = 1000
 """The granularity of times, which are whole microseconds."""
 _SPANS = 16
-"""The number of spans into which an entry's time of being kept is divided; it is kept at most one span too long."""
+"""The number of spans into which the lifetime of an entry is divided; an entry is kept at most one span too long."""
 _LEAST_NS = 1_000_000
 _SLACK = 1024
 
@@ -33,7 +34,7 @@ class Timelines(KeyedTable):
     """The entries of all keys; snapshots contain them as (record, matched) by (key, (time, number)).
 
     Attributes:
-        values: key -> its entries, ascending; the owner changes them only through methods.
+        values: key -> its entries in ascending order; the owner changes them only through methods.
     """
 
     __slots__ = (
@@ -43,17 +44,17 @@ class Timelines(KeyedTable):
     def __init__(self, name: str, operator: str, key_groups: int, after_ns: int, kept_ns: int, unmatched: bool) -> None:
         """
         Args:
-            after_ns: an entry is over when the watermark has passed its time by this duration.
-            kept_ns: the approximate duration for which an entry is kept, in event time.
-            unmatched: whether `take_unmatched` is called.
+            after_ns: an entry is over when the watermark has passed the entry's time by this duration.
+            kept_ns: the approximate event-time duration for which an entry is kept.
+            unmatched: whether `take_unmatched` will be called.
         """
         super().__init__(name, operator, key_groups, group_of=itemgetter(0))
         self._after_ns = after_ns
         self._span_ns = max(kept_ns // _SPANS, _LEAST_NS) // STEP_NS * STEP_NS
         self._waiting = DueIndex() if unmatched else None
-        """The entries that were not matched when they were added, and are not over."""
+        """The entries that were unmatched when they were added and are not over."""
         self._keys_in: dict[int, list[Any]] = {}
-        """Number of a span -> the keys of the entries in that span."""
+        """Span number -> the keys of the entries in that span."""
         self._spans: list[int] = []
         """A heap of span numbers."""
         self._floor_ns: int | None = None
@@ -61,12 +62,12 @@ class Timelines(KeyedTable):
         self._count = 0
         self._fresh_keys: list[Any] = []
         self._fresh: list[Entry] = []
-        """The entries that no snapshot contains, some of which may have been dropped."""
+        """The entries that no snapshot contains yet; some of them may have been dropped."""
 
     # Records.
 
     def extend(self, keys: Sequence[Any], entries: Sequence[Entry]) -> None:
-        """Add entries that are not over; their numbers are above those of all existing entries with the same time."""
+        """Add entries that are not over; their numbers must exceed those of all existing entries with the same time."""
         self._fresh_keys += keys
         self._fresh += entries
         self._insert(keys, entries)
@@ -109,7 +110,7 @@ class Timelines(KeyedTable):
     # Event time.
 
     def take_unmatched(self, mark_ns: int) -> list[tuple[Any, Any]]:
-        """Return (key, record) of the unmatched entries that have become over since the last call.
+        """Return (key, record) of each unmatched entry that has become over since the last call.
 
         They are sorted by the time at which they are over, then by key order, time and number.
         """
@@ -122,7 +123,7 @@ class Timelines(KeyedTable):
         return taken
 
     def drop(self, mark_ns: int) -> None:
-        """Drop the spans whose entries are all over at a watermark."""
+        """Drop the spans in which all entries are over at the watermark."""
         first = (mark_ns - self._after_ns + STEP_NS) // self._span_ns
         if not self._spans or self._spans[0] >= first:
             return
@@ -149,7 +150,7 @@ class Timelines(KeyedTable):
     def snapshot(self, full: bool) -> TableJob:
         """Freeze all entries, or those that were added or matched since the last snapshot.
 
-        Dropped entries are not listed: they are over at the watermark that the owner writes into the same snapshot.
+        Dropped entries are not listed, because they are over at the watermark that the same snapshot contains.
         """
         keys, entries = self._fresh_keys, self._fresh
         self._fresh_keys, self._fresh = [], []
@@ -159,7 +160,7 @@ class Timelines(KeyedTable):
         return _EntriesJob(self, keys, entries, self._floor_ns, full)
 
     def load(self, fragment: bytes) -> None:
-        """Load a fragment that a job encoded, or one of an older version, which listed dropped entries."""
+        """Load a fragment that a job encoded, or one of an older version, which also listed dropped entries."""
         pairs, values, gone = unpacked(fragment)
         for key, slot in gone:
             self._remove(key, slot)
@@ -184,9 +185,9 @@ class Timelines(KeyedTable):
                 del self.values[key]
 
     def settle(self, mark_ns: int) -> None:
-        """Mark as matched, after a load, the entries that are over at the snapshot's watermark, and drop their spans.
+        """After a load, mark entries that are over at the snapshot's watermark as matched, and drop their spans.
 
-        Such entries count as matched, so that no task whose event time is less advanced emits them again.
+        Marking these entries prevents a task whose event time is less advanced from emitting them a second time.
         """
         for key, slot in self._waiting.pop(mark_ns) if self._waiting is not None else ():
             entries = self.values[key]
@@ -202,7 +203,7 @@ class Timelines(KeyedTable):
             self._waiting = DueIndex()
 
     def inspect(self, key: Any) -> Any:
-        """Return [[time, number], [record, matched]] of each entry of the key, ascending."""
+        """Return [[time, number], [record, matched]] of each entry of the key, in ascending order."""
         return [[entry[:2], [*entry[2:]]] for entry in self.values.get(key, ())] or None
 
     def kept_keys(self) -> Iterable[Any]:
@@ -211,7 +212,7 @@ class Timelines(KeyedTable):
 
 
 class _EntriesJob(TableJob):
-    """A job that encodes entries in order; of two with the same time and number, only the later one counts."""
+    """A job that encodes entries in order; if two have the same time and number, only the later one counts."""
 
     __slots__ = ("_keys", "_entries", "_floor_ns", "_place")
 

@@ -1,6 +1,6 @@
-"""Records that wait for the other side of their operator until it has ended, or event time has passed them.
+"""Records that wait until the other side of their operator has ended or event time has passed them.
 
-Waiting records are state, by (key, (time, number)); records without a time wait for the end of the other side.
+Waiting records are kept as state, by (key, (time, number)); records without a time wait for the other side to end.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from operators.state.due_entries import DueEntries, in_key_order
 
 
 class Waiting:
-    """The waiting records of one task, and whether records still have to wait.
+    """The waiting records of one task, and the condition on which records still have to wait.
 
     Attributes:
         entries: the waiting records.
@@ -38,10 +38,10 @@ class Waiting:
         self._awaited = list(self._inputs)
         self._numbers = scope.numbers
         self._overdue = False
-        """Whether records may wait although the other side has ended, because it had ended in the loaded state."""
+        """Whether records of the loaded state may still wait although the other side had ended in it."""
 
     def waits(self, time_ns: int) -> bool:
-        """Return whether a record with this time (END_NS if it has none) has to wait."""
+        """Return whether a record with this time (END_NS for a record without one) has to wait."""
         return not self.over and (self.mark_ns is None or time_ns > last_over(self.mark_ns))
 
     def add(self, keys: Sequence[Any], times: Sequence[int], records: Sequence[Any]) -> None:
@@ -49,22 +49,22 @@ class Waiting:
         self.entries.add(keys, [(time_ns, self._numbers()) for time_ns in times], records)
 
     def passed(self, mark_ns: int) -> tuple[list[Any], list[Any]]:
-        """Advance event time; return (keys, records) that it releases, by time, key order and arrival."""
+        """Advance event time; return the (keys, records) that it releases, by time, key order and order of arrival."""
         self.mark_ns = mark_ns
         return self._taken(END_NS if self.over else mark_ns)
 
     def ended_before(self, input: int) -> None:
-        """Record that an input ended before the task began; the next record or watermark releases waiting records."""
+        """Record that an input ended before the task began; the next record or watermark releases what waited."""
         self._awaited = [awaited for awaited in self._awaited if awaited != input]
         self.over = self._overdue = self.over or not self._awaited
 
     def overdue(self) -> tuple[list[Any], list[Any]]:
-        """Return (keys, records) that waited for inputs which, after a change of the job's graph, have all ended."""
+        """Return the (keys, records) that waited for inputs which have all ended after a change of the job graph."""
         overdue, self._overdue = self._overdue, False
         return self._taken(END_NS) if overdue else ([], [])
 
     def ended(self, input: int) -> tuple[list[Any], list[Any]]:
-        """Record the end of an input; return (keys, records) that it releases."""
+        """Record the end of an input; return the (keys, records) that it releases."""
         self._awaited = [awaited for awaited in self._awaited if awaited != input]
         if self._awaited or self.over:
             return [], []
@@ -76,7 +76,7 @@ class Waiting:
         return [key for _, _, key, _, _ in taken], [record for *_, record in taken]
 
     def header(self) -> dict[str, Any]:
-        """Return the state except the waiting records, for a snapshot."""
+        """Return the state without the waiting records, for a snapshot."""
         return {"over": self.over, "awaited": list(self._awaited), "mark": self.mark_ns}
 
     def load(self, header: dict[str, Any]) -> None:
@@ -86,10 +86,10 @@ class Waiting:
         self._awaited = list(self._inputs if header["awaited"] is None else header["awaited"])
 
     def rewired(self, headers: Sequence[dict[str, Any]], origins: Origins) -> list[dict[str, Any]]:
-        """See `Stage.rewired`: records wait for an input unless all inputs that it continues have ended.
+        """See `Stage.rewired`: records wait for an input unless all earlier inputs that it continues have ended.
 
-        If no such input is left, because those that had not ended were removed, the next record or watermark releases
-        the waiting records.
+        If there is no input left to wait for, because those that had not ended were removed, the next record or
+        watermark releases the waiting records.
         """
         ended = [
             all(
@@ -110,13 +110,13 @@ class Waiting:
 
 
 class WaitingStage(Stage):
-    """The base class of stages whose left side may have to wait for the right one; they then generate watermarks."""
+    """The base class of stages whose left side may have to wait for the right side; such stages make watermarks."""
 
     _waiting: Waiting | None = None
     """The waiting records; None if records need not wait."""
 
     def _wait(self, node: Node, scope: Scope) -> None:
-        """Prepare for waiting, if the operator is configured to wait; called by the constructor."""
+        """Prepare for waiting if the operator is configured to wait; the constructor calls this method."""
         self._waiting = Waiting(node, scope) if node.options["wait"] else None
         self.makes_marks = self._waiting is not None
         self._ready: list[tuple[Any, int | None]] = []
@@ -151,5 +151,5 @@ class WaitingStage(Stage):
 
 
 def last_over(mark_ns: int) -> int:
-    """Return the last time that is over at a watermark; at the end of the input, all times are over."""
+    """Return the last time that has passed at a watermark; at the end of the input, all times have passed."""
     return mark_ns if mark_ns == END_NS else mark_ns - STEP_NS

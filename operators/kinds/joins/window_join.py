@@ -1,7 +1,7 @@
-"""`window_join(name, other, assigner)`, which emits pairs of two streams' records in the same window of event time.
+"""`window_join(name, other, assigner)`, which emits pairs of records that are in the same event-time window.
 
-A window is emitted and removed when the watermark reaches its end. Pairs are in order of arrival, left before right;
-windows are in order of end and key order.
+A window is emitted and removed when the watermark reaches its end. Its pairs are in the order of arrival of the left
+records, then of the right records; windows are in the order of their ends, then in key order.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Deterministic order: operators that process their records by event time, in whatever order they arrived."""
+"""Deterministic order: operators that process their records by event time, in whatever order these arrived."""

@@ -1,8 +1,8 @@
-"""Implements `delivery="ordered"` in a chain: records are held until the watermark passes them, then released in order.
+"""The stage for `delivery="ordered"`: it holds records until the watermark passes them, then releases them in order.
 
-The order is total: by event time, then input channel, then position in that channel; records from before a change of
-the job's graph precede later ones with the same time. A record below the watermark of its own channel is late,
-regardless of the other channels; after idleness, a record with an earlier time than released records is late as well.
+The order is total: by event time, then input channel, then position in that channel. Records that arrived before a
+change of the job graph precede later ones with the same time. A record below the watermark of its own channel is late,
+regardless of the other channels. After idleness, a record with an earlier time than released records is late as well.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ HOLD = "hold"
 class HoldStage(Stage):
     """The stage that precedes an ordered operator in the same task; its name is `<operator>.hold`.
 
-    State: `<operator>:held` has [side, record] by (key, (event time in ns, `Arrival.channel`, position there)).
+    State: `<operator>:held` contains [side, record] by (key, (event time in ns, `Arrival.channel`, position there)).
 
     Attributes:
-        keys: keys of the records that were released last, if the operator works by key.
-        side: the operator's input from which the records came.
+        keys: the keys of the most recently released records, if the operator works by key.
+        side: the operator's input from which those records came.
     """
 
     makes_marks = True
@@ -39,8 +39,8 @@ class HoldStage(Stage):
     def __init__(self, node: Node, scope: Scope, inputs: Sequence[tuple[Callable[[Any], Any], int]]) -> None:
         """
         Args:
-            inputs: per input channel, the function that returns the event time of its records, and which input of the
-                operator it is.
+            inputs: for each input channel, the function that returns the event time of its records, and the index of
+                the operator's input that it belongs to.
         """
         super().__init__(f"{node.name}.{HOLD}", scope)
         self.shown_as = node.name
@@ -48,7 +48,7 @@ class HoldStage(Stage):
         self._differ = len(set(self._times_of)) > 1
         self._sides = [side for _, side in inputs]
         self._keyed = node.keyed
-        """The key group in which a record is held if the operator works by key."""
+        """Whether the operator works by key; if so, a record is held in the key group of its key."""
         self._arrival = scope.arrival
         self._aside = LATE in scope.tags
         self._waiting = DueEntries(f"{node.name}:held", node.name, scope.config.key_groups)
@@ -100,7 +100,7 @@ class HoldStage(Stage):
         )
 
     def advance(self, mark_ns: int) -> list[Any]:
-        """Make all records older than the watermark ready, in order."""
+        """Make all records that are older than the watermark ready for release, in order."""
         self._reached.advance(mark_ns)
         taken = sorted(self._waiting.take(mark_ns - 1), key=slot_of)
         released = [(*value, key) for _, _, key, _, value in taken]
@@ -112,9 +112,9 @@ class HoldStage(Stage):
         return []
 
     def _origin(self, slot: Slot, side: int, record: Any) -> int:
-        """Return the input of a record if the inputs have different time functions; otherwise the same input for all.
+        """Return the input of a record if the inputs have different time functions; otherwise -1 for every record.
 
-        For a record from before a change of the graph, it is an input whose function returns the record's time.
+        For a record that arrived before a change of the graph, return one whose function returns the record's time.
         """
         if not self._differ:
             return -1
@@ -128,7 +128,7 @@ class HoldStage(Stage):
         return alike[0]
 
     def pieces(self) -> Iterator[tuple[Any, int | None]]:
-        """Yield runs of records from one side; meanwhile `side`, `keys` and the arrival's input belong to the run."""
+        """Yield runs of records from one side; during each, `side`, `keys` and the arrival's input are its own."""
         ready, self._ready = self._ready, []
         for input, side, records, keys in ready:
             self._arrival.input, self.side, self.keys = input, side, keys
@@ -149,4 +149,4 @@ class HoldStage(Stage):
 
 
 def _without_time(index: int, problem: Exception) -> None:
-    """Return nothing, because the time function of another input may not support the record."""
+    """Ignore the problem, because the time function of another input may not support the record."""

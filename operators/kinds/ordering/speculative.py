@@ -1,8 +1,9 @@
-"""`delivery="speculative"`: records are processed on arrival; revisions correct the output if an older record arrives.
+"""`delivery="speculative"`: records are processed on arrival, and revisions correct the output if an older one arrives.
 
-Per key the records above the watermark are kept, each with the state before it.  A record with an earlier time than
-others is processed on the state at its place, and the later records are processed again; the difference is sent as
-revisions `(id, old, new)`. The final rows are thus the same as with `delivery="ordered"`, but without its delay.
+For each key, the records above the watermark are kept, each with the state before it.  If a record arrives with an
+earlier time than some of these, it is processed on the state before them, and they are then processed again.  The
+differences in their output are sent as revisions `(id, old, new)`. The final rows are thus the same as with
+`delivery="ordered"`, but without its delay.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from operators.state.timers import Timers
 Revision = tuple[Any, ...]
 """(id, old, new); id = (event time in s, task of the operator, input channel, position there, number of the output).
 
-The task and the `Arrival.channel` are those at which the record arrived, even if another task has taken over its key.
+The task and the `Arrival.channel` are those where the record arrived, even if another task has taken over its key.
 """
 _SLOT_WITHOUT_TASK = 3
 Entry = list[Any]
@@ -52,7 +53,7 @@ def time_of_revision(revision: Revision) -> float:
 
 
 class _Refusing:
-    """The services of an event whose record may be processed twice: they refuse all nondeterministic calls."""
+    """The services during an event whose record may be processed twice: they refuse all nondeterministic calls."""
 
     def __init__(self, operator: str) -> None:
         self._operator = operator
@@ -70,7 +71,7 @@ class _Refusing:
 
 
 class SpeculativeStage(RowStage):
-    """One user operator in one task; it is the first in the task, so that records have positions."""
+    """One user operator in one task; it is the first stage in the task, so that its records have positions."""
 
     traces = False
 
@@ -153,7 +154,7 @@ class SpeculativeStage(RowStage):
             self.aside.setdefault(LATE, []).append(record)
 
     def _place(self, key: Any, slot: Slot, record: Any, out: list[Revision]) -> None:
-        """Process a record at its place, and then process the later records of its key again."""
+        """Process a record at its place in event time, then process the later records of its key again."""
         values = self._since.values
         slots = self._since.of(key)
         behind = slots[bisect_right(slots, slot) :]
@@ -170,10 +171,10 @@ class SpeculativeStage(RowStage):
             self._run(key, later, known[0], known, out)
 
     def _run(self, key: Any, slot: Slot, record: Any, known: Entry | None, out: list[Revision]) -> None:
-        """Process a record on the current state; differences from its earlier outputs, in `known`, are revisions."""
+        """Process a record on the current state; send differences from its earlier outputs, `known`, as revisions."""
         before = copy_containers(self._states[key])
         outputs, problem = self._process(key, slot, copy_containers(record))
-        if problem is not None:  # a record that fails has no outputs
+        if problem is not None:  # a record that fails has no output
             outputs = []
             state = self._states[key]
             state.clear()
@@ -188,14 +189,14 @@ class SpeculativeStage(RowStage):
                 out.append((name, copy_containers(old), copy_containers(new), *sent))
 
     def _taken(self, key: Any, name: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return the sent value of an unsettled output, which is settled then; nothing for other outputs."""
+        """Return the value sent for an unsettled output, which this call settles; return nothing for other outputs."""
         if (key, name) not in self.unsettled.values:
             return ()
         self.unsettled.touch(((key, name),))
         return (self.unsettled.values.pop((key, name)),)
 
     def _named(self, slot: Slot) -> tuple[Any, ...]:
-        """Return the id of a record; slots of earlier versions lack the task."""
+        """Return the id of a record; slots that earlier versions wrote lack the task."""
         time_ns, channel, position, task = slot if len(slot) > _SLOT_WITHOUT_TASK else (*slot, self._number)
         return seconds_of(time_ns), task, channel, position
 
@@ -229,14 +230,14 @@ class SpeculativeStage(RowStage):
         return outputs, None
 
     def advance(self, mark_ns: int) -> list[Any]:
-        """Drop records older than the watermark, whose outputs can no longer change."""
+        """Drop the records that are older than the watermark, because their outputs can no longer change."""
         self._reached.advance(mark_ns)
         taken = self._since.take(mark_ns)
         if self.unsettled.values:
             self._forget_sent((key, name) for (key, slot), entry in taken for name, _ in self._outputs(slot, entry))
         return []
 
-    # Its outputs as the rows of a table; rows above the watermark may be revised.
+    # The outputs as the rows of a table; rows above the watermark may still be revised.
 
     def _outputs(self, slot: Slot, entry: Entry) -> Iterable[tuple[Any, Any]]:
         return (((*self._named(slot), number), output) for number, output in enumerate(entry[2]))

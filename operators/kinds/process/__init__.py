@@ -1,1 +1,1 @@
-"""Operators per record or key: `process`, `count` and `reduce`, broadcast rules, calls of the outside world."""
+"""Operators per record or key: `process`, `count` and `reduce`, broadcast rules, and calls to the outside world."""

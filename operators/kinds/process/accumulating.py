@@ -46,7 +46,7 @@ class AccumulatorTable(KeyedTable):
 
 
 class CountStage(Stage):
-    """`count(name)`, which emits `(key, n)` for each record, where n is the number of the key's records so far."""
+    """`count(name)`, which emits `(key, n)` for each record, where n is the number of records of the key so far."""
 
     takes_rows = True
 
@@ -73,14 +73,14 @@ NO_INITIAL: Any = object()
 
 
 def _keeping(fn: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """Return `fn` applied to a copy of the accumulated value, so that a failing call changes nothing."""
+    """Return a function that applies `fn` to a copy of the accumulated value, so that a failed call changes nothing."""
     return lambda total, record: fn(total if type(total) in SCALARS else copy_containers(total), record)
 
 
 class ReduceStage(OneToOneStage):
     """`reduce(name, fn, initial)`, which emits `(key, accumulated)` for each record.
 
-    The state of a key begins as a copy of `initial`, or as `initial()` if it is callable; without `initial`, the first
+    The state of a key begins as a copy of `initial`, or as `initial()` if it is callable. Without `initial`, the first
     record of a key is its first state, and is emitted unchanged.
     """
 

@@ -1,7 +1,8 @@
 """`broadcast(name, rules, operator)`, which processes records by rules that every task of the operator receives.
 
-All tasks receive all rules, and those of one source task in the same order, so all tasks have the same state if rules
-of different source tasks do not overwrite one another.  The state is written key by key, as the same copy in each task.
+All tasks receive all rules, and receive those of one source task in the same order. All tasks therefore have the same
+state, provided that rules of different source tasks do not overwrite one another.  The state is written key by key, and
+each task's copy is the same.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from operators.state.keyed_tables import KeyedTable
 from operators.state.undo import Undo
 
 BYTES_PER_EVENT, KEYS_PER_EVENT = 4096, 64
-"""The average number of bytes, and the maximum number of values, of a rules table that are compared after an event."""
+"""Two limits on what is compared of the rules after an event: the average number of bytes, and the number of values."""
 _NO_KEY = NoKey("state and timers belong to a key, but process_broadcast has no key; use them in process")
 _NO_STATE: Any = MappingProxyType[Any, Any]({})
 
@@ -45,7 +46,7 @@ class BroadcastContext(Context):
     """The context of a `BroadcastOperator`.
 
     Attributes:
-        broadcast: the state of the rules, in key order; only `process_broadcast` may change it and its values.
+        broadcast: the state that the rules form, in key order; only `process_broadcast` may change it or its values.
     """
 
     __slots__ = ("broadcast",)
@@ -60,7 +61,7 @@ class BroadcastOperator(Operator):
         return super().process(record, ctx)
 
     def process_broadcast(self, record: Any, ctx: Any, /) -> Iterable[Any] | None:
-        """Process a rule, in every task; the method may change `ctx.broadcast`, a dict, and return records.
+        """Process a rule, in every task; this method may change `ctx.broadcast`, a dict, and may return records.
 
         There is no current key, so `ctx.state` and timers are not available.
         """
@@ -68,25 +69,25 @@ class BroadcastOperator(Operator):
 
 
 class Rules(MutableMapping[Any, Any]):
-    """The rules table as the dict that `process_broadcast` changes; a value that is read may be changed in place.
+    """The rules table as the dict that `process_broadcast` changes; values that are read may be changed in place.
 
-    Iteration is in key order, whatever the history of the table, even after a restore (D10).
+    Iteration is in key order, whatever changes the table has undergone, even after a restore (D10).
 
     Attributes:
-        grown: whether a key was added since `settle`.
+        grown: whether a key has been added since `settle` was last called.
     """
 
     def __init__(self, table: KeyedTable, undo: Undo | None) -> None:
         """
         Args:
-            undo: reverts the changes of a rule that fails; None if nothing is reverted.
+            undo: reverts the changes made by a rule that fails; None if changes are not reverted.
         """
         self._table = table
         self._undo = undo
         self.grown = False
 
     def settle(self) -> None:
-        """Sort the table itself by key, because readers iterate over it directly."""
+        """Sort the underlying table by key, because readers iterate over it directly."""
         self.grown = False
         values = self._table.values
         settled = {key: values[key] for key in ordered(values)}
@@ -99,7 +100,7 @@ class Rules(MutableMapping[Any, Any]):
         return value
 
     def _changes(self, key: Any) -> None:
-        """Prepare the value of a key for a change."""
+        """Prepare for a change of a key's value."""
         self._table.touch((key,))
         if self._undo is not None and self._undo.first((self._table.name, key)):
             values = self._table.values
@@ -139,22 +140,23 @@ class Rules(MutableMapping[Any, Any]):
 
 
 class ChangedRule(Remedied, TypeError):
-    """Raised when a value of `ctx.broadcast` was changed in a way that only one task would see."""
+    """Raised when a value in `ctx.broadcast` was changed in a way that only one task would see."""
 
 
 class Reading(Mapping[Any, Any]):
-    """The rules table as `process` reads it; it detects values changed in place (in a small table, in the same event).
+    """The rules table as `process` reads it; it detects values that are changed in place.
 
-    The digest of a value is computed when the value is first read, and again after events that have read it. On
-    average, values of `BYTES_PER_EVENT` are checked per event, because a large table would cost too much.
+    The digest of a value is computed when the value is first read, and again after events that have read it. In a small
+    table, a change is detected in the same event. On average, only `BYTES_PER_EVENT` bytes of values are checked per
+    event, because checking all of a large table would cost too much.
     """
 
     def __init__(self, values: Mapping[Any, Any]) -> None:
         self._values = values
         self._digests: dict[Any, tuple[bytes, int]] = {}
-        """The digest and encoded size of each value that was read since the last change of the table."""
+        """The digest and encoded size of each value that has been read since the last change of the table."""
         self._due: dict[Any, None] = {}
-        """The keys whose values were read and have not been checked since."""
+        """The keys whose values have been read and not yet checked since."""
         self._is_complete = False
         """Whether all values have a digest."""
         self._bytes = 0
@@ -194,7 +196,7 @@ class Reading(Mapping[Any, Any]):
         return repr(self.copy())
 
     def changed(self) -> list[Any]:
-        """Return the keys whose values are detected as changed at the end of this event."""
+        """Return the keys whose values are found to have changed; called at the end of an event."""
         self._bytes += BYTES_PER_EVENT
         changed = []
         for key in list(islice(self._due, KEYS_PER_EVENT)):
@@ -217,7 +219,7 @@ class Reading(Mapping[Any, Any]):
 
 
 def _digest_of(value: Any) -> tuple[bytes, int]:
-    """Return the digest and encoded size of a value; those of an empty encoding if it can no longer be carried."""
+    """Return the digest and encoded size of a value; if it can no longer be encoded, use an empty encoding."""
     try:
         body = encode(value)
     except NotCarried:
@@ -226,7 +228,7 @@ def _digest_of(value: Any) -> tuple[bytes, int]:
 
 
 class BroadcastStage(WaitingStage, ProcessStage):
-    """One task of `broadcast`; `<name>:broadcast` contains the rules, `<name>:held` the records that wait for them."""
+    """One task of `broadcast`; `<name>:broadcast` contains the rules, `<name>:held` the records waiting for them."""
 
     context = BroadcastContext
     sides = True
@@ -254,7 +256,7 @@ class BroadcastStage(WaitingStage, ProcessStage):
         return []
 
     def _ruled(self, records: Sequence[Any]) -> list[Any]:
-        """Process rules; return the output."""
+        """Process rules; return their output."""
         ctx: Any = self._ctx
         operator: Any = self._operator
         out: list[Any] = []
@@ -313,7 +315,7 @@ class BroadcastStage(WaitingStage, ProcessStage):
         return self._in_pieces(super().advance(mark_ns))
 
     def passes(self, mark_ns: int) -> int | None:
-        """Pass no watermark on while records, which may have any time, are waiting."""
+        """Pass no watermark on while records are waiting, because they may have any time."""
         if self._waiting is not None and not self._waiting.over and mark_ns != END_NS:
             return None
         return mark_ns

@@ -1,9 +1,10 @@
-"""`call`, which makes one request to the outside world per record, many at a time, and emits record and response.
+"""`call`, which makes one request to the outside world per record and emits the record with the response.
 
-A request is state from the arrival of its record, and a response is a logged event.  A replay uses the logged responses
-and sends no requests; a request without a response at the end of the replay is sent (again), with the same idempotency
-key.  The key identifies the request by its unique number in the order of the task; a request is sent only after the
-determinants of that order are stored (`operators.sinks.journaled.request_store`).
+Many requests are made at a time.  A request is part of the state from the arrival of its record, and a response is a
+logged event.  A replay uses the logged responses and sends no requests. A request that has no response at the end of
+the replay is sent (again) with the same idempotency key.  The key identifies the request by its unique number in the
+task's order of records. A request is sent only after the determinants of that order have been stored
+(`operators.sinks.journaled.request_store`).
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ LATE = "TimeoutError"
 
 
 class RequestTable(KeyedTable):
-    """A table (number, task) -> [request, key, answer or None]; a request is in the key group of its key."""
+    """A table (number, task) -> [request, key, answer or None]; a request belongs to the key group of its key."""
 
     __slots__ = ("task", "numbers")
 
@@ -43,7 +44,7 @@ class RequestTable(KeyedTable):
         self.numbers = numbers
 
     def renumber(self, next: Callable[[], int]) -> None:
-        """Renumber requests of several tasks; requests of one task keep the numbers to which watermarks refer."""
+        """Renumber the requests of several tasks; those of a single task keep the numbers to which watermarks refer."""
         requests = sorted(self.values.items())
         mixed = len({task for (_, task), _ in requests}) > 1
         self.values.clear()
@@ -75,21 +76,21 @@ class AskStage(Stage):
         self._keyed = node.keyed
         self._scope = scope
         self._numbers = Numbers()
-        """The counter of this stage alone, so that the number of a request does not depend on batches."""
+        """A counter used only by this stage, so that a request's number does not depend on batches."""
         self._generation = 0
-        """The epoch of the last change of the job's graph."""
+        """The epoch of the last change of the job graph."""
         self._table = RequestTable(node.name, scope.config.key_groups, scope.task, self._numbers)
         self._waiting: dict[int, Request] = {}
         self._new: list[Request] = []
         self._new_keys: list[str] = []
-        """The idempotency keys of the requests of this event."""
+        """The idempotency keys of this event's requests."""
         self._marks: list[list[int]] = []
-        """[watermark, last request before it]: a watermark is passed on after all requests up to that one."""
+        """[watermark, number of the last request before it]; the watermark waits for the requests up to it."""
         self._mark_ns: int | None = None
         self._idle = False
-        """Whether the input is idle, which is passed on once no request is outstanding."""
+        """Whether the input is idle; idleness is passed on when no request is outstanding."""
         self._origins_ns: dict[int, int] = {}
-        """The time at which the record of each request entered the job; unknown after a restore."""
+        """The time at which each request's record entered the job; unknown after a restore."""
         self._full_from: int = options["concurrency"] + scope.config.batch_elements_max
         self.asker = RequestPolicy(
             partial(_ask, node.subject),
@@ -182,7 +183,7 @@ class AskStage(Stage):
                 self.failures.failed(self.name, key if self._keyed else NO_KEY, None, record, problem)
         return out
 
-    # Event time: a watermark waits for the requests before it.
+    # Event time: a watermark waits for the requests that precede it.
 
     def passes(self, mark_ns: int) -> int | None:
         values = self._table.values
@@ -226,7 +227,7 @@ class AskStage(Stage):
         self._generation = header.get("generation", 0)
 
     def merge_headers(self, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Continue after the highest number; waiting watermarks are dropped, as the next watermark replaces them."""
+        """Continue after the highest number; drop the waiting watermarks, because the next watermark replaces them."""
         return {"next": max((header.get("next", 0) for header in headers), default=0)}
 
     def changed(self, epoch: int) -> None:
@@ -246,7 +247,7 @@ class AskStage(Stage):
 
 
 def _ask(fn: Callable[[Any, str], Any], body: bytes) -> tuple[bool, bytes]:
-    """Run `fn` on a thread of the pool."""
+    """Run `fn` on a pool thread."""
     record, key = decode(body)
     try:
         return outcome(lambda: fn(record, key), "call")

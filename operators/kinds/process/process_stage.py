@@ -1,4 +1,4 @@
-"""The stage of user operators: batch loops with state, timers and responses around each call of `process`."""
+"""The stage of user operators: loops over a batch that provide state, timers and responses for each `process` call."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ _IN_OPEN = NoKey("declared state belongs to a key, but open() has no key; use it
 _KEYS_AT_ONCE = 1000
 """The number of keys for which `finish` is called before loaded state is moved back to disk."""
 _TICK = -1
-"""The number of a tick in place of a timer's number; it precedes timers with the same time."""
+"""The number that a tick has instead of a timer's number; a tick precedes timers with the same time."""
 _CHAIN_MAX = 10_000
-"""The number of event-time timers that may set one another at one event time before the job stops."""
+"""How many event-time timers may set one another at one event time before the job stops."""
 _UNREAD = "unread aside"
 _TAGS_COUNTED_MAX = 20
-"""The maximum number of unread tags whose records are counted per tag; records of further tags are counted together."""
+"""The maximum number of unread tags with a count of their own; records of further tags are counted together."""
 _REPLACED = "ctx.state was replaced; change it in place: ctx.state.clear(), ctx.state.update(...)"
 
 
@@ -61,12 +61,12 @@ class ProcessStage(Stage):
     ) -> None:
         """
         Args:
-            time_of: returns the event time of a record; None if it is not known.
+            time_of: returns the event time of a record; None if event time is not known.
             disk: the store for state that is not in memory; None to keep all state in memory.
             in_order: whether records arrive in the order of their event times, so that each one advances event time.
         """
         name, key_groups = node.name, scope.config.key_groups
-        # A copy, so that tasks in the same process do not share attributes.
+        # Use a copy so that tasks in the same process do not share attributes.
         operator: Operator = copy.copy(node.subject)
         super().__init__(name, scope)
         self._operator = operator
@@ -97,7 +97,7 @@ class ProcessStage(Stage):
         """The time of the event-time timer that is firing."""
         self._mark_ns: int | None = None
         self._age_mark_ns: int | None = None
-        """The last watermark before the end of the input: ages are counted by it where there is no event time."""
+        """The last watermark before the end of the input; ages are measured by it where there is no event time."""
         self._ordered = in_order
         self._fired = False
         """Whether a timer has fired in this event."""
@@ -164,7 +164,7 @@ class ProcessStage(Stage):
     def _with_time(
         self, pairs: Iterable[tuple[Any, Any]], time_of: Callable[[Any], Any], out: list[Any]
     ) -> Iterator[tuple[Any, Any]]:
-        """Fire timers due by each record's time before the record, so that results do not depend on watermarks."""
+        """Fire the timers due by a record's time before that record, so that results do not depend on watermarks."""
         for key, record in pairs:
             time_ns = ns_of(time_of(record))
             self._fire_event_timers(time_ns, out)
@@ -172,7 +172,7 @@ class ProcessStage(Stage):
             yield key, record
 
     def _warm(self, keys: Sequence[Any] | None) -> None:
-        """Load the state of all keys of a batch with one lookup per store."""
+        """Load the state of all of a batch's keys with one lookup per store."""
         for table in self._cold:
             if table.cold is not None:
                 table.cold.touch([None] if keys is None else keys)
@@ -183,7 +183,7 @@ class ProcessStage(Stage):
             ctx.key = key
             ctx.state = state = states[key]
             for output in process(record, ctx):  # type: ignore[union-attr]
-                # Like `ownership.kept`, but inlined: yielded values must not change with the state.
+                # The same as `ownership.kept`, but inlined: yielded values must not change with the state.
                 try:
                     if type(output) is tuple:
                         hash(output)
@@ -219,7 +219,7 @@ class ProcessStage(Stage):
     def _undoing_loop(
         self, undo: Undo, pairs: Iterable[tuple[Any, Any]], out: list[Any], marks: list[int] | None
     ) -> None:
-        """Process records like `_loop`, but undo all changes for a record on which the operator raises."""
+        """Process records like `_loop`, but undo all changes for any record on which the operator raises."""
         ctx, states, process = self._ctx, self._states, self._operator.process
         for key, record in pairs:
             ctx.key = key
@@ -237,7 +237,7 @@ class ProcessStage(Stage):
             return
         check_records(result, self.name)
         if self._undo is not None and self._undo.active and self.leaves:
-            # Checked here, while the changes made for the record can still be undone.
+            # Records are checked here, where the changes made for them can still be undone.
             result = map(self.failures.carried, result)
         out.extend(map(copy_containers, result))
 
@@ -252,7 +252,7 @@ class ProcessStage(Stage):
             raise
         except Exception as problem:
             self.failures.stop(self.name, records, problem)
-        # With several records, it is not known which of them led to an output.
+        # With several records, it is unknown which of them caused an output.
         self.traces, self._marks = len(records) == 1, [len(out)]
         return out
 
@@ -275,7 +275,7 @@ class ProcessStage(Stage):
         return self._record_ns
 
     def _age_ns(self) -> int | None:
-        """Return the time by which ages are counted: event time, or the watermark if there is no event time."""
+        """Return the time by which ages are measured: event time, or the watermark if there is no event time."""
         time_ns = self.event_time_ns()
         return self._age_mark_ns if time_ns is None else time_ns
 
@@ -388,7 +388,7 @@ class ProcessStage(Stage):
         return out
 
     def _fire_event_timers(self, until_ns: int, out: list[Any]) -> None:
-        """Fire due timers one by one, including those that they set: event time never decreases in `on_timer`."""
+        """Fire due timers one by one, including those that timers set, so event time never decreases in `on_timer`."""
         timers, at_end = self._event_timers, until_ns == END_NS
         while (due := timers.pop(until_ns)) is not None:
             at_ns, _, key, name = due
@@ -466,7 +466,7 @@ class ProcessStage(Stage):
         return super().freeze(full)
 
     def inspect(self, key: Any) -> dict[str, Any]:
-        """Return the state of a key: `state`, declared states by attribute, `timers` by name."""
+        """Return the state of a key: `state`, declared states by attribute name, and `timers` by timer name."""
         contents: dict[str, Any] = {}
         state = self._states.get(key)
         if state:
@@ -481,7 +481,7 @@ class ProcessStage(Stage):
         return contents
 
     def merge_headers(self, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Merge headers as every stage does, but count ages from where the furthest task is, and time as well."""
+        """Merge headers as every stage does, but use the time of the furthest task, also for measuring ages."""
         marks_ns = [header["mark"] for header in headers if "mark" in header]
         if marks_ns:
             headers = [{**header, "mark": max(marks_ns)} for header in headers]
@@ -504,7 +504,7 @@ class ProcessStage(Stage):
 
 
 def _without_event_time(node: Node) -> str:
-    """Return why the operator can set no timers of event time, which no watermark would reach; empty if it can."""
+    """Return why the operator cannot set event-time timers (no watermark would fire them); empty if it can."""
     without = next((edge.source for edge in node.edges if edge.side == LEFT and not watermarked(edge.source)), None)
     if without is None:
         return ""

@@ -1,4 +1,4 @@
-"""Calls of a user's function that may raise; an exception is returned as a result."""
+"""Calls to a user's function that may raise; an exception is returned as a result."""
 
 from __future__ import annotations
 
@@ -23,6 +23,6 @@ def attempted(fn: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def value_or_none(fn: Callable[..., Any], *arguments: Any) -> Any:
-    """Return the result of a call; None if it raises, because that failure was or will be reported elsewhere."""
+    """Return the result of a call; None if it raises, because its failure has been or will be reported elsewhere."""
     result = attempted(fn, *arguments)
     return None if type(result) is Raised else result

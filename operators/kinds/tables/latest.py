@@ -1,4 +1,4 @@
-"""`table(name)`: the latest record of each key is its row."""
+"""`table(name)`, in which the row of a key is its latest record."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from operators.state.keyed_tables import KeyedTable
 
 
 class LatestStage(SelectingStage, RowStage):
-    """`table(name)`: the latest record of each key is its row; a record None deletes it."""
+    """`table(name)`, in which the row of a key is its latest record; the record None deletes the row."""
 
     def __init__(self, node: Node, scope: Scope) -> None:
         super().__init__(node.name, scope)

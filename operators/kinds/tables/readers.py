@@ -1,4 +1,4 @@
-"""The readers of a table's rows, and the value that a reader receives for a row through the functions between them."""
+"""The readers of a table's rows, and the value that a row has for a reader after the functions between them."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from operators.records.keys import canonical_key
 from operators.records.ownership import copy_containers
 
 _ROWS = frozenset(("table", "aggregate_table", "window_table", "aggregate", "table_join"))
-"""Kinds of operators whose stages keep the rows of a table."""
+"""The kinds of operators whose stages keep the rows of a table."""
 SUPPRESS, GROUP, REVISIONS = "suppress", "group_by", "revisions"
 _BETWEEN = frozenset(("table_filter", "map_values", GROUP, SUPPRESS))
-"""Kinds of operators through which the rows of a table reach a reader."""
+"""The kinds of operators through which a table's rows pass on their way to a reader."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """An operator that receives the rows of a table, each key once, as a value or in a group.
+    """An operator that receives the rows of a table, with each key once, as values or in groups.
 
     Attributes:
-        name: the name of the operator; for a join of two tables, with the side.
-        path: the operators between the table and the reader, in the order in which rows pass them.
-        node: the operator itself.
+        name: the name of the operator; for a join of two tables, the side is appended.
+        path: the operators between the table and the reader, in the order in which rows pass through them.
+        node: the reader itself.
     """
 
     name: str
@@ -35,17 +35,17 @@ class Reader:
 
     @property
     def accumulates(self) -> bool:
-        """Whether the reader keeps state derived from the rows, which must therefore be those of one table."""
+        """Whether the reader keeps state derived from the rows, which must then all come from one table."""
         return self.node.kind in ("aggregate", "table_join", "join_table")
 
 
 def keeps_rows(node: Node) -> bool:
-    """Return whether the stage of an operator keeps the rows of a table."""
+    """Return whether an operator's stage keeps the rows of a table."""
     return node.kind in _ROWS or node.options.get("delivery") == SPECULATIVE
 
 
 def readers(nodes: Sequence[Node], table: Node) -> list[Reader]:
-    """Return all readers of the rows of `table`, which may also be a `suppress`."""
+    """Return all readers of the rows of `table`, which may also be a `suppress` operator."""
     known: list[Reader] = []
     waiting: list[tuple[Node, tuple[Node, ...]]] = [(table, ())]
     while waiting:
@@ -65,7 +65,7 @@ def received(path: Sequence[Node], key: Any, row: Any, sent: Mapping[str, Any]) 
     """Return the result of passing a row along a path: a value, `[group, value]` in a group, or None for no row.
 
     Args:
-        sent: the value that each `suppress` of the path has received, if it does not follow from the row.
+        sent: the value that each `suppress` on the path received, if it cannot be derived from the row.
     """
     value = copy_containers(row) if path else row
     for node in path:

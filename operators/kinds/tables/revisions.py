@@ -1,7 +1,7 @@
-"""Revisions `(key, old, new)`: plain tuples, in which None means no row and `old` is the value last sent for the key.
+"""Revisions `(key, old, new)`: plain tuples in which None means no row, and `old` is the value last sent for the key.
 
-A value is sent once: if it is the same as the previous one (`sameness.same`), there is no revision.  The revision of an
-unsettled row has a fourth item, see `operators.kinds.tables.unsettled`.
+A value is sent once: if it is the same as the previous one (`sameness.same`), no revision is sent.  The revision of an
+unsettled row has a fourth item; see `operators.kinds.tables.unsettled`.
 """
 
 from __future__ import annotations
@@ -20,31 +20,32 @@ from operators.stage.scope import Scope
 from operators.stage.stages import SelectingStage, Stage
 
 Revision = tuple[Any, ...]
-"""(key, old, new), or (key, old, new, sent) of an unsettled row"""
+"""(key, old, new), or (key, old, new, sent) for an unsettled row"""
 PLAIN = 3
 """The number of items in a revision of a settled row."""
 
 KEY_OF: Callable[[Any], Any] = itemgetter(0)
-"""The function that returns the key of a revision; a single object, so that all edges of a table share it."""
+"""The function that returns the key of a revision; all edges of a table share this one object."""
 
 Derive = Callable[[Any, Any], Any]
 """A function (key, value) -> new value, or None for no row."""
 
 
 def end_of_window(revision: Revision) -> float:
-    """Return the event time of a revision with a key (key, start, end): the end of its window minus 1 µs, in s."""
+    """Return the event time of a revision with key (key, start, end): the end of its window minus 1 µs, in s."""
     return float(revision[0][2]) - 1e-6
 
 
 def end_ns(key: tuple[Any, Any, Any]) -> int:
-    """Return the end of the window in a key (key, start, end)."""
+    """Return the end of the window named by a key (key, start, end)."""
     return ns_of_seconds(key[2])
 
 
 class _ValueStage(Stage):
     """The base class of stages that call a function on the values of revisions.
 
-    A value on which the function raises has no result; it causes one dead letter when added, and none when retracted.
+    A value for which the function raises has no result. It causes a dead letter when it is added, but not when it is
+    retracted.
     """
 
     traces = False
@@ -54,7 +55,7 @@ class _ValueStage(Stage):
         self._fn: Derive = derivation(node)
 
     def _result(self, key: Any, value: Any, index: int | None, convert: Derive) -> Any:
-        """Return `convert` of the function's result; None if there is no value, or if either function raises.
+        """Return `convert` of the function's result, or None if there is no value or either function raises.
 
         Args:
             index: the index of the revision that adds the value; None if the value is retracted.
@@ -89,7 +90,7 @@ class GroupStage(_ValueStage):
     """`group_by(name, fn)`, which sends each revision under the key that `fn(key, value)` returns.
 
     If the old and new values are in different groups, one group loses the old value and the other receives the new one.
-    A revision `(group, old, None, names)` applies only to the aggregates with these names.
+    A revision `(group, old, None, names)` applies only to the aggregates with those names.
     """
 
     def __init__(self, node: Node, scope: Scope) -> None:
@@ -110,7 +111,7 @@ class GroupStage(_ValueStage):
     def _settle(
         self, derived: Any, after: tuple[Any] | None, new: Any, sent: dict[str, Any], out: list[Revision]
     ) -> None:
-        """Retract from each aggregate the value that it received of an unsettled row: [group, value] or None."""
+        """Retract an unsettled row from each aggregate: the value that it received is [group, value], or None."""
         known = [sent.get(name, derived) for name in self._readers]
         if known and all(same(known[0], each) for each in known):
             group, old = known[0] or (None, None)
@@ -125,7 +126,7 @@ class GroupStage(_ValueStage):
 
 
 class RevisionsStage(SelectingStage):
-    """`revisions(name)`, which emits the revisions as records."""
+    """`revisions(name)`, which emits revisions as records."""
 
     def __init__(self, node: Node, scope: Scope) -> None:
         super().__init__(node.name, scope)
@@ -162,7 +163,7 @@ class ToStreamStage(_ValueStage):
 
 
 def _regroup(before: tuple[Any] | None, old: Any, after: tuple[Any] | None, new: Any, out: list[Revision]) -> None:
-    """Append the revisions of a value whose group may have changed, or that is no longer in a group."""
+    """Append the revisions for a value whose group may have changed, or which may no longer be in a group."""
     if before and after and before == after:
         out.append((before[0], old, new))
         return
@@ -173,15 +174,15 @@ def _regroup(before: tuple[Any] | None, old: Any, after: tuple[Any] | None, new:
 
 
 def _group(_: Any, group: Any) -> tuple[Any]:
-    """Return a group in a tuple, since it may be None."""
+    """Return a group in a tuple, because the group itself may be None."""
     return (canonical_key(group),)
 
 
 def kept(fn: Callable[[Any, Any], Any]) -> Derive:
-    """Return the derivation of a filter, which returns the value if `fn(key, value)` is true, otherwise None."""
+    """Return the derivation of a filter: it returns the value if `fn(key, value)` is true, and None otherwise."""
     return lambda key, value: value if fn(key, value) else None
 
 
 def derivation(node: Node) -> Derive:
-    """Return the derivation of a `filter` or `map_values`; for any other operator, its function."""
+    """Return the derivation of a `filter` or `map_values`; for any other operator, return its function."""
     return kept(node.subject) if node.kind == "table_filter" else node.subject

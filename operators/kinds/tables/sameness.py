@@ -1,4 +1,4 @@
-"""Comparison of two values of a row: they are the same if they are equal and have the same types at every level.
+"""Comparison of two row values: they are the same if they are equal and their types are equal at every level.
 
 Python's `==` treats 0, 0.0 and False as equal, and NaN as different from itself.  A row that changes from 0 to False
 has changed for its readers, and a row that remains NaN has not.
@@ -12,7 +12,7 @@ from math import copysign
 from typing import Any
 
 _EXACT = frozenset((int, str, bool, bytes, type(None)))
-"""Types whose equal values are the same."""
+"""The types whose equal values are always the same."""
 
 
 def same(first: Any, second: Any) -> bool:

@@ -1,7 +1,7 @@
-"""`suppress`, which merges a key's revisions into one that is sent when its window closes or after some time.
+"""`suppress`, which merges a key's revisions into one and sends it when its window closes or after a delay.
 
-The state of a key is its first old value and its last new value; if these are the same, nothing is sent.  The state of
-an unsettled row has a third item, the values that were sent for the row.
+The state of a key consists of its first old value and its last new value; if these are the same, nothing is sent.  The
+state of an unsettled row has a third item: the values that were sent for the row.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from operators.state.slots import Slots
 
 
 class SuppressStage(Stage):
-    """One task of `suppress`, whose state is [old, new] or [old, new, sent] by (key, time at which it is sent)."""
+    """One task of `suppress`; its state is [old, new] or [old, new, sent] by (key, time at which it will be sent)."""
 
     traces = False
 
     def __init__(self, node: Node, scope: Scope) -> None:
         super().__init__(node.name, scope)
         self._after_ns: int | None = node.options["after_ns"]
-        """The time between the watermark at which a key was first held back and its sending (after the first
-        watermark if it was held back before that); None if it is sent when its window ends."""
+        """The delay of a key's revision, counted from the watermark at which the key was first held back (from the
+        first watermark, if it was held back before that); None to send the revision when its window ends."""
         self._keys_max: int | None = node.options["keys_max"]
-        """The number of keys beyond which the keys that are due first are sent immediately."""
+        """The maximum number of held keys; beyond it, the keys that are due first are sent immediately."""
         self._slots = Slots(f"{node.name}:held", node.name, scope.config.key_groups, int, by_key=True)
         self._mark_ns: int | None = None
         self._after_was_ns = self._after_ns
-        """The value of the option on which the slots' times are based; until `changed`, that of the snapshot."""
+        """The delay on which the slots' times are based; until `changed` is called, it is the delay in the snapshot."""
 
     def run(self, records: list[Revision], keys: list[Any] | None) -> list[Revision]:
         slots, values, out, folded = self._slots, self._slots.values, list[Revision](), 0
@@ -91,7 +91,7 @@ class SuppressStage(Stage):
 
     @property
     def waiting(self) -> dict[Pair, list[Any]]:
-        """The waiting revisions by (key, time at which it is sent)."""
+        """The waiting revisions by (key, time at which the revision will be sent)."""
         return self._slots.values
 
     # Snapshots.
@@ -113,13 +113,13 @@ class SuppressStage(Stage):
         return {**headers[0], "mark": max(marks_ns, default=None)}
 
     def changed(self, epoch: int) -> None:
-        """Make held revisions due as the current options require; delays count from when the revisions were held."""
+        """Make held revisions due as the current options require; delays run from when they were first held."""
         was_ns, self._after_was_ns = self._after_was_ns, self._after_ns
         waiting = self._slots.take(over_until(END_NS))
         self._slots.add({(key, self._due_again_ns(key, due_ns, was_ns)): value for (key, due_ns), value in waiting})
 
     def _due_again_ns(self, key: Any, due_ns: int, was_ns: int | None) -> int:
-        """Return the new due time of a key, from its due time with the former delay (None with until="closed")."""
+        """Return a key's new due time, given its due time under the former delay (None with until="closed")."""
         if was_ns is None and self._after_ns is None:
             return due_ns
         if was_ns is None or self._after_ns is None or due_ns == END_NS:  # END_NS: held before the first watermark

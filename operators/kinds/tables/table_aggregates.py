@@ -1,7 +1,7 @@
-"""`aggregate_table` of a stream, and `group_by(…).aggregate` of a table, whose rows are changed by records.
+"""`aggregate_table` of a stream and `group_by(…).aggregate` of a table, whose rows are changed by records.
 
 In a table, old values are retracted before new ones are added; an empty group has no row.  If failing records become
-dead letters, a record on which `add` or `result` raises has no effect: the previous accumulator is kept.  A value that
+dead letters, a record for which `add` or `result` raises has no effect: the previous accumulator is kept.  A value that
 a group refuses is remembered, so that it is not retracted later.
 """
 
@@ -29,16 +29,16 @@ ABSENT: Any = object()
 
 
 class AggregateRow:
-    """The caller of an aggregate's functions; the rows that it returns share no mutable objects with accumulators."""
+    """Calls an aggregate's functions; the rows that it returns share no mutable objects with accumulators."""
 
     __slots__ = ("_aggregate", "_result", "_keeps", "_own")
 
     def __init__(self, aggregate: Aggregate[Any, Any], keeps: bool, own: Callable[[Any, Any], Any]) -> None:
         """
         Args:
-            keeps: whether to pass copies to `add` and `subtract`, so that an accumulator is unchanged if they raise, or
-                return a value that cannot be kept as state.
-            own: `Stage.own_row`, which refuses a row that cannot be carried as if `result` had raised.
+            keeps: whether to pass copies to `add` and `subtract`, so that an accumulator stays unchanged if they raise
+                or return a value that cannot be kept as state.
+            own: `Stage.own_row`, which refuses a row that cannot be carried, as if `result` had raised.
         """
         self._aggregate = aggregate
         self._result = aggregate.result
@@ -66,7 +66,7 @@ class AggregateRow:
         return value if type(value) in SCALARS else copy_containers(value)
 
     def sent_of_group(self, key: Any, accumulator: Any) -> Any:
-        """Return the row that was sent for a group; None if the row is refused now, as it was when it was computed."""
+        """Return the row that was sent for a group, or None if it is refused now as it was when it was computed."""
         try:
             return None if accumulator is ABSENT else self(key, accumulator)
         except CausalError:
@@ -85,7 +85,7 @@ class AggregateRow:
         )
 
     def less(self, accumulator: Any, record: Any) -> Any:
-        """Return the accumulator with one record removed."""
+        """Return the accumulator with one record subtracted."""
         subtract = self._aggregate.subtract
         invariant(subtract is not None, "an aggregate of a table can subtract")
         return self._fitting(subtract(self._copied(accumulator), record))  # type: ignore[misc]
@@ -98,7 +98,7 @@ class AggregateRow:
 
 
 class _Folding(SelectingStage, RowStage, ABC):
-    """A stage with one row per key, which is the result of an aggregate."""
+    """A stage with one row per key: the result of an aggregate."""
 
     def __init__(self, node: Node, scope: Scope) -> None:
         super().__init__(node.name, scope)
@@ -132,14 +132,14 @@ class _Folding(SelectingStage, RowStage, ABC):
 
     @abstractmethod
     def _change(self, index: int, key: Any, record: Any) -> tuple[Any, Any] | None:
-        """Change the row of a key; return (old, new), or None for no revision. If it raises, nothing has changed."""
+        """Change a key's row; return (old, new), or None for no revision. If this raises, nothing has changed."""
 
     def tables(self) -> list[KeyedTable]:
         return [self._table, self.unsettled]
 
 
 class AggregateTableStage(_Folding):
-    """`aggregate_table(name, aggregate)`, which emits a revision for each record that changes its key's value."""
+    """`aggregate_table(name, aggregate)`, which emits a revision for each record that changes the row of its key."""
 
     def _change(self, index: int, key: Any, record: Any) -> tuple[Any, Any]:
         accumulator = self._table.values.get(key, ABSENT)
@@ -154,9 +154,9 @@ class AggregateTableStage(_Folding):
 
 
 class AggregateGroupsStage(_Folding):
-    """`group_by(…).aggregate(name, aggregate)`, in which the row of a group is the result of its current values.
+    """`group_by(…).aggregate(name, aggregate)`, in which the row of a group is the aggregate of its current values.
 
-    State per group: [number of values, accumulator], followed by a list of the values that it has refused, if any.
+    State per group: [number of values, accumulator], followed by a list of the values that the group refused, if any.
     """
 
     def rows(self) -> Iterable[tuple[Any, Any]]:
@@ -194,7 +194,7 @@ class AggregateGroupsStage(_Folding):
                 new = self._row(key, accumulator) if count else None
             except CausalError:
                 raise
-            except Exception as raised:  # the old value is still removed, and the group has no row
+            except Exception as raised:  # the old value is still removed, and the group then has no row
                 problem, new = problem or raised, None
         self._put(key, count, accumulator, refused)
         if problem is not None:
@@ -202,7 +202,7 @@ class AggregateGroupsStage(_Folding):
         return old, new
 
     def _less(self, key: Any, accumulator: Any, gone: Any) -> Any:
-        """Return the accumulator without a value; if that raises, stop the job, as every later row would be wrong."""
+        """Subtract a value; if that raises, stop the job, because every later row of the group would be wrong."""
         try:
             return self._row.less(accumulator, gone)
         except CausalError:
@@ -219,7 +219,7 @@ class AggregateGroupsStage(_Folding):
 
 
 def _taken_from(values: list[Any], value: Any) -> bool:
-    """Remove one occurrence of the value; return whether there was one."""
+    """Remove one occurrence of the value; return whether the list contained it."""
     for place, each in enumerate(values):
         if same(each, value):
             del values[place]

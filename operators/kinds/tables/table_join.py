@@ -1,7 +1,7 @@
 """`table.join(name, other)`, in which pairs of two tables' rows with equal keys are the rows of a third table.
 
-A revision on either side causes at most one revision. The row (a, None), later revised to (a, b), is correct for a
-table, so no revision waits.
+A revision on either side causes at most one revision of the result. A row (a, None) that is later revised to (a, b) is
+correct in a table, so revisions never wait.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class TableJoinStage(RowStage):
         return out
 
     def _row(self, side: int, key: Any, mine: Any, other: Any, index: int | None) -> Any:
-        """Return the joined row; None if there is none or if the function raises (reported if `index` is given)."""
+        """Return the joined row, or None if there is none or the function raises (reported if `index` is not None)."""
         left, right = (mine, other) if side == LEFT else (other, mine)
         if (left is None and right is None) or (right is None and not self._alone[LEFT]):
             return None

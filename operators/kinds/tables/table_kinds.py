@@ -1,4 +1,4 @@
-"""Construction and checks of the stages of tables."""
+"""Construction and checks of table stages."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 """`window_table`, whose rows by (key, start, end) are revised by every record that is not too late.
 
-Stream time is the watermark if the stream has watermarks, otherwise the largest time of this task's records so far,
-determined record by record, so that it does not depend on batches.  A record is too late for a window that has ended by
-stream time if the record is more than the grace before stream time; a window is removed when this is true for all
-records that could be in it.  The watermark that is passed on is stream time minus grace: no later record revises
-anything older.
+Stream time is the watermark if the stream has watermarks. Otherwise it is the largest time of this task's records so
+far, updated record by record, so that it does not depend on batches.  A record is too late for a window that has ended
+by stream time if the record is older than stream time by more than the grace. A window is removed when every record
+that could still belong to it is too late.  The watermark that is passed on is stream time minus the grace, because no
+later record revises anything older.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class WindowTableStage(SelectingStage, RowStage):
         self._tags = scope.tags
         self._stream_ns: int | None = None
         self._forgotten_ns: int | None = None
-        """The time up to which ended windows have been removed, whatever the current grace."""
+        """The time up to which ended windows have been removed, even if the grace has changed since."""
         self._begin_settled(node, scope, itemgetter(0))
         self._slots = Slots(f"{node.name}:panes", node.name, scope.config.key_groups, self._assigner.end_ns)
         self._ready: list[tuple[Any, int | None]] = []
@@ -77,7 +77,7 @@ class WindowTableStage(SelectingStage, RowStage):
         return []
 
     def _one(self, index: int, key: Any, record: Any, time_ns: int, starts: Sequence[int], out: list[Revision]) -> None:
-        """Put a record into the windows for which it is not too late."""
+        """Add a record to the windows for which it is not too late."""
         if self.makes_marks and (self._stream_ns is None or time_ns > self._stream_ns):
             self._stream_ns = time_ns
         stream_ns, end_of = self._stream_ns, self._assigner.end_ns
@@ -108,12 +108,12 @@ class WindowTableStage(SelectingStage, RowStage):
                 out.append(self._revision(self._key_of((key, start)), old, new))
 
     def _key_of(self, pair: tuple[Any, int]) -> Any:
-        """Return the key of the row of a window."""
+        """Return the key of a window's row."""
         key, start = pair
         return canonical_key((key, seconds_of(start), seconds_of(self._assigner.end_ns(start))))
 
     def _over_ns(self, time_ns: int, stream_ns: int) -> int | None:
-        """Return the time up to which windows are closed for a record of this time; None if all are open for it."""
+        """Return the time up to which windows are closed for a record with this time; None if all are still open."""
         open_ns = stream_ns - self._grace_ns
         if time_ns < open_ns:
             return stream_ns
@@ -172,7 +172,7 @@ class WindowTableStage(SelectingStage, RowStage):
         self._forgotten_ns = header.get("forgotten_ns")
 
     def merge_headers(self, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Adopt the latest stream time: no task may open a window again that another task has removed."""
+        """Adopt the latest stream time: no task may reopen a window that another task has removed."""
         return {name: _latest(headers, name) for name in ("stream_ns", "forgotten_ns")}
 
 

@@ -1,4 +1,4 @@
-"""Running totals within groups of a batch, computed for all rows together with the results of row-by-row processing."""
+"""Running totals within the groups of a batch, computed for all rows together; results equal row-by-row processing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from operators.kinds.vectors.key_index import Slots
 from operators.kinds.vectors.number_table import Values
 
 _SHORT_MAX = 16
-"""The maximum length of groups that are processed together, one row of each at a time."""
+"""The maximum length of the groups that are processed together, one row of each group at a time."""
 _WHOLE = 1 << 63
 
 
@@ -20,10 +20,10 @@ class Grouped:
     """Rows sorted by slot; rows of the same slot are in order of arrival.
 
     Attributes:
-        order: places of the sorted rows in the batch.
-        starts: place of the first row of each slot among the sorted rows.
-        lengths: number of rows of each slot.
-        slots: the slots, each once.
+        order: the places of the sorted rows in the batch.
+        starts: the place of each slot's first row among the sorted rows.
+        lengths: the number of rows of each slot.
+        slots: the distinct slots.
     """
 
     order: Slots
@@ -33,8 +33,8 @@ class Grouped:
 
 
 def grouped(slots: Slots) -> Grouped:
-    """Group rows by slot; there is at least one row."""
-    order = np.argsort((slots & 0xFFFF).astype(np.uint16), kind="stable")  # NumPy uses radix sort for 16 bits
+    """Group rows by slot; there must be at least one row."""
+    order = np.argsort((slots & 0xFFFF).astype(np.uint16), kind="stable")  # NumPy uses radix sort for 16-bit integers
     high = slots >> 16
     while high.max():  # slots are never negative
         order = order[np.argsort((high & 0xFFFF).astype(np.uint16)[order], kind="stable")]
@@ -48,7 +48,7 @@ def grouped(slots: Slots) -> Grouped:
 
 
 def counted(rows: Grouped, states: Values) -> Values:
-    """Return the state of each group plus 1, 2, 3 … for its rows, in sorted order."""
+    """Return, in sorted order, the count at each row: its group's state plus 1 for the first row, 2 for the next, …"""
     return np.repeat(states - rows.starts + 1, rows.lengths) + np.arange(len(rows.order))
 
 
@@ -60,11 +60,11 @@ def unsorted(rows: Grouped, values: Values) -> Values:
 
 
 def accumulate(fold: np.ufunc, values: Values, rows: Grouped, states: Values, known: npt.NDArray[np.bool_]) -> Values:
-    """Return the state after each sorted row; `fold` is applied in order of arrival.
+    """Return the state after each sorted row; `fold` is applied to rows in order of arrival.
 
     Args:
-        values: values of the sorted rows.
-        states: state of each group before the batch if `known`; otherwise the group's first value is its first state.
+        values: the values of the sorted rows.
+        states: each group's state before the batch where `known`; elsewhere, a group's first value is its first state.
 
     Raises:
         OverflowError: an integer sum exceeds a signed 64-bit integer.
@@ -77,17 +77,17 @@ def accumulate(fold: np.ufunc, values: Values, rows: Grouped, states: Values, kn
         running[heads] += states[known]
         total = np.cumsum(running)
         return total - np.repeat(total[rows.starts] - running[rows.starts], rows.lengths)
-    with np.errstate(over="ignore", invalid="ignore"):  # infinities and NaN are values, as in Python
+    with np.errstate(over="ignore", invalid="ignore"):  # infinities and NaN are ordinary values, as in Python
         running[heads] = fold(states[known], running[heads])
         _in_rounds(fold, running, rows)
-    if running.dtype == np.float64:  # one NaN and one zero, as defined by `operators.records.arithmetic`
+    if running.dtype == np.float64:  # NaN and zero each have one form, as defined by `operators.records.arithmetic`
         running += 0.0
         running[np.isnan(running)] = np.nan
     return running
 
 
 def _in_rounds(fold: np.ufunc, running: Values, rows: Grouped) -> None:
-    """Add up each group from its first row on, because floating-point sums depend on the order."""
+    """Fold each group from its first row onwards, because floating-point sums depend on the order."""
     long = rows.lengths > _SHORT_MAX
     for start, length in zip(rows.starts[long].tolist(), rows.lengths[long].tolist()):
         running[start : start + length] = fold.accumulate(running[start : start + length])

@@ -1,4 +1,4 @@
-"""`KeyIndex`: a slot 0, 1, 2 … for each known key, looked up for a whole column at a time.
+"""`KeyIndex`, which assigns a slot 0, 1, 2 … to each key and looks up the slots of a whole column at a time.
 
 Integers are looked up in NumPy arrays, a batch at a time: directly if their range is dense, otherwise by probing an
 open-addressing table.  Other keys use Arrow's `dictionary_encode` and a dict over the distinct values. Slots depend on
@@ -25,10 +25,10 @@ Slots: TypeAlias = "npt.NDArray[np.int64]"
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
 _BITS_MIN = 10
 _LOAD_MAX = 2
-"""The least number of places per key."""
+"""The minimum number of places per key."""
 _DENSE_MIN = 1 << 16
 _SPAN_MAX = 4
-"""The limits of a dense range: this many places in total, or this many per key."""
+"""The limits of a dense range: it may have this many places in total, or this many per key."""
 
 
 def column_of(vectors: Vectors, name: str) -> pa.Array:
@@ -44,14 +44,14 @@ def column_of(vectors: Vectors, name: str) -> pa.Array:
 
 
 def signed(column: pa.Array) -> Slots | None:
-    """Return a column of integers without nulls as signed 64-bit integers; None for any other column."""
+    """Return an integer column without nulls as signed 64-bit integers; return None for any other column."""
     if not types.is_integer(column.type) or types.is_uint64(column.type) or column.null_count:
         return None
     return column.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
 
 
 class Dense:
-    """Slots of a dense range of integers: one place for each integer, -1 where there is no key."""
+    """The slots of a dense range of integers: one place per integer, which contains -1 if that integer is not a key."""
 
     def __init__(self, low: int, high: int) -> None:
         self.low = low
@@ -59,7 +59,7 @@ class Dense:
         self._places = np.full(high - low + 1, -1, np.int32)
 
     def find(self, keys: Slots, known: Slots) -> Slots:
-        """Return the slot of each key, all of which are in the range; -1 for a new key."""
+        """Return the slot of each key, or -1 for a new key; all keys must be in the range."""
         return self._places.take(keys - self.low if self.low else keys)
 
     def insert(self, keys: Slots, slots: Slots) -> None:
@@ -68,7 +68,7 @@ class Dense:
 
 
 class Hashed:
-    """Slots of any integers: a key is at its home place, or after it without a free place (-1) in between."""
+    """The slots of arbitrary integers: a key is at its home place, or later with no free place (-1) in between."""
 
     def __init__(self, keys_max: int) -> None:
         self._bits = max(_BITS_MIN, (keys_max * _LOAD_MAX - 1).bit_length())
@@ -83,7 +83,7 @@ class Hashed:
         return ((keys.view(np.uint64) * _SPREAD) >> np.uint64(64 - self._bits)).view(np.int64)
 
     def find(self, keys: Slots, known: Slots) -> Slots:
-        """Return the slot of each key, `known` being the keys by slot; -1 for a new one."""
+        """Return the slot of each key, or -1 for a new key; `known` contains the existing keys by slot."""
         places, mask = self._places, len(self._places) - 1
         at = self._homes(keys)
         slots = places.take(at)
@@ -95,7 +95,7 @@ class Hashed:
         return slots
 
     def insert(self, keys: Slots, slots: Slots) -> None:
-        """Add new keys, each once."""
+        """Add new keys, which must be distinct."""
         places, mask = self._places, len(self._places) - 1
         at = self._homes(keys)
         while slots.size:
@@ -108,7 +108,7 @@ class Hashed:
 class IntegerIndex:
     """Keys that are signed 64-bit integers.
 
-    State: `_places` is a `Dense` until the range of the keys is much larger than their number, then a `Hashed`.
+    State: `_places` is a `Dense` until the range of the keys becomes much larger than their number, then a `Hashed`.
     """
 
     def __init__(self) -> None:
@@ -120,7 +120,7 @@ class IntegerIndex:
         return self.count
 
     def slots_of(self, keys: Slots) -> Slots:
-        """Return the slot of each key; a new one gets the next."""
+        """Return the slot of each key; a new key receives the next free slot."""
         if not len(keys):
             return np.zeros(0, np.int64)
         if isinstance(self._places, Dense):
@@ -134,12 +134,12 @@ class IntegerIndex:
         return slots
 
     def keys_at(self, slots: Slots) -> list[Any]:
-        """Return the keys of these slots."""
+        """Return the keys at these slots."""
         keys: list[Any] = self._keys[slots].tolist()
         return keys
 
     def _cover(self, low: int, high: int, coming: int) -> None:
-        """Widen the dense range to these bounds, with spare places where it grew, or change to a `Hashed`."""
+        """Extend the dense range to these bounds, with spare places where it is extended, or change to a `Hashed`."""
         had = self._places
         invariant(isinstance(had, Dense), "only a dense range is widened")
         empty = had.high < had.low  # type: ignore[union-attr]
@@ -159,7 +159,7 @@ class IntegerIndex:
         self._places.insert(known, np.arange(self.count, dtype=np.int32))
 
     def _insert(self, fresh: Slots) -> None:
-        """Add new keys, each once, in the order of their slots."""
+        """Add distinct new keys in the order of their slots."""
         first, self.count = self.count, self.count + len(fresh)
         if self.count > len(self._keys):
             grown = np.zeros(max(self.count, 2 * len(self._keys)), np.int64)
@@ -173,7 +173,7 @@ class IntegerIndex:
 
 
 class ValueIndex:
-    """Keys of any type that a row's key may have."""
+    """Keys of any type that the key of a row can have."""
 
     def __init__(self) -> None:
         self._slots: dict[Any, int] = {}
@@ -201,7 +201,7 @@ class ValueIndex:
         return slot
 
     def keys_at(self, slots: Slots) -> list[Any]:
-        """Return the keys of these slots."""
+        """Return the keys at these slots."""
         keys = self._keys
         return [keys[slot] for slot in slots.tolist()]
 
@@ -217,7 +217,7 @@ class KeyIndex:
         return len(self._values if self._integers is None else self._integers)
 
     def slots_of(self, column: pa.Array) -> Slots:
-        """Return the slot of each key, -1 for NaN; a new key gets the next."""
+        """Return the slot of each key, or -1 for NaN; a new key receives the next free slot."""
         if self._integers is not None:
             keys = signed(column)
             if keys is not None:
@@ -234,7 +234,7 @@ class KeyIndex:
         return np.array([self._values.slot_of(key) for key in keys], np.int64)
 
     def keys_at(self, slots: Slots) -> list[Any]:
-        """Return the keys of these slots with the types that rows have."""
+        """Return the keys at these slots, with the types that keys have in rows."""
         return (self._values if self._integers is None else self._integers).keys_at(slots)
 
     def _generalise(self) -> None:

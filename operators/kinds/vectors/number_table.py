@@ -1,7 +1,7 @@
-"""One number per key in an array by slot, and its snapshots: numbers touched since the last one, by key group.
+"""One number per key, in an array by slot, and snapshots of the numbers touched since the last one, by key group.
 
-A fragment has the format of `operators.state.keyed_tables`, `[keys, values, gone]`, so either can load what the other
-wrote. The values are copied at the barrier, 8 bytes per key, so the job encodes the state at the barrier.
+A fragment has the same format as in `operators.state.keyed_tables`, `[keys, values, gone]`, so either can load what the
+other wrote. The values, 8 bytes per key, are copied at the barrier, so the job encodes the state at the barrier.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _SLOTS_MIN = 1024
 
 
 class NumberTable:
-    """Numbers by key; integers of 64 bits, or floats when the first one is.
+    """Numbers by key: 64-bit integers, or floats if the first number is a float.
 
     Attributes:
-        values: numbers by slot; as long as the number of slots, or longer.
+        values: the numbers by slot; the array may be longer than the number of slots.
     """
 
     def __init__(self, name: str, key_groups: int) -> None:
@@ -42,7 +42,7 @@ class NumberTable:
         return len(self.index)
 
     def reserve(self) -> None:
-        """Extend the arrays to the slots of the index."""
+        """Extend the arrays to cover all slots of the index."""
         size = len(self.index)
         if size > len(self.values):
             room = max(size, 2 * len(self.values))
@@ -51,12 +51,12 @@ class NumberTable:
             self._groups = np.concatenate([self._groups, np.full(room - len(self._groups), -1, np.int32)])
 
     def put(self, slots: Slots, values: Values) -> None:
-        """Set the values of slots, each once."""
+        """Set the values at slots, which must be distinct."""
         self.values[slots] = values
         self._touched[slots] = True
 
     def groups_of(self, slots: Slots) -> npt.NDArray[np.int32]:
-        """Return the key group of each slot, which is computed once."""
+        """Return the key group of each slot; it is computed only once per slot."""
         groups = self._groups[slots]
         fresh = np.flatnonzero(groups < 0)
         if fresh.size:
