@@ -66,7 +66,7 @@ class NumberTable:
         return groups
 
     def snapshot(self, full: bool) -> NumberJob:
-        """Freeze the values now: all of them, or those put since the last snapshot."""
+        """Freeze values at this moment: all of them, or those put since the last snapshot."""
         slots = np.arange(len(self.index)) if full else np.flatnonzero(self._touched)
         self._touched[:] = False
         return NumberJob(self, slots, self.values[slots])
@@ -80,7 +80,7 @@ class NumberTable:
         self._loaded = []
 
     def inspect(self, key: Any) -> Any:
-        """Return the number of the key; None if it has none."""
+        """Return the number for the key, or None if it has none."""
         keys = self.index.keys_at(np.arange(len(self.index)))
         return self.values[keys.index(key)].item() if key in keys else None
 
@@ -98,7 +98,7 @@ class NumberTable:
         self._loaded.append((canonical_keys(keys), values))
 
     def settle(self) -> None:
-        """Assign slots to what was loaded, ordered by key, so that equal states are equal however they grew."""
+        """Assign slots to the loaded keys in key order, so that equal states are equal however they came about."""
         if not self._loaded:
             return
         loaded = {key: value for keys, values in self._loaded for key, value in zip(keys, values, strict=True)}
@@ -124,7 +124,7 @@ class NumberJob:
         self._done = 0
 
     def step(self, keys_max: int) -> int:
-        """Encode up to `keys_max` more keys; returns how many were encoded, fewer only when all are."""
+        """Encode up to `keys_max` more keys; return how many were encoded, which is fewer only when none remain."""
         part = slice(self._done, self._done + keys_max)
         slots, values = self._slots[part], self._values[part]
         self._done += len(slots)

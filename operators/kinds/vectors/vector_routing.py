@@ -1,7 +1,7 @@
-"""Routing of vectors to tasks: rows by key group, whole batches in turn, or all to one channel.
+"""Routing of vectors to tasks: rows by key group, whole batches to tasks in turn, or everything to one channel.
 
-The group of a key is that of the row path (`operators.records.keys`); it is computed once per key and looked up for a
-batch.
+A key has the same group as on the row path (`operators.records.keys`). The group is computed once per key and then
+looked up for a whole batch.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from operators.stage.routing import KEYS_CACHED_MAX, Buckets, Failed, TurnRoute,
 
 
 def _narrowed(records: Vectors, wanted: Sequence[str]) -> Vectors:
-    """Select columns; all of them where one is missing, so that the target can report the existing ones."""
+    """Select columns; keep all of them if one is missing, so that the target can report which columns exist."""
     names = records.batch.schema.names
     if len(names) == len(wanted) or any(name not in names for name in wanted):
         return records
@@ -28,7 +28,7 @@ def _narrowed(records: Vectors, wanted: Sequence[str]) -> Vectors:
 
 
 def _taken(records: Vectors, places: Slots) -> Vectors:
-    """Return the rows at these places, which must exist."""
+    """Return the rows at these places, which must be valid."""
     return Vectors(pc.take(records.batch, pa.array(places), boundscheck=False))
 
 
@@ -51,7 +51,7 @@ class VectorKeyedRoute:
     ) -> None:
         """
         Args:
-            wanted: names of the columns that the target uses; all of them by default.
+            wanted: the names of the columns that the target uses; None for all columns.
         """
         self.target = target
         self._wanted = wanted
@@ -63,7 +63,7 @@ class VectorKeyedRoute:
         self._tasks = np.zeros(0, np.int32)
 
     def add(self, records: Vectors, failed: Failed) -> None:
-        """Assign rows to channels; a row whose key is NaN fails."""
+        """Assign rows to channels; report a failure for each row whose key is NaN."""
         try:
             column = column_of(records, self._column)
         except KeyError as problem:
@@ -109,7 +109,7 @@ class VectorKeyedRoute:
                 bucket.append(_taken(records, places))
 
     def drain(self) -> Buckets:
-        """Remove and return what was added, by channel."""
+        """Remove the added batches and return them by channel."""
         batches = []
         for ordinal, bucket in zip(self._ordinals, self._buckets, strict=True):
             if bucket:

@@ -1,6 +1,7 @@
-"""Operators on vectors as stages of a chain: one call per batch, `Vectors` in and out.
+"""Operators on vectors as stages of a chain: each batch takes one call, which receives and returns `Vectors`.
 
-An exception of a function of a batch stops the job, also with dead letters: it belongs to no single record.
+An exception in a function that processes a batch stops the job even if failing records become dead letters, because it
+cannot be attributed to a single record.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from operators.state.keyed_tables import FragmentJob
 
 
 class VectorStage(Stage):
-    """The base of stages on vectors, which passes batches on unchanged; subclasses override `transform`."""
+    """The base class of stages on vectors. It passes batches on unchanged; subclasses override `transform`."""
 
     traces = False
 
@@ -37,7 +38,7 @@ class VectorStage(Stage):
         super().__init__(node.name, scope)
 
     def open(self) -> None:
-        # One thread: with several, the order of the groups of Arrow's `group_by` depends on timing.
+        # Use one thread: with several, the order of the groups in Arrow's `group_by` depends on timing.
         pa.set_cpu_count(1)
 
     def run(self, records: Any, keys: list[Any] | None) -> Any:
@@ -49,12 +50,12 @@ class VectorStage(Stage):
             self.failures.stop(self.name, None, problem)
 
     def transform(self, vectors: Vectors) -> Any:
-        """Return the output of one batch, which is not empty."""
+        """Return the output for one batch, which must not be empty."""
         return vectors
 
 
 class MapBatchesStage(VectorStage):
-    """`map_batches(name, fn)`: `fn` returns a record batch, a table or a dict of columns, or None for nothing."""
+    """`map_batches(name, fn)`, where `fn` returns a record batch, a table, a dict of columns, or None for no output."""
 
     def __init__(self, node: Node, scope: Scope) -> None:
         super().__init__(node, scope)
@@ -66,7 +67,7 @@ class MapBatchesStage(VectorStage):
 
 
 class VectorFilterStage(VectorStage):
-    """`filter(name, fn)`: `fn` returns one boolean per row of the batch; null counts as false."""
+    """`filter(name, fn)`, where `fn` returns one boolean per row of the batch; null counts as false."""
 
     def __init__(self, node: Node, scope: Scope) -> None:
         super().__init__(node, scope)
@@ -87,7 +88,7 @@ class VectorFilterStage(VectorStage):
 
 
 class KeyedStage(VectorStage):
-    """A stage that keeps one number per key, and emits for each row the key and the number so far."""
+    """A stage that keeps one number per key and emits, for each row, the key and its current number."""
 
     def __init__(self, node: Node, scope: Scope) -> None:
         super().__init__(node, scope)
@@ -105,14 +106,14 @@ class KeyedStage(VectorStage):
         ordered = self.running(vectors, rows, rows.slots < known)
         table.put(rows.slots, ordered[rows.starts + rows.lengths - 1])
         out = unsorted(rows, ordered)
-        if types.is_floating(column.type):  # -0.0 is a spelling of 0.0
+        if types.is_floating(column.type):  # -0.0 and 0.0 are the same key, spelled 0.0
             column = pc.add(column, pa.scalar(0.0, column.type))
         return Vectors(pa.RecordBatch.from_arrays([column, pa.array(out)], names=[self.key, self.value_name]))
 
     value_name = "count"
 
     def running(self, vectors: Vectors, rows: Any, known: npt.NDArray[np.bool_]) -> Values:
-        """Return the number after each row, in the order of `rows`; `known` are the groups that had one before."""
+        """Return the number after each row, in the order of `rows`; `known` marks the groups that already had one."""
         return counted(rows, self.table.values[rows.slots])
 
     def inspect(self, key: Any) -> dict[str, Any]:
@@ -140,7 +141,7 @@ _FOLDS = {"sum": np.add, "min": np.minimum, "max": np.maximum}
 
 
 class FoldStage(KeyedStage):
-    """`sum`, `min` or `max` of a column: integers as 64 bits, signed, floats as 64 bits; NaN is never replaced."""
+    """`sum`, `min` or `max` of a column, in signed 64-bit integers or 64-bit floats; NaN is never replaced."""
 
     def __init__(self, node: Node, scope: Scope) -> None:
         super().__init__(node, scope)
@@ -177,11 +178,11 @@ class FoldStage(KeyedStage):
 
 
 class NoRow(Remedied, ValueError):
-    """Raised for a value that no row can hold."""
+    """Raised for a value that no row can contain."""
 
 
 class ToRowsStage(VectorStage):
-    """`to_rows(name)`: each row as a dict."""
+    """`to_rows(name)`, which converts each row to a dict."""
 
     traces = True
 
@@ -193,7 +194,7 @@ class ToRowsStage(VectorStage):
 
 
 class ToVectorsStage(OneToOneStage):
-    """`to_vectors(name, schema)`: dicts with these columns, or tuples of their values in order."""
+    """`to_vectors(name, schema)`, which converts dicts with these columns, or tuples of their values in order."""
 
     def __init__(self, node: Node, scope: Scope) -> None:
         super().__init__(node.name, scope)
@@ -205,7 +206,7 @@ class ToVectorsStage(OneToOneStage):
         try:
             return self._columns(records)
         except (TypeError, ValueError):
-            # One record at a time, to find the one that fails.
+            # Convert one record at a time to find those that fail.
             valid, self._lost = apply(
                 lambda record: self._columns([record]) and record,
                 records,
@@ -227,7 +228,7 @@ class ToVectorsStage(OneToOneStage):
         return Vectors(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
 
     def _values(self, record: Any) -> Any:
-        """Return the values of one record, in the order of the columns."""
+        """Return the values of one record in column order."""
         if type(record) is tuple:
             return record
         if record.keys() != self._names:
@@ -236,11 +237,11 @@ class ToVectorsStage(OneToOneStage):
 
 
 def schema_of(schema: Any) -> pa.Schema:
-    """Return the schema of pyarrow for an argument of `to_vectors`: itself, or a dict of names and types ("int64").
+    """Return the pyarrow schema for an argument of `to_vectors`: a schema, or a dict of names and types ("int64").
 
     Raises:
-        NotCarried: vectors cannot have the schema.
-        TypeError, ValueError: it is not a schema.
+        NotCarried: vectors cannot have this schema.
+        TypeError, ValueError: the argument is not a schema.
     """
     if isinstance(schema, dict):
         fields = [

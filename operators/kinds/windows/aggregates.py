@@ -1,6 +1,6 @@
-"""Aggregates, which keep an accumulator instead of the records of a window or of a table's row.
+"""Aggregates, which keep an accumulator in place of the records of a window or of a table row.
 
-Their form is that of Flink's AggregateFunction and Beam's CombineFn; Kafka Streams calls `subtract` a subtractor.
+They have the form of Flink's AggregateFunction and Beam's CombineFn; Kafka Streams calls `subtract` a subtractor.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from operators.records.arithmetic import checked, extreme, is_nan, same_spelling
 from operators.records.ownership import copy_containers
 
 T = TypeVar("T")
-"""Type of the records."""
+"""The type of the records."""
 A = TypeVar("A")
-"""Type of the accumulator: anything that a record may be."""
+"""The type of the accumulator, which can be anything that a record can be."""
 
 _NOTHING: Any = object()
 _PARAMETERS = {
@@ -29,19 +29,19 @@ _PARAMETERS = {
     "merge": ("first", "second"),
     "subtract": ("accumulated", "record"),
 }
-"""The parameters of the functions of an aggregate."""
+"""The parameters of an aggregate's functions."""
 
 
 class Aggregate(Generic[T, A]):
     """The functions that reduce records to a value.
 
     Attributes:
-        initial: returns the accumulator of no records.
+        initial: returns the accumulator for no records.
         add: returns the accumulator with one record added; it may change and return its argument.
-        result: returns the result of an accumulator; with None, the accumulator itself is the result.
-        merge: returns the accumulator that combines two, of which the first is the earlier; sessions require it.
-        subtract: returns the accumulator with one record removed; operators that read a table require it.
-        defined_at: file:line of the call that defines the aggregate.
+        result: returns the result for an accumulator; if None, the accumulator itself is the result.
+        merge: returns the combination of two accumulators, of which the first is the earlier; sessions require it.
+        subtract: returns the accumulator with one record subtracted; operators that read a table require it.
+        defined_at: file:line of the call that creates the aggregate.
     """
 
     def __init__(
@@ -73,12 +73,12 @@ class Aggregate(Generic[T, A]):
         self.subtract = subtract
 
     def retracting(self) -> Aggregate[T, Any]:
-        """Return this aggregate in a form with `subtract`, if there is one, for operators that read a table."""
+        """Return the form of this aggregate that has `subtract`, if there is one, for operators that read a table."""
         return self
 
 
 class Reduce(Aggregate[T, T]):
-    """The reduction of the records by `fn(accumulated, record)`, starting with the first; `fn` must be associative."""
+    """The reduction of records by `fn(accumulated, record)`, starting with the first; `fn` must be associative."""
 
     def __init__(self, fn: Callable[[T, T], T]) -> None:
         _check(fn, "fn", "Reduce", _PARAMETERS["add"])
@@ -102,7 +102,7 @@ class Count(Aggregate[Any, int]):
 
 
 class Sum(Aggregate[T, Any]):
-    """The sum of `of(record)`, from 0; `operators.records.arithmetic` defines how NaN and zero are treated."""
+    """The sum of `of(record)`, starting at 0; `operators.records.arithmetic` defines the treatment of NaN and zero."""
 
     def __init__(self, of: Callable[[T], Any]) -> None:
         _check(of, "of", "Sum")
@@ -116,7 +116,7 @@ class Sum(Aggregate[T, Any]):
         )
 
     def retracting(self) -> Aggregate[T, Any]:
-        """Return a sum with an exact total, in which a subtracted value leaves no trace."""
+        """Return a sum with an exact total, on which a subtracted value has no lasting effect."""
         of = self._of
         return Aggregate(
             int,
@@ -141,7 +141,7 @@ class Mean(Aggregate[T, Any]):
         )
 
     def retracting(self) -> Aggregate[T, Any]:
-        """Return a mean with an exact total, in which a subtracted value leaves no trace."""
+        """Return a mean with an exact total, on which a subtracted value has no lasting effect."""
         of = self._of
         return Aggregate(
             lambda: (0, 0),
@@ -152,9 +152,11 @@ class Mean(Aggregate[T, Any]):
 
 
 class _Extreme(Aggregate[T, Any]):
-    """The least or greatest `of(record)`; NaN if any value is NaN; the choice among equal values ignores their order.
+    """The least or greatest `of(record)`, or NaN if any value is NaN.
 
-    Attributes of a subclass: `least`, whether the result is the least value.
+    Which of several equal values is the result does not depend on their order of arrival.
+
+    A subclass defines `least`: whether the result is the least value.
     """
 
     least = True
@@ -171,9 +173,9 @@ class _Extreme(Aggregate[T, Any]):
         super().__init__(lambda: _NOTHING, add, merge=lambda first, second: extreme(first, second, least))
 
     def retracting(self) -> Aggregate[T, Any]:
-        """Return an aggregate with a sorted list of all values, so that the best value can be retracted.
+        """Return an aggregate that keeps a sorted list of all values, so that the best value can be retracted.
 
-        NaNs are first; equal values are in the order of their spellings.
+        NaNs come first; equal values are sorted by their spellings.
         """
         of, least, name = self._of, self.least, type(self).__name__
 
@@ -202,7 +204,7 @@ class _Extreme(Aggregate[T, Any]):
 
 
 def _place(values: list[Any], value: Any) -> tuple[int, bool]:
-    """Return the place of a value in the list of an `_Extreme`, and whether the list contains it in that spelling."""
+    """Return the place of a value in the list of an `_Extreme`, and whether the list contains it in this spelling."""
     nans = sum(1 for _ in takewhile(is_nan, values))
     if is_nan(value):
         place = bisect_left(values, spelling(value), 0, nans, key=spelling)
@@ -243,6 +245,6 @@ def _check(fn: object, what: str, name: str, parameters: Sequence[str] = ("recor
 
 
 def shown_aggregate(aggregate: Aggregate[Any, Any]) -> str:
-    """Return the name of an aggregate, as errors show it; accumulators with different names are incompatible."""
+    """Return an aggregate's name as errors show it; accumulators with different aggregate names are incompatible."""
     kinds = (kind.__name__ for kind in type(aggregate).__mro__ if kind.__module__ == __name__)
     return next(kinds)

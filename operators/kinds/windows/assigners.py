@@ -1,6 +1,6 @@
-"""Assigners, which determine the windows of a record from its time alone.
+"""Assigners, which determine a record's windows from its time alone.
 
-Times are in ns, whole microseconds; a window is identified by its start, and its end is not part of it.
+Times are in ns, in whole microseconds. A window is identified by its start; its end does not belong to it.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ _COUNT_MAX = 1_000_000
 _PANES_MAX = 1000
 _ALWAYS = (0,)
 _PLAIN = (str, bytes, int, float, bool, type(None))
-"""The types of attributes that count as parameters of a user-defined assigner."""
+"""The types of attributes that are shown as parameters of a user-defined assigner."""
 
 
 @runtime_checkable
 class Assigner(Protocol):
-    """The interface of assigners of windows by time; `.window` accepts any assigner for event time.
+    """The interface of assigners that assign windows by time; `.window` accepts any assigner that uses event time.
 
-    The results of both methods must depend on their arguments alone, in every process and every replay. Every window
-    must end after all times in it, and no window may end before a window that starts earlier.
+    The results of both methods must depend on their arguments alone, in every process and every replay. A window must
+    end after all times in it, and must not end before a window that starts earlier.
 
     Attributes:
-        clock: the clock of the times; only Tumbling, Sliding and Session support the wall clock.
+        clock: the clock that the times are from; only Tumbling, Sliding and Session support the wall clock.
     """
 
     clock: Clock
 
     def panes(self, times_ns: Sequence[int]) -> list[Sequence[int]]:
-        """Return for each time the starts of its windows, at least one, in ascending order."""
+        """Return the starts of each time's windows, at least one per time, in ascending order."""
         ...
 
     def end_ns(self, start_ns: int) -> int:
@@ -45,7 +45,7 @@ class Assigner(Protocol):
 
 
 class Tumbling:
-    """Windows of `size_s` without gaps or overlap, which start at `offset_s` plus multiples of the size."""
+    """Windows of `size_s` without gaps or overlap; they start at `offset_s` plus multiples of the size."""
 
     def __init__(self, size_s: float, offset_s: float = 0.0, clock: Clock = "event") -> None:
         where = graph.caller()
@@ -54,7 +54,7 @@ class Tumbling:
         self.offset_ns = _offset_ns(where, "Tumbling", offset_s)
 
     def starts(self, times_ns: Sequence[int]) -> list[int]:
-        """Return for each time the start of its window."""
+        """Return the start of each time's window."""
         size_ns, offset_ns = self.size_ns, self.offset_ns
         return [time_ns - (time_ns - offset_ns) % size_ns for time_ns in times_ns]
 
@@ -95,7 +95,7 @@ class Sliding:
     def panes(self, times_ns: Sequence[int]) -> list[Sequence[int]]:
         """See `Assigner`."""
         every_ns, size_ns = self.every_ns, self.size_ns
-        # The starts are the smallest one above time - size, and all later ones up to the time.
+        # The starts are the smallest one above time - size and all later ones up to the time.
         back_ns = size_ns - every_ns
         reach_ns = size_ns + self.offset_ns
         return [
@@ -108,7 +108,7 @@ class Sliding:
 
 
 class Session:
-    """A window per period of activity, ending `gap_s` after its last record; a record at its end starts a new one."""
+    """One window per period of activity, ending `gap_s` after its last record; a record at that end opens another."""
 
     def __init__(self, gap_s: float, clock: Clock = "event") -> None:
         where = graph.caller()
@@ -117,7 +117,7 @@ class Session:
 
 
 class CountWindow:
-    """The last `n` records of a key, emitted after every `every` more records (by default `n`: each record once)."""
+    """The last `n` records of a key, emitted after every `every` records (by default `n`: one window per record)."""
 
     def __init__(self, n: int, every: int | None = None) -> None:
         where = graph.caller()
@@ -131,7 +131,7 @@ class CountWindow:
 
 
 class Global:
-    """One window per key, which never ends; it is emitted when its trigger fires, and at the end of the input."""
+    """One window per key that never ends; it is emitted when its trigger fires and at the end of the input."""
 
     clock: Clock = "event"
 
@@ -145,11 +145,11 @@ class Global:
 
 
 Assigned = Assigner | Session | CountWindow
-"""The argument of `.window`; Tumbling, Sliding and Global are assigners."""
+"""The type of `.window`'s argument; Tumbling, Sliding and Global are assigners."""
 
 
 def described(assigner: Assigned) -> str:
-    """Return an assigner with all its parameters, as errors show it; for a user-defined one, with its plain values."""
+    """Return an assigner with its parameters, as errors show it; for a user-defined one, show only plain values."""
     kind = type(assigner)
     if kind.__module__ != __name__:
         values = getattr(assigner, "__dict__", {})
@@ -163,7 +163,7 @@ def described(assigner: Assigned) -> str:
 
 
 def shown_seconds(value_ns: int) -> str:
-    """Return a duration in seconds, exactly."""
+    """Return the exact duration in seconds."""
     return repr(value_ns / NS_PER_S).removesuffix(".0")
 
 
@@ -181,7 +181,7 @@ def clock_of(where: str, what: str, clock: object) -> Clock:
 
 
 def duration_ns(where: str, what: str, name: str, value: object) -> int:
-    """Convert a duration in seconds to ns, rounded to the microsecond.
+    """Convert a duration in seconds to ns, rounded to a microsecond.
 
     Raises:
         PipelineError: the value is shorter than a millisecond, or not a duration.
@@ -195,7 +195,7 @@ def count_of(where: str, what: str, name: str, value: object) -> int:
     """Return a number of records.
 
     Raises:
-        PipelineError: the value is not a whole number, or is more than a window can hold.
+        PipelineError: the value is not a whole number, or is more than a window can contain.
     """
     if type(value) is not int or not 1 <= value <= _COUNT_MAX:
         raise PipelineError(f"{where}: {what} has {name} {value!r}; use a whole number from 1 to {_COUNT_MAX}")

@@ -1,13 +1,13 @@
-"""The boundaries of wall-clock windows, which are events, not clock readings per record.
+"""The boundaries of wall-clock windows, which are logged events instead of clock readings for each record.
 
-A window is *open* from its first element to its firing, which is logged.  So a replay, which repeats deliveries and
-firings in the logged order, repeats the contents without reading a clock.
+A window is *open* from its first element until it fires, and the firing is logged.  A replay repeats deliveries and
+firings in the logged order, and therefore repeats the contents of the window without reading a clock.
 
 A replay must also know the end of a window, because it decides when the window is due. The end could be derived from
-`due_ns` of the firing alone, but then a firing for a timer of the same chain could not be distinguished from the
+the `due_ns` of the firing alone. But then a firing for a timer of the same chain could not be distinguished from the
 window's firing, and an element that arrived after a boundary would belong to the previous window. So the clock is read
-once when a window opens, as an ordinary determinant: a few bytes per window and operator, none per record or key.
-The end is the next multiple of the period, and never one that has been used before, even if the wall clock steps back.
+once when a window opens, as an ordinary determinant: a few bytes per window and operator, and none per record or key.
+The end is the next multiple of the period, but never one that has been used before, even if the wall clock steps back.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from operators.stage.stages import Due, ServedStage
 
 
 class ClockBounds(ServedStage):
-    """The base class of stages whose windows end at multiples of a period of wall-clock time."""
+    """The base class of stages whose windows end at multiples of a wall-clock period."""
 
     _end_ns: int | None = None
-    """The end of the open slide, which is the time of the next firing; None if no window is open."""
+    """The end of the open slide, at which the next firing is due; None if no window is open."""
     _last_end_ns = 0
 
     def _bound_by(self, assigner: Tumbling | Sliding) -> None:
         self._every_ns = assigner.every_ns if isinstance(assigner, Sliding) else assigner.size_ns
         self._offset_ns = assigner.offset_ns
-        """The offset of the ends, which are this time plus multiples of the period."""
+        """Windows end at this time plus multiples of the period."""
 
     def _open(self) -> None:
         """Open a slide if none is open."""
@@ -39,7 +39,7 @@ class ClockBounds(ServedStage):
             self._end_ns = opened_ns - (opened_ns - self._offset_ns) % self._every_ns + self._every_ns
 
     def _slide(self, end_ns: int) -> Any:
-        """End the open slide, and return the results of the windows that end with it."""
+        """End the open slide and return the results of the windows that end with it."""
         raise NotImplementedError
 
     def next_ns(self) -> int | None:
@@ -55,7 +55,7 @@ class ClockBounds(ServedStage):
         return joined(out)
 
     def _merged_bounds(self, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Return the bounds for windows open in several tasks: the latest end, and never one already used."""
+        """Return bounds for the open windows of several tasks: the latest end, but never one that has been used."""
         last_end_ns = max(header["last_end_ns"] for header in headers)
         end_ns = max((header["end_ns"] for header in headers if header["end_ns"] is not None), default=None)
         if end_ns is not None and end_ns <= last_end_ns:

@@ -1,8 +1,8 @@
-"""Tumbling and sliding windows of wall-clock time whose panes are accumulators, or contents that slide.
+"""Tumbling and sliding windows of wall-clock time, whose panes contain accumulators or slices.
 
-A record belongs to the windows that are open when it is delivered, and a window closes at a logged event, so its
-content depends on the log alone (`operators.kinds.windows.clock_bounds`). The determinant of a firing contains the
-number of records added since the previous firing, and the number no longer in the window.
+A record belongs to the windows that are open when it is delivered, and a window closes at a logged event. The contents
+of a window therefore depend on the log alone (`operators.kinds.windows.clock_bounds`). The determinant of a firing
+contains the number of records added since the previous firing and the number that have left the window.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MICROSECOND_NS = 1000
 
 
 class WallClock(ClockBounds, AssignedStage):
-    """A mixin that runs the other base class, a stage of event time, on the wall clock."""
+    """A mixin that makes the other base class, an event-time stage, use the wall clock."""
 
     def __init__(self, node: Node, scope: Scope) -> None:
         super().__init__(node, scope)
@@ -31,7 +31,7 @@ class WallClock(ClockBounds, AssignedStage):
         self._bound_by(assigner)
         self._slides_max = assigner.size_ns // self._every_ns
         self._slides: list[int] = [0]
-        """The numbers of records in the last slides; the open slide is last."""
+        """The numbers of records in the most recent slides; the open slide is last."""
         self._last_records = 0
         """The number of records in the last firing."""
 
@@ -49,7 +49,7 @@ class WallClock(ClockBounds, AssignedStage):
         return []
 
     def _slide(self, end_ns: int) -> list[Any]:
-        """End the open slide and emit the window that ends with it."""
+        """End the open slide and emit the windows that end with it."""
         added, records = self._slides[-1], sum(self._slides)
         gone = [] if self._slides_max == 1 else [(0, self._last_records + added - records)]
         self._services.window(self.ordinal, end_ns, [*gone, (0, added)])
@@ -78,7 +78,7 @@ class WallClock(ClockBounds, AssignedStage):
         self._slides, self._last_records = list(header["slides"]), header[REPORTED]
 
     def merge_headers(self, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Emit windows that were due earlier at the latest end of the tasks.
+        """Emit the windows of all tasks at the latest end, even those that were due earlier.
 
         The key groups of tasks that had advanced further keep their watermarks.
         """
@@ -95,4 +95,4 @@ class ClockPaneStage(WallClock, PaneStage):
 
 
 class ClockSliceStage(WallClock, SliceStage):
-    """A `ClockPaneStage` on slices."""
+    """The variant of `ClockPaneStage` that uses slices."""

@@ -1,7 +1,7 @@
-"""The contents of windows by (key, slot): accumulators, or all records for a function.
+"""The contents of windows by (key, slot): accumulators, or all records if a function processes them.
 
-Both are tables: a checkpoint writes the accumulators that changed and the records that arrived.  If failing records
-become dead letters, a record is added to all of its windows or to none.
+Both kinds are tables: a checkpoint writes the accumulators that changed or the records that arrived.  If failing
+records become dead letters, a record is added either to all of its windows or to none.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from operators.state.lists import ListTable
 from operators.state.slots import PairTable, inspected
 
 Failed = Callable[[int, Pair, Exception], None]
-"""A function of (place among the rows, pair of the window, exception in user code) that handles the failure."""
+"""A function of (place among the rows, window's pair, exception in user code) that handles the failure."""
 _ABSENT: Any = object()
 
 
@@ -35,10 +35,10 @@ class Contents(ABC):
     """The contents of the windows of one operator.
 
     Attributes:
-        table: the contents of all windows.
-        values: (key, slot) -> content; a pair without records has no entry.
+        table: the table with the contents of all windows.
+        values: (key, slot) -> the window's contents; a pair without records has no entry.
         refuses: whether user code may refuse a record without failing the job.
-        shares: whether a content may contain part of a record, so that each window needs its own copy of the record.
+        shares: whether contents may include part of a record, so that each window needs its own copy of the record.
     """
 
     refuses = False
@@ -52,7 +52,7 @@ class Contents(ABC):
         self._failures = failures
 
     def add_counted(self, counts: Mapping[Pair, int]) -> None:
-        """Add these numbers of records to windows that only count their records."""
+        """Add numbers of records to windows that only count their records."""
         self.table.touch(counts)
         values = self.values
         for pair, count in counts.items():
@@ -61,10 +61,10 @@ class Contents(ABC):
     def add(
         self, pairs: Sequence[Pair], rows: Sequence[Any], failed: Failed, places: Sequence[int] | None = None
     ) -> list[Pair]:
-        """Put each row into its window, in order; return the pairs that had no content before.
+        """Add each row to its window, in order; return the pairs that had no contents before.
 
         Args:
-            places: adjacent rows with equal places are the same record; with None, each row is a separate record.
+            places: adjacent rows with equal places are the same record; if None, each row is a separate record.
         """
         distinct = dict.fromkeys(pairs)
         fresh = list(filterfalse(self.values.__contains__, distinct))
@@ -76,10 +76,10 @@ class Contents(ABC):
         return [pair for pair in fresh if pair in self.values]
 
     def extend(self, groups: Mapping[Pair, Sequence[int]], rows: Sequence[Any], failed: Failed) -> None:
-        """Put rows into windows whose contents refuse no record.
+        """Add rows to windows whose contents do not refuse records.
 
         Args:
-            groups: the indices of the rows of each window.
+            groups: the indices of each window's rows.
         """
         pairs = [pair for pair, indices in groups.items() for _ in indices]
         order = list(chain.from_iterable(groups.values()))
@@ -94,11 +94,11 @@ class Contents(ABC):
         rows: Sequence[Any],
         failed: Failed,
     ) -> None:
-        """Put each row into its window; called if no record is refused.
+        """Add each row to its window; called only if no record can be refused.
 
         Args:
-            distinct: the windows.
-            fresh: the windows without content.
+            distinct: the windows to which rows are added.
+            fresh: those of the windows that have no contents yet.
         """
 
     def _add_records(self, pairs: Sequence[Pair], rows: Sequence[Any], failed: Failed, places: Sequence[int]) -> None:
@@ -112,21 +112,21 @@ class Contents(ABC):
                 failed(indices[0], pairs[indices[0]], problem)
 
     def opening(self, pairs: Collection[Pair]) -> None:
-        """Prepare these windows for records that are `put` into them."""
+        """Prepare these windows for calls of `put`."""
 
     @abstractmethod
     def put(self, pairs: Sequence[Pair], record: Any) -> None:
-        """Put one record into windows prepared by `opening`; if user code raises, the record is in none of them."""
+        """Add one record to windows prepared by `opening`; if user code raises, none of them contains the record."""
 
     def put_merged(self, pairs: Sequence[Pair], record: Any) -> None:
         """Merge these windows into the first, remove the others, and add a record.
 
-        If user code raises, nothing has changed. The method is called only if `refuses` is true.
+        If user code raises, nothing changes. This method is called only if `refuses` is true.
         """
         invariant(False, "only contents that may refuse a record take it one by one", operator=self._operator)
 
     def merge(self, into: Pair, other: Pair) -> None:
-        """Append the content of `other` to that of `into`, and remove `other`."""
+        """Append the contents of `other` to those of `into`, and remove `other`."""
         if other in self.values:
             self.table.touch((into, other))
             content = self.values.pop(other)
@@ -134,7 +134,7 @@ class Contents(ABC):
 
     @abstractmethod
     def _joined(self, contents: Sequence[Any]) -> Any:
-        """Return the contents of several windows, the earliest first, as one content."""
+        """Combine the contents of several windows, the earliest first."""
 
     def drop(self, pairs: Iterable[Pair]) -> None:
         """Remove the contents of these windows."""
@@ -144,9 +144,9 @@ class Contents(ABC):
             del self.values[pair]
 
     def emit(self, pair: Pair, window: Window, out: list[Any], keeps: bool) -> None:
-        """Append the result of the window to `out`; `keeps` states whether its content is needed again."""
+        """Append the window's result to `out`; `keeps` states whether its contents are needed again."""
         content = self.values[pair]
-        if type(content) not in SCALARS:  # user code may change the content
+        if type(content) not in SCALARS:  # user code may change the contents
             if keeps:
                 content = copy_containers(content)
             else:
@@ -154,7 +154,7 @@ class Contents(ABC):
         self._emit_each((pair,), (content,), window, out)
 
     def emit_last(self, pairs: Sequence[Pair], window: Window, out: list[Any]) -> None:
-        """Append the results of several keys of one window to `out`, and remove their contents."""
+        """Append the results for several keys of one window to `out`, and remove their contents."""
         self.table.touch(pairs)
         self._emit_each(pairs, map(self.values.pop, pairs), window, out)
 
@@ -170,7 +170,7 @@ class Contents(ABC):
                 self.refused(pair, window, problem)
 
     def emit_all(self, pairs: Sequence[Pair], window: Window, out: list[Any]) -> None:
-        """Append the result of several pairs of one key as one window, the earliest pair first; keep the pairs."""
+        """Append the result for several pairs of one key as one window, the earliest pair first; keep the pairs."""
         before = len(out)
         try:
             contents = list(map(self.values.__getitem__, pairs))
@@ -185,16 +185,16 @@ class Contents(ABC):
 
     @abstractmethod
     def _emit(self, key: Any, content: Any, window: Window, out: list[Any]) -> None:
-        """Append the result of a content to `out`."""
+        """Append the result for some contents to `out`."""
 
     def refused(self, pair: Pair, window: Window, problem: Exception) -> None:
-        """Stop the job or write a dead letter, because user code raised on the whole window."""
+        """Stop the job or write a dead letter, because user code raised for the whole window."""
         letter = {"window": [window.start, window.end]}
         self._failures.failed(self._operator, pair[0] if self._keyed else NO_KEY, None, letter, problem)
 
 
 class Accumulated(Contents):
-    """Contents with one accumulator per window."""
+    """Contents that consist of one accumulator per window."""
 
     def __init__(
         self, table: KeyedTable, operator: str, keyed: bool, failures: Failures, aggregate: Aggregate[Any, Any]
@@ -250,7 +250,7 @@ class Accumulated(Contents):
             values.pop(pair, None)
 
     def _with(self, accumulator: Any, record: Any) -> Any:
-        """Return an accumulator with one record added; it is a copy if records may be refused."""
+        """Return an accumulator with one record added; the accumulator is copied first if records may be refused."""
         if accumulator is _ABSENT:
             accumulator = self._aggregate.initial()
         elif self.refuses and type(accumulator) not in SCALARS:
@@ -272,7 +272,7 @@ class Accumulated(Contents):
 
 
 class Listed(Contents):
-    """Contents with all records of each window, for a function of these records."""
+    """Contents that consist of all records of each window, for a function that processes them."""
 
     def __init__(self, table: ListTable, operator: str, keyed: bool, failures: Failures, fn: WindowFunction) -> None:
         super().__init__(table, operator, keyed, failures)
@@ -309,19 +309,19 @@ class Listed(Contents):
 
 
 class _ByWindow(ListTable):
-    """Lists by (key, slot), in the key group of the key."""
+    """Lists by (key, slot); each belongs to the key group of its key."""
 
     __slots__ = ()
 
     def inspect(self, key: Any) -> Any:
-        """Return [slot, records] of each window of the key, ascending."""
+        """Return [slot, records] for each window of the key, in ascending order."""
         return inspected(self.values, key)
 
 
 def contents_of(
     subject: Aggregate[Any, Any] | WindowFunction, operator: str, keyed: bool, key_groups: int, failures: Failures
 ) -> Contents:
-    """Return the contents of windows with an aggregate, or with a function of (key, records, window)."""
+    """Return the contents for windows with an aggregate or with a function of (key, records, window)."""
     if isinstance(subject, Aggregate):
         return Accumulated(PairTable(f"{operator}:panes", operator, key_groups), operator, keyed, failures, subject)
     table = _ByWindow(f"{operator}:contents", operator, key_groups, group_of=itemgetter(0))

@@ -21,10 +21,11 @@ _NOTHING: Any = object()
 
 
 class CountWindowStage(Stage):
-    """`window(name, CountWindow(n, every), contents)`; its state by key is `[number of records, content if any]`.
+    """`window(name, CountWindow(n, every), contents)`; its state by key is `[number of records, contents if any]`.
 
-    If windows share no records and have an aggregate, the content is an accumulator, otherwise the last n records.  The
-    bounds of a window are record numbers of its key; an incomplete window at the end of the input is not emitted.
+    The contents are an accumulator if windows share no records and use an aggregate; otherwise they are the last n
+    records.  The bounds of a window are record numbers of its key; an incomplete window at the end of the input is not
+    emitted.
     """
 
     traces = False

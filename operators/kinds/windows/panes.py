@@ -1,4 +1,4 @@
-"""Tumbling and sliding windows: one pane per key and window, emitted when the watermark reaches its end."""
+"""Tumbling and sliding windows: one pane per key and window, emitted when the watermark reaches the window's end."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from operators.state.keyed_tables import KeyedTable
 from operators.state.slots import PairTable
 
 UNSEEN = 0
-"""The index, in a trigger's entry for a pane, of whether records have arrived since the pane was emitted."""
+"""The index, in a pane's trigger entry, of the flag that records have arrived since the pane was emitted."""
 
 
 class PaneStage(AssignedStage):
-    """`window(name, Assigner, contents)`: slot = start of the window in ns.
+    """`window(name, Assigner, contents)`; a slot is the start of a window in ns.
 
-    A pane is emitted when the watermark reaches its end, and kept until the watermark has passed its end by the
-    lateness.  Each record that arrives in between causes the pane to be emitted again.
+    A pane is emitted when the watermark reaches its end. It is kept until the watermark has passed its end by the
+    lateness, and each record that arrives in between causes it to be emitted again.
 
-    `<name>:triggers` has an entry for each pane that was emitted by a trigger which the pipeline no longer has. The
-    entry remains until a record arrives; without a new record the pane is not emitted again.
+    `<name>:triggers` has an entry for each pane that was emitted by a trigger which has since been removed from the
+    pipeline. The entry remains until a record arrives; without a new record, the pane is not emitted again.
     """
 
     def __init__(self, node: Node, scope: Scope) -> None:
@@ -66,7 +66,7 @@ class PaneStage(AssignedStage):
         return [pair for pair, _ in kept], [place for _, place in kept]
 
     def _absorb(self, pairs: Sequence[Pair], rows: Sequence[Any], places: Sequence[int], out: list[Any]) -> None:
-        """Put rows into their panes; changed panes that were already emitted are emitted again."""
+        """Add rows to their panes; emit the changed panes that have already been emitted once more."""
         contents, end_ns, mark_ns = self._contents, self._assigner.end_ns, self.mark_ns
         if contents.shares and not contents.refuses and not isinstance(self._assigner, Tumbling):
             rows = list(map(copy_containers, rows))  # each window may keep and change its rows
@@ -94,7 +94,7 @@ class PaneStage(AssignedStage):
             del self._entries[pair]
 
     def _due_ns(self, pair: Pair) -> int:
-        """Return the time at which a pane is due: at its end, then at the end of its lateness."""
+        """Return the time at which a pane is due: its end or, once it has ended, the end of its lateness."""
         end_ns = self._assigner.end_ns(pair[1])
         return end_ns + self._lateness_ns if self._ended(pair[0], end_ns) else end_ns
 
@@ -132,7 +132,7 @@ class PaneStage(AssignedStage):
         return [*super().tables(), self._table]
 
     def changed(self, epoch: int) -> None:
-        """Drop panes that a shorter lateness has closed, and trigger entries of panes that no trigger had emitted."""
+        """Drop panes that a shorter lateness has closed, and trigger entries of panes that no trigger has emitted."""
         contents, end_ns = self._contents.values, self._assigner.end_ns
         self._contents.drop([pair for pair in contents if self._closed(pair[0], end_ns(pair[1]))])
         self._table.touch(self._entries)
@@ -143,7 +143,7 @@ class PaneStage(AssignedStage):
         )
         self._entries.update(
             {pair: [False, None, 0, 0, {}] for pair in self._entries}
-        )  # replaces the entries of any former trigger
+        )  # replace the entries of any former trigger
 
     def _rebuild(self) -> None:
         for pair in self._contents.values:

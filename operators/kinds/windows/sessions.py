@@ -1,8 +1,9 @@
-"""Sessions: one window per period of activity of a key; the window grows, and a record between two windows merges them.
+"""Sessions: one growing window per period of activity of a key; a record between two windows merges them.
 
 The state of a key is the list of its sessions, `[start, end, id, emitted]`, ascending and disjoint; their contents are
-stored by (key, id).  The id of a session is its first start: it does not change while the session grows, and is in no
-other session.  Records less than the gap apart are in one session, so sessions do not depend on the order of records.
+stored by (key, id).  The id of a session is its first start: it does not change while the session grows, and no other
+session has it.  Records less than the gap apart are in the same session, so sessions do not depend on the order of
+records.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _Session = list[Any]
 
 
 class SessionStage(WindowedStage):
-    """`window(name, Session(gap_s), contents)` in event time."""
+    """`window(name, Session(gap_s), contents)` with event time."""
 
     def __init__(self, node: Node, scope: Scope) -> None:
         super().__init__(node, scope)
@@ -43,7 +44,7 @@ class SessionStage(WindowedStage):
         late, changed = list[Any](), dict[Pair, _Session]()
         groups: dict[Pair, list[int]] = {}
         grown: dict[Any, tuple[_Session, list[int]]] = {}
-        """Key → the session of its last record, and the places of its records in the batch."""
+        """Key → the session of its most recent record, and the places of its records in the batch."""
         failed = self._failed_in(range(len(rows)), rows)
         sessions_of, gap_ns, floors = self._sessions.get, self._gap_ns, self._floors.of_group
         closed_ns = self._closed_of(None) if not floors else None
@@ -57,7 +58,7 @@ class SessionStage(WindowedStage):
                 if first == last and (over or (floors and self._closed(key, closes_ns))):
                     late.append(rows[place])
                     continue
-                if last - first > 1:  # sessions merge: first add all earlier records of the batch
+                if last - first > 1:  # sessions merge, so all earlier records of the batch must be added first
                     self._contents.extend(groups, rows, failed)
                     groups, grown = {}, {}
                 session = self._joined(key, time_ns, first, last, changed)
@@ -74,9 +75,7 @@ class SessionStage(WindowedStage):
         self._came(changed, out)
 
     def _run_each(self, rows: Sequence[Any], named: Sequence[Any], times: Sequence[int], out: list[Any]) -> None:
-        """Process the records one by one, because a session grows, or is merged with others, only if the contents
-        accept the record.
-        """
+        """Process records one by one, because a session grows or merges only if the contents accept the record."""
         late, changed = list[Any](), dict[Pair, _Session]()
         failed = self._failed_in(range(len(rows)), rows)
         for place, (key, time_ns, record) in enumerate(zip(named, times, rows, strict=True)):
@@ -102,7 +101,7 @@ class SessionStage(WindowedStage):
         self._came(changed, out)
 
     def _grown(self, key: Any, time_ns: int, first: int, last: int) -> _Session:
-        """Return the session of a record: the sessions `first` to `last - 1` merged, or a new one if there are none."""
+        """Return the session of a record: sessions `first` to `last - 1` merged, or a new one if there are none."""
         end_ns = time_ns + self._gap_ns
         if first == last:
             session = [time_ns, end_ns, time_ns, False]
@@ -116,7 +115,7 @@ class SessionStage(WindowedStage):
         return session
 
     def _reached(self, sessions: Sequence[_Session], time_ns: int) -> tuple[int, int]:
-        """Return the range of sessions that a record at that time reaches; empty, at its place, if it reaches none."""
+        """Return the range of sessions that a record at this time reaches; an empty range is at the record's place."""
         place = bisect_right(sessions, time_ns, key=itemgetter(_START))
         first = place - 1 if place and sessions[place - 1][_END] > time_ns else place
         last = place
@@ -125,7 +124,7 @@ class SessionStage(WindowedStage):
         return first, last
 
     def _joined(self, key: Any, time_ns: int, first: int, last: int, changed: dict[Pair, _Session]) -> _Session:
-        """Return the session of a record that reaches the sessions `first` to `last - 1`, and so merges them."""
+        """Return the session of a record that reaches the sessions `first` to `last - 1` and therefore merges them."""
         gone = [(key, other[_ID]) for other in self._sessions.get(key, [])[first + 1 : last]]
         session = self._grown(key, time_ns, first, last)
         self._wakes.forget(gone)
@@ -143,7 +142,7 @@ class SessionStage(WindowedStage):
             self._contents.refused(into, window_of(session[_START], session[_END]), problem)
 
     def _came(self, changed: dict[Pair, _Session], out: list[Any]) -> None:
-        """Schedule sessions that have grown, and emit those that have already ended again."""
+        """Schedule sessions that have grown, and emit those that have already ended once more."""
         mark_ns, floors = self.mark_ns, self._floors.of_group
         for pair, session in changed.items():
             ended = mark_ns is not None and session[_END] <= mark_ns
@@ -178,7 +177,7 @@ class SessionStage(WindowedStage):
         return [*super().tables(), self._table]
 
     def inspect(self, key: Any) -> dict[str, Any]:
-        """Return the contents of the open sessions of a key, and the bounds of each, in seconds."""
+        """Return the contents of a key's open sessions and the bounds of each session in seconds."""
         shown = super().inspect(key)
         name = self._table.name
         if name in shown:
@@ -207,11 +206,11 @@ class SessionStage(WindowedStage):
 
 
 class ClockSessionStage(ServedStage, SessionStage):
-    """Sessions by the wall clock: records have the time of one reading per batch, and a timer closes sessions."""
+    """Wall-clock sessions: one clock reading per batch is the time of its records, and a timer closes sessions."""
 
     def _now_ns(self) -> int:
         now_ns = self._services.now_ns() // 1000 * 1000
-        # The time of a record is never before a session that a timer has closed, even if the clock steps back.
+        # Even if the clock steps back, a record is never earlier than a session that a timer has closed.
         return now_ns if self.mark_ns is None else max(now_ns, self.mark_ns)
 
     def next_ns(self) -> int | None:
@@ -223,10 +222,10 @@ class ClockSessionStage(ServedStage, SessionStage):
         return super().advance(mark_ns if self.mark_ns is None else max(mark_ns, self.mark_ns))
 
     def merge_headers(self, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Adopt the latest time of the tasks' clocks."""
+        """Adopt the latest clock time of the tasks."""
         mark_ns = max([header["mark"] for header in headers if header["mark"] is not None], default=None)
         return {**headers[0], "mark": mark_ns}
 
     def advance(self, mark_ns: int) -> Any:
-        """Ignore event time, except that all sessions close at the end of the input."""
+        """Ignore event time, except that the end of the input closes all sessions."""
         return super().advance(END_NS) if mark_ns == END_NS else []

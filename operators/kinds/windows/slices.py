@@ -1,7 +1,7 @@
-"""Sliding windows whose records are kept once, in slices; an emitted window is merged from its slices.
+"""Sliding windows whose records are kept only once, in slices; an emitted window is merged from its slices.
 
 The length of a slice is the greatest common divisor of size and period, so each window consists of whole slices.  A
-record costs one addition, however many windows it is in; a window costs one merge per slice that contains records.
+record costs one addition, however many windows contain it; a window costs one merge per slice that contains records.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from operators.stage.scope import Scope
 from operators.state.due_index import Pair
 
 PANES_MIN, WHOLE_MIN = 8, 3
-"""The number of windows per record at or above which the windows of an aggregate are sliced; the second applies if the
-period divides the size, so that a window has as many slices as a record has windows."""
+"""The minimum number of windows per record for which the windows of an aggregate are sliced. The second applies if the
+period divides the size, because a window then has only as many slices as a record has windows."""
 _NEVER_NS = -(1 << 63)
-"""A watermark below all times."""
+"""A watermark before all times."""
 _WAKE = 0
-"""The slot of a key in the index of due times: each key has one time."""
+"""The slot of each key in the index of due times, which has one time per key."""
 
 
 def sliced(assigner: object, contents: object) -> bool:
-    """Return whether slices are cheaper; they always are for a function, which otherwise needs a record per window."""
+    """Return whether slices are cheaper; they always are with a function, which otherwise needs a record per window."""
     if not isinstance(assigner, Sliding):
         return False
     if isinstance(contents, Aggregate):
@@ -43,7 +43,7 @@ def sliced(assigner: object, contents: object) -> bool:
 
 
 class SliceStage(AssignedStage):
-    """`window(name, Sliding, contents)`: slot = start of the slice in ns."""
+    """`window(name, Sliding, contents)`; a slot is the start of a slice in ns."""
 
     def __init__(self, node: Node, scope: Scope) -> None:
         super().__init__(node, scope)
@@ -55,7 +55,7 @@ class SliceStage(AssignedStage):
         if isinstance(node.subject, Aggregate) and self._size_ns < PANES_MIN * self._every_ns:
             self._contents.table.name = f"{node.name}:slices"
         self._slices: dict[Any, list[int]] = {}
-        """The starts of the slices of each key, ascending; derived from the contents."""
+        """The starts of each key's slices in ascending order, derived from the contents."""
 
     def _take(self, rows: Sequence[Any], named: Sequence[Any], times: Sequence[int], out: list[Any]) -> None:
         length_ns, offset_ns = self._length_ns, self._offset_ns
@@ -87,11 +87,11 @@ class SliceStage(AssignedStage):
     # The windows that contain a slice.
 
     def _end_behind_ns(self, at_ns: int) -> int:
-        """Return the first end of a window after a time; for a slice's start, the end of its first window."""
+        """Return the first window end after a time; for the start of a slice, this is the end of its first window."""
         return at_ns + self._every_ns - (at_ns - self._offset_ns - self._size_ns) % self._every_ns
 
     def _last_end_ns_of(self, start_ns: int) -> int:
-        """Return the end of the last window that contains a slice, which is the last that begins at or before it."""
+        """Return the end of the last window that contains a slice, which begins at or before the slice."""
         return start_ns - (start_ns - self._offset_ns) % self._every_ns + self._size_ns
 
     def _next_end_ns(self, key: Any, after_ns: int | None) -> int | None:
@@ -107,10 +107,10 @@ class SliceStage(AssignedStage):
     def _ends(
         self, starts_of: Mapping[Any, Sequence[int]], above_ns: int | None, until_ns: int
     ) -> list[tuple[int, list[Any]]]:
-        """Return (end, keys) of the windows of these slices that end above `above_ns` and up to `until_ns`, in order.
+        """Return (end, keys) for the windows of these slices that end above `above_ns` and up to `until_ns`, in order.
 
         Args:
-            starts_of: key -> the starts of slices, ascending.
+            starts_of: key -> the starts of its slices in ascending order.
         """
         every_ns, size_ns, offset_ns = self._every_ns, self._size_ns, self._offset_ns
         first_ns = None if above_ns is None else self._end_behind_ns(above_ns)
@@ -133,7 +133,7 @@ class SliceStage(AssignedStage):
         above_ns_of: Callable[[Any], int | None],
         until_ns_of: Callable[[Any], int],
     ) -> list[tuple[int, list[Any]]]:
-        """Return the result of `_ends` for bounds that may differ between keys."""
+        """Return the result of `_ends`, with bounds that may differ between keys."""
         if not self._floors.of_group:
             return self._ends(starts_of, above_ns_of(None), until_ns_of(None))
         keys_of: dict[int, list[Any]] = {}
@@ -168,7 +168,7 @@ class SliceStage(AssignedStage):
         self._contents.drop(gone)
 
     def _schedule(self, key: Any) -> None:
-        """Schedule the next due time of a key: the end of a window, or of the first slice."""
+        """Schedule the next due time of a key: the end of its next window, or the end of its first slice's lateness."""
         slices = self._slices[key]
         if not slices:
             del self._slices[key]

@@ -1,6 +1,6 @@
-"""Tumbling processing-time windows for a function of all records of a key.
+"""Tumbling processing-time windows for a function of all of a key's records.
 
-A window contains exactly the elements delivered between its opening and its firing
+A window contains exactly the elements that are delivered between its opening and its firing
 (`operators.kinds.windows.clock_bounds`). The firing is logged (`services.window`) as an interval of arrival numbers.
 """
 
@@ -26,7 +26,7 @@ from operators.state.keyed_tables import CORRECT, FragmentJob
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The bounds of a window in seconds; `end` is not part of the window."""
+    """The bounds of a window in seconds; `end` does not belong to the window."""
 
     start: float
     end: float
@@ -39,7 +39,7 @@ Contents = defaultdict[Any, list[Any]]
 
 
 def results_of(fn: WindowFunction, key: Any, records: list[Any], window: Window, operator: str) -> list[Any]:
-    """Return the records that the function returns; they share no container with anything else."""
+    """Return the records that the function returns; they share no containers with anything else."""
     result = fn(key, records, window)
     if result is None:
         return []
@@ -50,8 +50,8 @@ def results_of(fn: WindowFunction, key: Any, records: list[Any], window: Window,
 class WindowStage(ClockBounds):
     """The stage of `window(name, size_s, fn)`: all keys fire together, in the order of their first elements.
 
-    Contents are kept in generations, one per snapshot interval. An older generation does not change until it fires, so
-    a snapshot encodes only the newest generation and needs no copy on write.
+    Contents are kept in generations, one per interval between snapshots. An older generation does not change until it
+    fires, so a snapshot encodes only the newest generation, and no copies on write are needed.
     """
 
     def __init__(self, node: Node, scope: Scope) -> None:
@@ -92,8 +92,8 @@ class WindowStage(ClockBounds):
         return self._emptied(window)
 
     def _emptied(self, window: Window) -> Any:
-        """Remove all contents, and return the records that the function returns for them."""
-        if self._job is not None:  # the function may change records that the job has yet to encode
+        """Remove all contents and return the records that the function returns for them."""
+        if self._job is not None:  # the function may change records that the job has not encoded yet
             self._job.step(len(self._job.left))
         contents = self._gathered()
         self._generation += 1
@@ -115,7 +115,7 @@ class WindowStage(ClockBounds):
             self.failures.failed(self.name, key if self._keyed else NO_KEY, None, letter, problem)
 
     def _gathered(self) -> dict[Any, list[Any]]:
-        """Return the contents by key, in the order of the keys' first elements."""
+        """Return the contents by key, in the order of each key's first element."""
         self._settle()
         if not self._generations:
             return self._current
@@ -128,7 +128,7 @@ class WindowStage(ClockBounds):
     # Snapshots.
 
     def inspect(self, key: Any) -> dict[str, Any]:
-        """Return the records of the key in the open window."""
+        """Return the key's records in the open window."""
         records = self._gathered().get(key)
         return {self._table: records} if records else {}
 
@@ -187,7 +187,7 @@ class WindowStage(ClockBounds):
         )
 
     def _settle(self) -> None:
-        """Sort the restored contents into the order of arrival."""
+        """Sort restored contents into their order of arrival."""
         for generation, entries in self._loaded.items():
             entries.sort(key=lambda entry: entry[0])
             self._generations[generation] = Contents(list, {key: records for _, key, records in entries})

@@ -1,9 +1,10 @@
-"""Windows with a trigger: they are emitted when the trigger fires, and at their end if records have arrived since then.
+"""Windows with a trigger: they are emitted when it fires, and at their end if records have arrived since then.
 
-In addition to its content, a window has an entry `[unseen, wake, begun, seen, state]` until it is removed: whether
-records have arrived since it was emitted, the time in ns at which to call the trigger, the number of the first record
-in the window, the number of records that have arrived, and the state of the trigger. Each record is added and passed to
-the trigger before the next, so results do not depend on batches; a batch is added as a whole if no record can fire.
+In addition to its contents, a window has an entry `[unseen, wake, begun, seen, state]` until it is removed: whether
+records have arrived since the window was emitted, the time in ns at which to call the trigger, the number of the first
+record in the window, the number of records that have arrived, and the trigger's state. Each record is added and passed
+to the trigger before the next one, so results do not depend on batches. A batch is added as a whole if none of its
+records can make the trigger fire.
 """
 
 from __future__ import annotations
@@ -30,31 +31,31 @@ from operators.state.due_index import Pair
 
 _WAKE, _BEGUN, _SEEN, _STATE = range(UNSEEN + 1, 5)
 _ALWAYS_NS = -(1 << 63)
-"""A wake time below every event time: the trigger is called at the first time that is known."""
+"""A wake time before every event time: the trigger is called as soon as any time is known."""
 _ONLY = 0
-"""The start of the one window per key that `Global` assigns."""
+"""The start of the single window per key that `Global` assigns."""
 _Entry = list[Any]
 
 
 class TriggeredStage(ServedStage, PaneStage):
-    """`window(name, Assigner, contents, trigger=…)`, in event time."""
+    """`window(name, Assigner, contents, trigger=…)` with event time."""
 
     def __init__(self, node: Node, scope: Scope) -> None:
         super().__init__(node, scope)
         trigger: Trigger = node.options["trigger"] or AtEnd()
         ordered = node.options.get("delivery") == ORDERED and trigger.clock == "event"
         self._in_order = time_of_inputs(node) if ordered else None
-        """The function that returns a record's event time, if records are delivered in event-time order; else None."""
+        """The function that returns a record's event time; None unless records are delivered in event-time order."""
         if isinstance(self._assigner, Global):
             self._time_of = None
         self._trigger = trigger
         self._wakes_itself = type(trigger).wake_at_s is not Trigger.wake_at_s
         asks = type(trigger).on_record is not Trigger.on_record
         self._one_by_one = asks or (self._contents.shares and not isinstance(self._assigner, (Tumbling, Global)))
-        """Whether records are put into windows one by one; otherwise a whole batch is put into its windows together."""
+        """Whether records are added to windows one by one; otherwise, a whole batch is added to its windows."""
         self._by_clock = trigger.clock == "processing"
         self._trigger_was = described(trigger)
-        """The trigger to which the entries belong; until `changed` is called, that of the snapshot."""
+        """The trigger that the entries belong to; until `changed` is called, it is the trigger in the snapshot."""
         self._clock_wakes = Wakes()
 
     # Records.
@@ -109,12 +110,12 @@ class TriggeredStage(ServedStage, PaneStage):
                 self._schedule(pair, entries[pair])
 
     def _absorb_at_once(self, pairs: Sequence[Pair], rows: Sequence[Any], places: Sequence[int]) -> None:
-        """Put rows into windows that no record causes to be emitted."""
+        """Add rows to windows when no record can cause an emission."""
         self._contents.add(pairs, rows, self._failed_in(places, rows), places)
         self._came(Counter(pairs))
 
     def _came(self, counts: Mapping[Pair, int]) -> None:
-        """Record that these numbers of records, none of which causes an emission, were added to the windows."""
+        """Record that these numbers of records were added to windows without causing an emission."""
         self._table.touch(counts)
         for pair, count in counts.items():
             entry = self._entries.get(pair)
@@ -127,7 +128,7 @@ class TriggeredStage(ServedStage, PaneStage):
                 self._schedule(pair, entry)
 
     def _judge(self, pair: Pair, record: Any, mark_s: float | None, out: list[Any]) -> None:
-        """Call the trigger for a record that was put into a window, and perform its firing."""
+        """Call the trigger for a record that was added to a window, and carry out its decision."""
         entry = self._entries.get(pair)
         if entry is None:
             entry = self._entries[pair] = [False, None, 0, 0, {}]
@@ -153,7 +154,7 @@ class TriggeredStage(ServedStage, PaneStage):
         return self._ended(pair[0], self._assigner.end_ns(pair[1]))
 
     def _bounds(self, pair: Pair, entry: _Entry) -> Window:
-        """Return the bounds of a window in seconds; for a global window, as the numbers of its records."""
+        """Return the bounds of a window in seconds; for a global window, return the numbers of its records."""
         if isinstance(self._assigner, Global):
             return Window(entry[_BEGUN], entry[_SEEN])
         return window_of(pair[1], self._assigner.end_ns(pair[1]))
@@ -170,7 +171,7 @@ class TriggeredStage(ServedStage, PaneStage):
             entry[_BEGUN] = entry[_SEEN]
 
     def _schedule(self, pair: Pair, entry: _Entry) -> None:
-        """Ask the trigger for the time of its next call, and schedule that call."""
+        """Ask the trigger when it wants to be called next, and schedule that call."""
         if self._wakes_itself and not self._pane_ended(pair):
             try:
                 at_s = self._trigger.wake_at_s(entry[_STATE], self._bounds(pair, entry))
@@ -219,7 +220,7 @@ class TriggeredStage(ServedStage, PaneStage):
             del self._entries[pair]
 
     def _wake(self, pair: Pair, entry: _Entry, at_ns: int, out: list[Any]) -> None:
-        """Call the trigger, because its clock has reached the time that it requested."""
+        """Call the trigger because its clock has reached the time that it requested."""
         try:
             firing = self._trigger.on_time(entry[_STATE], self._bounds(pair, entry), seconds_of(at_ns))
         except CausalError:
@@ -262,7 +263,7 @@ class TriggeredStage(ServedStage, PaneStage):
         return {**super().merge_headers(headers), "trigger": headers[0].get("trigger", self._trigger_was)}
 
     def changed(self, epoch: int) -> None:
-        """Add entries to windows that had no trigger, and reset the state if the trigger was replaced."""
+        """Add entries for windows that had no trigger; reset the trigger state if the trigger was replaced."""
         was, self._trigger_was = self._trigger_was, described(self._trigger)
         contents, entries = self._contents.values, self._entries
         self._table.touch([*contents, *entries])
@@ -286,7 +287,7 @@ class TriggeredStage(ServedStage, PaneStage):
 
 
 def _wake_ns(at_s: float) -> int:
-    """Convert the time of a trigger's call to ns; it may be a period beyond the range of record times."""
+    """Convert the time of a trigger call to ns; it may be up to one such range beyond the range of record times."""
     if at_s == float("-inf"):
         return _ALWAYS_NS
     is_far = isinstance(at_s, float) and LATEST_S <= abs(at_s) <= 2 * LATEST_S

@@ -16,17 +16,17 @@ class Firing(Enum):
 
     NOTHING = 0
     FIRE = 1
-    """Emit the result of the window, if records have arrived since it was last emitted."""
+    """Emit the window's result if records have arrived since it was last emitted."""
     PURGE = 2
-    """Emit the result of the window, and empty the window."""
+    """Emit the window's result and empty the window."""
 
 
 class Trigger:
     """A user's rule for when to emit a window; its results must depend only on the arguments of its methods.
 
-    `state` is a dict that belongs to the window and is checkpointed with it.  A window that has an end is emitted at
-    that end, whatever the rule returns, if records have arrived since it was last emitted.  So is every window at the
-    end of the input.
+    `state` is a dict that belongs to the window and is checkpointed with it.  Whatever the rule returns, a window
+    with an end is emitted at that end if records have arrived since it was last emitted.  Likewise, every window is
+    emitted at the end of the input.
 
     Attributes:
         clock: the clock of `wake_at_s`.
@@ -35,19 +35,19 @@ class Trigger:
     clock: Clock = "event"
 
     def on_record(self, state: dict[str, Any], record: Any, window: Window, mark_s: float | None) -> Firing:
-        """Return whether to emit the window into which a record was just put.
+        """Return whether to emit the window to which a record has just been added.
 
         Args:
-            mark_s: the time of the trigger's clock: the watermark (None before the first), or the wall clock.
+            mark_s: the time on the trigger's clock: the watermark (None before the first one), or the wall-clock time.
         """
         return Firing.NOTHING
 
     def wake_at_s(self, state: dict[str, Any], window: Window) -> float | None:
-        """Return the time at which to call `on_time`, None for never; called after each call of the other methods."""
+        """Return the time at which to call `on_time`, or None for never; called after every call of another method."""
         return None
 
     def on_time(self, state: dict[str, Any], window: Window, at_s: float) -> Firing:
-        """Return whether to emit the window at the time that `wake_at_s` returned; `at_s` is the time of the clock."""
+        """Return whether to emit the window at the time that `wake_at_s` returned; `at_s` is the clock's time."""
         return Firing.NOTHING
 
 
@@ -56,7 +56,7 @@ class AtEnd(Trigger):
 
 
 class Every(Trigger):
-    """A trigger that fires each time `n` records have been put into the window."""
+    """A trigger that fires each time `n` records have been added to the window."""
 
     def __init__(self, n: int, purge: bool) -> None:
         self.n = n
@@ -65,7 +65,7 @@ class Every(Trigger):
     def on_record(self, state: dict[str, Any], record: Any, window: Window, mark_s: float | None) -> Firing:
         """See `Trigger`."""
         count = state.get("count", 0) + 1
-        is_full = count >= self.n  # greater if an earlier version of the pipeline had a larger n
+        is_full = count >= self.n  # greater than n if an earlier version of the pipeline had a larger n
         state["count"] = 0 if is_full else count
         return self._firing if is_full else Firing.NOTHING
 
