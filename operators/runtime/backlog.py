@@ -1,4 +1,4 @@
-"""The queue of control-plane acts that wait, in order, while a state is being loaded.
+"""The queue in which control-plane acts wait, in order, while a state is being loaded.
 
 The worker and the simulated process share this class, so that both keep the same order.
 """
@@ -11,14 +11,14 @@ from operators.runtime import membership
 from operators.runtime.membership import Act, Load
 
 _AT_ONCE = (membership.SendReport, membership.End)
-"""Messages to the supervisor and the order to end need no state."""
+"""Messages to the supervisor, and the order to end, do not need a state."""
 
 
 class Backlog:
-    """Acts of one process that have not been performed yet.
+    """The acts that one process has not performed yet.
 
     Args:
-        each: whether to keep every state to load, not only the last one.
+        each: whether to keep every state that is to be loaded, instead of only the latest.
     """
 
     def __init__(self, each: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""Runs a function in a fork of this process, so that its changes to modules, attributes and globals are discarded."""
+"""Execution of a function in a fork of this process, which discards its changes to modules, attributes and globals."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _WELL, _FAILED = b"+", b"-"
 
 
 def in_fork(act: Callable[[], bytes], within_s: float) -> bytes:
-    """Return the result of `act()`, run in a child process that dies with this process.
+    """Return the result of `act()`, which runs in a child process that dies with this process.
 
     Only the calling thread exists in the child. `act` must not use sockets or files of this process.
 
@@ -81,11 +81,11 @@ def _read(reading: int, within_s: float) -> bytes | None:
 
 
 def _end(child: int) -> None:
-    """Kill the child if it still runs, and reap it."""
+    """Kill the child if it is still running, and reap it."""
     try:
         os.kill(child, signal.SIGKILL)
     except ProcessLookupError:
-        pass  # the agent, or another process that reaps children, was faster
+        pass  # the child has already been reaped by the agent or another process
     try:
         os.waitpid(child, 0)
     except ChildProcessError:

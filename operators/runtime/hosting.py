@@ -1,4 +1,4 @@
-"""The host of a worker: its network and shared store, the job's clock on the host, and the root process of the job."""
+"""The host of a worker: its network and shared store, the job clock on the host, and the job's root process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from operators.engine.plan import Plan
 
 
 def network_of(directory: Path, topology: Topology) -> Network | None:
-    """Return what a process needs to communicate with other hosts; None for a job on one machine."""
+    """Return what a process needs to communicate with other hosts, or None for a job on one machine."""
     host = HostFile.load(directory)
     if host is None:
         return None
@@ -34,10 +34,10 @@ def network_of(directory: Path, topology: Topology) -> Network | None:
 
 
 def fetch_from(depot: Depot, wanted: Callable[[], bool], report: Callable[[str], None], path: str) -> bytes:
-    """Read a file of a checkpoint from the shared store, however long the store is unavailable.
+    """Read a checkpoint file from the shared store, waiting as long as the store is unavailable.
 
     Raises:
-        Unavailable: the process is ending before the file could be read.
+        Unavailable: the process was ended before the file could be read.
         CorruptData: the file is missing.
     """
     stored = insist(lambda: depot.read(path), report, wanted)
@@ -47,12 +47,12 @@ def fetch_from(depot: Depot, wanted: Callable[[], bool], report: Callable[[str],
 
 
 CHECK_NS = 3_000_000_000
-"""The interval at which the root process is looked for."""
+"""The interval between two checks for the root process."""
 GONE_AFTER_CHECKS = 3
 
 
 class RootWatch:
-    """A watch over the root process, which holds the lock of the job's directory while it runs."""
+    """A watch over the root process, which holds the lock on the job directory while it is running."""
 
     def __init__(self, job_directory: Path) -> None:
         self._directory = job_directory
@@ -60,7 +60,7 @@ class RootWatch:
         self._missing = 0
 
     def gone(self, now_ns: int) -> bool:
-        """Return whether the root process has been gone for a while; the check itself is made only now and then."""
+        """Return whether the root process has been missing for a while; it is checked only every `CHECK_NS`."""
         if now_ns < self._due_ns:
             return False
         self._due_ns = now_ns + CHECK_NS
@@ -78,7 +78,7 @@ class RootWatch:
 
 
 def began_ns(job_directory: Path) -> int:
-    """Return the time at which the job began to read; the first process on a host writes it to a file."""
+    """Return the time at which the job began to read; the first process on each host writes it to a file."""
     path = job_directory / "began"
     try:
         with open(path, "x") as file:
@@ -94,7 +94,7 @@ def began_ns(job_directory: Path) -> int:
 
 
 def readers_of(plan: Plan, task: TaskIndex, directory: Path, remote: bool) -> dict[int, Reader]:
-    """Return the readers of a task's partitions, by channel; if `remote`, their times are in the job's time."""
+    """Return the readers of a task's partitions by channel; if `remote`, their times are in the job's time."""
     began = of_host(began_ns(directory))
     channels = [channel for channel in plan.topology.inputs(task) if channel.source == OUTSIDE]
     readers: dict[int, Reader] = {channel.id: plan.reader(channel, directory, began) for channel in channels}

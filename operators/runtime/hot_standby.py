@@ -1,7 +1,7 @@
 """The part of a standby process that performs its task's events milliseconds after the task (D18, 0026).
 
-Pure: its inputs are frames of the echo, loaded states, and turns. The same class runs in a worker and in the simulator.
-Whenever its input is inconsistent, it reports so and begins again from a later checkpoint.
+This part is pure: its inputs are echo frames, loaded states and turns. The same class runs in a worker and in the
+simulator. Whenever its input is inconsistent, it reports this and begins again from a later checkpoint.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TURNS_PER_LOOK = 8
 
 
 class Restored(Protocol):
-    """A state restored from the files of a checkpoint."""
+    """A state that was restored from checkpoint files."""
 
     cut: Cut
 
@@ -33,7 +33,7 @@ Image = TypeVar("Image", bound=Restored)
 
 @dataclass(frozen=True, slots=True)
 class Promotion:
-    """The order to a hot standby to become its task in the given incarnation, from the given checkpoint on."""
+    """The order to a hot standby to become its task in a given incarnation, starting from a given checkpoint."""
 
     incarnation: int
     epoch: int
@@ -47,12 +47,12 @@ class HotStandby(Generic[Image]):
     Args:
         job: the fingerprint of the job.
         make: creates a task from a state.
-        ask: asks the process's disk for an effect: to store in-flight entries that exceed their memory bound.
-        report: called with one line, and with whether the task itself is the cause, because its operators depend on
-            more than their input and their log.
+        ask: asks the process's disk for an effect: to store in-flight entries that exceed their memory limit.
+        report: called with a one-line message and with whether the task itself is at fault, because its operators
+            depend on more than their input and their log.
 
     Attributes:
-        image: the loaded state, on which nothing has been performed yet; None if there is none.
+        image: the loaded state from which nothing has been performed yet; None if there is none.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class HotStandby(Generic[Image]):
         self._ask = ask
         self._report = report
         self._completed: tuple[int, Sequence[SnapshotFile]] | None = None
-        """A complete checkpoint whose barrier has not been passed yet, and its files."""
+        """A complete checkpoint, with its files, whose barrier has not been passed yet."""
         self._settled = 0
 
     @property
@@ -83,15 +83,13 @@ class HotStandby(Generic[Image]):
 
     @property
     def follows(self) -> int | None:
-        """The last checkpoint whose state is loaded, as far as the supervisor may rely on it; None if there is none."""
+        """The latest loaded checkpoint on which the supervisor may rely; None if there is none."""
         if self.shadowing:
             return self._settled
         return None if self.image is None else self.image.cut.epoch
 
     def take_image(self) -> Image | None:
-        """Return the loaded state, so that more files can be loaded into it or another performance can begin from
-        it.
-        """
+        """Return the loaded state, so that more files can be loaded into it or a performance can begin from it."""
         image, self.image = self.image, None
         return image
 
@@ -103,9 +101,7 @@ class HotStandby(Generic[Image]):
 
     @property
     def facts(self) -> Mapping[str, int]:
-        """The metrics for a beat: the current epoch and incarnation, the elements still behind, the barriers
-        compared.
-        """
+        """The metrics for a beat: current epoch, incarnation, elements not yet performed, and barriers compared."""
         shadow = self._shadow
         epoch = -1 if shadow.task is None else shadow.task.cursor.epoch
         facts = {"epoch": epoch, "incarnation": self.incarnation, "behind": shadow.behind}
@@ -117,11 +113,10 @@ class HotStandby(Generic[Image]):
         self._begin(now_ns)
 
     def follow(self, incarnation: int, epoch: int, files: Sequence[SnapshotFile]) -> bool:
-        """Set the incarnation of the task to follow, and the complete checkpoint with its files.
+        """Set the task incarnation to follow, and the complete checkpoint with its files.
 
-        Return whether nothing needs to be loaded: in-flight data that the checkpoint covers is then discarded once the
-
-        checkpoint's barrier is passed.
+        Return whether nothing needs to be loaded. In that case, in-flight data that the checkpoint covers is discarded
+        once the checkpoint's barrier has been passed.
         """
         if self._shadow.announce(incarnation):
             self._report("its task has a new incarnation; the standby loads the last checkpoint again", False)
@@ -149,9 +144,7 @@ class HotStandby(Generic[Image]):
         shadow.begin(task)
 
     def turn(self, now_ns: int) -> tuple[bytes, list[bytes]] | None:
-        """Perform some of the events that have arrived; return the acknowledgement to send, with its link, if one is
-        due.
-        """
+        """Perform some of the events that have arrived; if an acknowledgement is due, return it and its link."""
         try:
             for _ in range(TURNS_PER_LOOK):
                 if self._perform(now_ns):
@@ -161,7 +154,7 @@ class HotStandby(Generic[Image]):
         return self._shadow.acknowledgement()
 
     def _perform(self, now_ns: int) -> bool:
-        """Perform one turn; return whether nothing is left to perform."""
+        """Perform one turn; return whether nothing more can be performed."""
         shadow = self._shadow
         shadow.hand_over(now_ns)
         task = shadow.task
@@ -177,7 +170,7 @@ class HotStandby(Generic[Image]):
         return task.idle
 
     def answered(self, answer: Event, now_ns: int) -> None:
-        """Process the disk's answer to a request of the current task, not of an earlier one."""
+        """Process the disk's answer to a request, which was made by the current task and not by an earlier one."""
         task = self._shadow.task
         if task is not None:
             self._feed(task, answer, now_ns)
@@ -198,7 +191,7 @@ class HotStandby(Generic[Image]):
         self._report(why, blamed)
 
     def promote(self, promotion: Promotion, now_ns: int) -> TaskProtocol | None:
-        """Return the task, which must then be started, or None if the process has to load the checkpoint instead."""
+        """Return the task, which must then be started, or None if the process must load the checkpoint instead."""
         task = self._shadow.task
         self._completed = None
         try:

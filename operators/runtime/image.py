@@ -1,7 +1,7 @@
 """The state of one task in a standby: a chain loaded from the files of the last complete checkpoint.
 
-Later checkpoints are applied as they complete, so a promotion has nothing left to load. Of a complete snapshot, which
-may contain gigabytes, only the changes are read.
+Later checkpoints are applied as they complete, so a promotion has nothing left to load. A complete snapshot may contain
+gigabytes, so only the changes in it are read.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from operators.state.snapshot_parts import increment_of
 
 
 class Image:
-    """A chain of the task `task`, and the files that have been loaded into it.
+    """A chain for `task`, and the files that have been loaded into it.
 
-    State: `load` adds files; if a file cannot be read, `load` raises and keeps the previous state.
+    State: `load` adds files. If a file cannot be read, `load` raises and keeps the previous state.
 
     Args:
-        fetch: in a multi-host job, fetches a file that is not in the job's directory from the shared store.
+        fetch: in a multi-host job, fetches from the shared store a file that is missing from the job directory.
     """
 
     def __init__(self, plan: Plan, task: int, job_directory: Path, fetch: Callable[[str], bytes] | None = None) -> None:
@@ -37,7 +37,7 @@ class Image:
         self.chain: Chain = plan.chain(task)
 
     def load(self, files: Sequence[SnapshotFile]) -> None:
-        """Load `files`, oldest first; files that are already loaded are not read again.
+        """Load `files`, oldest first; files that have already been loaded are not read again.
 
         Raises:
             CorruptData: a file is missing, or is not the file that the checkpoint names.
@@ -46,12 +46,12 @@ class Image:
             pass
 
     def loading(self, files: Sequence[SnapshotFile]) -> Iterator[int]:
-        """Perform `load` in small steps, one per item of the iterator.
+        """Perform `load` in small steps, one for each item of the iterator.
 
         Yields: the approximate number of bytes of the files loaded so far.
 
         Raises:
-            CorruptData: as for `load`; if a part of the file was loaded, the image is unusable.
+            CorruptData: as for `load`; if part of the file has been loaded, the image is unusable.
         """
         increment = self._increment_in(files)
         if increment is not None:
@@ -82,9 +82,7 @@ class Image:
             yield done
 
     def _increment_in(self, files: Sequence[SnapshotFile]) -> tuple[Cut, list[bytes]] | None:
-        """Return the increment from the loaded files to a later complete snapshot; None if there is no such
-        increment.
-        """
+        """Return the increment from the loaded files to a later complete snapshot, or None if there is none."""
         if not files or not self.files or files[0] == self.files[0]:
             return None
         path, _, digest = files[0]
@@ -101,7 +99,7 @@ class Image:
 
 
 class _Measured:
-    """An iterator over parts that counts the bytes of the parts that it has returned."""
+    """An iterator over parts that counts the bytes of the parts it has returned."""
 
     def __init__(self, parts: Iterator[bytes]) -> None:
         self.bytes = 0

@@ -1,9 +1,9 @@
-"""The process next to a job that writes the lines of a source into its ingest log.
+"""The process that runs in addition to a job and writes a source's lines into its ingest log.
 
     python -m operators.runtime.ingesting JOB_DIRECTORY SOURCE ROOT_PID
 
 Exit status 0: the input has ended. 2: a restart would fail again; the last line of standard error states why. Any other
-status: restart the process.
+status: the process must be restarted.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The inspection of one key's state, or of the keys of an operator, in the files of a checkpoint, for `causal state`.
+"""The inspection of one key's state, or of an operator's keys, in the files of a checkpoint, for `causal state`.
 
-A new chain of the task that owns the key is loaded with the parts of the key's group and with increments that are not
-divided by key group; it is then inspected like a running chain. As in a standby, only the pipeline file is executed.
+A new chain for the task that owns the key is loaded with the parts for the key's group and with increments that are not
+divided by key group. It is then inspected like a running chain. As in a standby, only the pipeline file is executed.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from operators.graph import Node
 from operators.records.keys import Unroutable, canonical_key, key_group, task_of_group
 
 BEGINNINGS = ('"', "[", "{")
-"""The beginnings of JSON that is not a number or constant: a plain text that has one is in double quotes."""
+"""The ways in which JSON other than a number or constant can begin; plain text that begins so needs double quotes."""
 LOADED_BYTES_MAX = 64 << 20
-"""About the bytes of snapshots that are loaded to list keys; of a larger state, only some key groups are."""
+"""The approximate limit on the bytes of snapshots loaded to list keys; a larger state is sampled by key group."""
 
 
 def key_of(text: str) -> Any:
@@ -45,14 +45,14 @@ def key_of(text: str) -> Any:
 
 
 def text_of_key(key: Any) -> str:
-    """Return a text that `key_of` parses as that key: the key itself if it is a plain text, otherwise JSON."""
+    """Return a text that `key_of` parses as this key: the key itself if it is plain text, otherwise JSON."""
     if type(key) is str and _plain(key):
         return key
     return json.dumps(_spelled(key), ensure_ascii=False)
 
 
 def _plain(text: str) -> bool:
-    """Return whether a text is neither JSON nor looks as if it were meant to be JSON."""
+    """Return whether a text neither is JSON nor looks as if it was meant to be JSON."""
     if not text.strip() or text.lstrip().startswith(BEGINNINGS):
         return False
     try:
@@ -71,7 +71,7 @@ _KINDS: Mapping[str, Callable[[str], Any]] = {
     "decimal": Decimal,
     "datetime": datetime.fromisoformat,
 }
-"""Parsers of the kinds of keys that JSON does not have: `{"decimal": "1.1"}`."""
+"""Parsers for the kinds of keys that JSON lacks, as in `{"decimal": "1.1"}`."""
 
 
 def _meant(value: Any) -> Any:
@@ -86,7 +86,7 @@ def _meant(value: Any) -> Any:
 
 
 def _spelled(value: Any) -> Any:
-    """Return `value` in JSON form, as the inverse of `_meant`."""
+    """Return `value` in its JSON form; this is the inverse of `_meant`."""
     if isinstance(value, tuple):
         return list(map(_spelled, value))
     if isinstance(value, bytes):
@@ -99,7 +99,7 @@ def _spelled(value: Any) -> Any:
 
 
 def owners(pipeline: Pipeline, plan: Plan, operator: str, key: Any, key_groups: int) -> list[Task]:
-    """Return the tasks that may have state of the key: one task after key_by, otherwise all tasks of the operator.
+    """Return the tasks that may have state for the key: one task after key_by, otherwise all tasks of the operator.
 
     Raises:
         PipelineError: there is no such operator.
@@ -131,11 +131,11 @@ def _node(pipeline: Pipeline, operator: str) -> Node:
 def as_of(
     plan: Plan, task: Task, files: Sequence[SnapshotFile], job: Path, operator: str, key: Any, key_groups: int
 ) -> Mapping[str, Any]:
-    """Return the state of the key, by table, in the checkpoint with the given files.
+    """Return the key's state by table, as of the checkpoint with the given files.
 
     Raises:
         CorruptData: a file is missing, or is not the file that the checkpoint names.
-        PipelineError: the pipeline file is not the one with which the job runs.
+        PipelineError: the pipeline file is not the one that the job uses.
     """
     chain = _restored(plan, task, files, job, {key_group(key, key_groups)})
     return {} if chain is None else chain.inspect(operator, key)
@@ -144,11 +144,11 @@ def as_of(
 def keys_as_of(
     plan: Plan, task: Task, files: Sequence[SnapshotFile], job: Path, operator: str, key_groups: int
 ) -> tuple[set[Any], bool]:
-    """Return (keys, whether they are all) for which an operator has state in the checkpoint with the given files.
+    """Return (keys, whether all are included) of an operator's state in the checkpoint with the given files.
 
     Raises:
         CorruptData: a file is missing, or is not the file that the checkpoint names.
-        PipelineError: the pipeline file is not the one with which the job runs.
+        PipelineError: the pipeline file is not the one that the job uses.
     """
     step = max(1, -(-sum(size for _, size, _ in files) // LOADED_BYTES_MAX))
     groups = {*range(0, key_groups, step), key_group(None, key_groups)}
@@ -162,7 +162,7 @@ def keys_as_of(
 def _restored(
     plan: Plan, task: Task, files: Sequence[SnapshotFile], job: Path, groups: Collection[int]
 ) -> FusedChain | None:
-    """Return the chain of a task with some key groups of a checkpoint; None for a sink, which has no state by key."""
+    """Return a task's chain with some key groups of a checkpoint; None for a sink, which has no keyed state."""
     chain = plan.chain(task.index)
     if not isinstance(chain, FusedChain):
         return None

@@ -1,8 +1,8 @@
 """A worker's side of the control plane: the messages that it handles, the resulting acts, and its reports.
 
-Pure: its inputs are messages, reports of the running task and the passing of time; its outputs are acts, to be
-performed in order. The same class runs in a worker process and in the simulator. Every message may arrive twice; a
-message that is inconsistent with the current role is ignored. Each beat contains everything that a restarted
+This module is pure: its inputs are messages, reports of the running task and the passing of time; its outputs are acts
+to be performed in order. The same class runs in a worker process and in the simulator. Every message may arrive twice,
+and a message that is inconsistent with the current role is ignored. Each beat contains everything that a restarted
 supervisor needs; beats are less frequent while nothing changes.
 """
 
@@ -36,24 +36,24 @@ from causal.task.vitals import Vitals
 from causal.topology import Topology
 
 REST_BEATS = 5
-"""A process without news sends heartbeats less often by this factor, but at least this many within the silence that
-counts as death."""
+"""The factor by which a process with nothing new to report reduces its heartbeats. It still sends at least this many
+heartbeats within the period of silence that counts as death."""
 
 SPENT = ("busy_s", "blocked_s", "idle_s")
-"""Counters that change although nothing happens."""
+"""The counters that change even when nothing happens."""
 
 PEERS_AGAIN_NS = 400_000_000
-"""The interval at which a beat repeats the peers of the task; among many neighbours they are most of a beat."""
+"""The interval at which a beat repeats the task's peers; with many neighbours, they make up most of a beat."""
 
 QUESTIONS_MAX = 64
-"""The most questions about state that wait for an answer at the same time."""
+"""The maximum number of questions about state that can wait for answers at the same time."""
 
 INSPECTED_BYTES_MAX = 1 << 20
-"""The largest answer to one; a control message holds four times that."""
+"""The maximum size of an answer to such a question; a control message can contain four times as much."""
 
 
 def rest_ms(heartbeat_ms: int, heartbeat_timeout_ms: int) -> int:
-    """Return the interval between two heartbeats of a process that has nothing new to report."""
+    """Return the interval between heartbeats of a process that has nothing new to report."""
     return max(heartbeat_ms, min(REST_BEATS * heartbeat_ms, heartbeat_timeout_ms // REST_BEATS))
 
 
@@ -94,7 +94,7 @@ Input = Commanded | Reported | Loaded | Tick
 
 @dataclass(frozen=True, slots=True)
 class SendReport:
-    """Send the supervisor a message; the next beat makes up for a lost message."""
+    """Send a message to the supervisor; if a message is lost, the next beat makes up for it."""
 
     kind: str
     facts: Mapping[str, Any]
@@ -102,22 +102,22 @@ class SendReport:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Load the state of `task` that these files restore; `Loaded` reports success, otherwise the process fails."""
+    """Load the state of `task` that these files restore; `Loaded` reports success, and on failure the process fails."""
 
     task: int
     files: tuple[SnapshotFile, ...]
     epoch: int = 0
-    """The checkpoint to which the files belong."""
+    """The checkpoint that the files belong to."""
     incarnation: int = 0
     """The incarnation of the task, as far as the supervisor knows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """Become `task` in the given incarnation, from the state of `epoch` that `files` restore.
+    """Become `task` in the given incarnation, from the state at `epoch` that `files` restore.
 
-    If the process already runs the task in a lower incarnation, it ends that incarnation and rolls back in place; the
-    new one inherits the known determinants as far as `rollback` keeps them.
+    If the process already runs the task in a lower incarnation, it ends that incarnation and rolls back in place. The
+    new incarnation inherits the known determinants that `rollback` keeps.
     """
 
     task: int
@@ -129,7 +129,7 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Pass the task its first event: all known peers have been introduced."""
+    """Pass the task its first event, because all known peers have been introduced."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,14 +157,14 @@ class Feed:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """End the process normally, after a last beat."""
+    """End the process normally, after a final beat."""
 
 
 Act = SendReport | Load | Begin | Start | Dial | Place | Feed | End
 
 
 class Membership:
-    """The role of one process of a job: a standby at first, and the task itself once it is promoted.
+    """The role of one process of a job: at first a standby, and the task itself once it has been promoted.
 
     Args:
         heartbeat_ms: the interval between beats.
@@ -172,7 +172,7 @@ class Membership:
         remote: the endpoint for tasks on other hosts; empty in a job on one machine.
         rest_ms: the interval between beats that have nothing new to report; by default, `heartbeat_ms`.
 
-    State: `task` is None until the process follows a task or is promoted; `serving` is true from the promotion on.
+    State: `task` is None until the process follows a task or is promoted; `serving` is true once it has been promoted.
     """
 
     def __init__(
@@ -198,15 +198,15 @@ class Membership:
         self._heartbeat_ns = heartbeat_ms * 1_000_000
         self._rest_ns = max(self._heartbeat_ns, rest_ms * 1_000_000)
         self._beat_ns = self._compared_ns = 0
-        """The times of the last beat, and of the last look at whether there is news."""
+        """The times of the last beat and of the last check for news."""
         self._beat_facts: Mapping[str, Any] = {}
-        """The last beat, without what changes although nothing happens."""
+        """The last beat, without the facts that change even when nothing happens."""
         self._vitals = vitals
         self._followed: int | None = None
         self._hot_standby = ""
-        """The endpoint of the hot standby that the task echoes to."""
+        """The endpoint of the hot standby to which the task echoes."""
         self._acked: Any = None
-        """The last checkpoint that was written, as a beat has it: its files may be many."""
+        """The last checkpoint that was written, in the form of a beat, because it may have many files."""
         self._peers: dict[str, tuple[str, int]] = {}
         self._peers_due_ns = 0
         self._asking: dict[int, str] = {}
@@ -214,7 +214,7 @@ class Membership:
 
     @property
     def name(self) -> str | None:
-        """The name of the task that this process is, or is a standby of."""
+        """The name of the task that this process runs or follows as a standby."""
         return None if self.task is None else self._topology.tasks[self.task].name
 
     def handle(self, event: Input, now_ns: int) -> list[Act]:
@@ -234,16 +234,14 @@ class Membership:
         return self._beat_if_due(now_ns)
 
     def stir(self, now_ns: int) -> None:
-        """Record that the process is active, unless it has only woken to send a beat: there may be something to
-        report.
-        """
+        """Record that the process is active and may have something to report, unless it only woke to send a beat."""
         if now_ns < self.beat_due_ns:
             self.beat_due_ns = min(self.beat_due_ns, self._compared_ns + self._heartbeat_ns)
 
     # -- out -----------------------------------------------------------------------------------------
 
     def _beat_if_due(self, now_ns: int) -> list[Act]:
-        """Return a beat if one is due; delay a beat that would repeat the last one."""
+        """Return a beat if one is due; postpone a beat that would repeat the last one."""
         if now_ns < self.beat_due_ns:
             return []
         facts = self._facts()
@@ -254,7 +252,7 @@ class Membership:
         return self._beat(now_ns, facts)
 
     def _facts(self) -> dict[str, Any]:
-        """Return the fields of a heartbeat except the peers: everything that a restarted supervisor needs."""
+        """Return the fields of a heartbeat except for the peers: everything that a restarted supervisor needs."""
         vitals = replace(
             self._vitals(),
             acked=self._acked,
@@ -271,7 +269,7 @@ class Membership:
         }
 
     def _beat(self, now_ns: int, facts: dict[str, Any] | None = None) -> list[Act]:
-        """Return a beat. The next one is due when it would repeat this one, or sooner if the process becomes active."""
+        """Return a beat. The next is due after the rest interval, or sooner if the process becomes active."""
         facts = self._facts() if facts is None else facts
         self._beat_ns = self._compared_ns = now_ns
         self._beat_facts, self.beat_due_ns = _lasting(facts), now_ns + self._rest_ns
@@ -290,9 +288,7 @@ class Membership:
         return [SendReport(event.kind, {"task": self.name, "incarnation": self.incarnation, **event.facts})]
 
     def _inspected(self, request: int, facts: Mapping[str, Any]) -> list[Act]:
-        """Return the answer to a question about a key, or an error if the answer exceeds the size limit of a
-        message.
-        """
+        """Return the answer to a question about a key, or an error if it is too large for a message."""
         to = self._asking.pop(request, None)
         if to is None:
             return []
@@ -318,7 +314,7 @@ class Membership:
         task = self._index(command.task)
         if self.serving and (task != self.task or command.incarnation <= self.incarnation):
             return []
-        # From here on this process reports as that task: a failure to become the task is a failure of the task.
+        # From here on, this process reports as the task, so a failure to become the task is a failure of the task.
         self.task, self.incarnation, self.serving = task, command.incarnation, True
         files = command.files
         self._followed, self._hot_standby = None, ""
@@ -329,7 +325,7 @@ class Membership:
             for name, (endpoint, incarnation) in command.peers.items()
             for act in self._peer(commands.Peer(name, endpoint, incarnation), now_ns)
         ]
-        dialled = [act for act in peers if isinstance(act, Dial)]  # they connect while the state is being prepared
+        dialled = [act for act in peers if isinstance(act, Dial)]  # these connect while the state is being prepared
         begin = Begin(task, self.incarnation, command.epoch, files, read_rollback(command.rollback))
         introduced = [act for act in peers if not isinstance(act, Dial)]
         reported = self._reported(Reported("phase", {"phase": "promoted", "at_ns": now_ns, "detail": 0}))

@@ -1,6 +1,6 @@
-"""The part of a worker's start that is the same for all workers of a job, performed once, before they are forked.
+"""The part of a worker's start that is the same for all workers of a job; it runs once, before they are forked.
 
-The workers share the memory that it changes; otherwise each of them would have its own copy of 4 MB.
+The workers share the memory that it initializes; otherwise, each of them would have its own copy of 4 MB.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from causal.errors import CausalError
 from operators.capture.install import install, look
 
 NAMES = "cp437"
-"""The encoding with which `zipfile` reads the names in an archive of code; Python loads it at its first use."""
+"""The encoding in which `zipfile` reads the names in a code archive; Python loads it when it is first used."""
 
 
 def prepare(directory: Path) -> None:
-    """Perform in advance the initialization that every worker of the job would otherwise perform first."""
+    """Perform the initialization that every worker of the job would otherwise perform for itself."""
     "".encode(NAMES)
     look()
     try:

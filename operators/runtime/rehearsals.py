@@ -1,11 +1,11 @@
 """The check of a task's operators by its standby, which performs each recorded epoch again from the task's log.
 
 This implements `causal run --verify-replay`. Each epoch is performed in a fork of the standby in which no operator has
-run before: values that the task keeps in attributes, globals and closures are missing there, as they would be in a
-recovery. A result that differs or cannot be repeated reveals nondeterminism that no recovery has met yet (D7).
+run before. Values that the task keeps in attributes, globals and closures are missing there, as they would be in a
+recovery. A result that differs or cannot be repeated reveals nondeterminism that no recovery has encountered yet (D7).
 
-On several hosts, snapshots and recordings are in the shared store. They are copied into a directory of this process
-before the fork, because the store's client has threads, and removed when no check needs them any more.
+With several hosts, snapshots and recordings are in the shared store. They are copied into a directory of this process
+before the fork, because the store's client uses threads, and removed when no check needs them any more.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from operators.runtime.undeclared import Witness, explained, words
 from operators.state.canonical_parts import canonical
 
 REHEARSAL_S_MAX = 600.0
-"""The longest second performance; an epoch that takes longer is not checked."""
+"""The maximum duration of the second performance; an epoch that takes longer is not checked."""
 
 
 class Rehearsals:
-    """The checks of one standby.
+    """The checks made by one standby.
 
-    State: `checked` epochs gave the same results the second time; `problem` describes the first difference,
-        permanently.
+    State: `checked` is the number of epochs that had the same results the second time; `problem` describes the first
+        difference and never changes after that.
 
     Args:
         fetch: in a multi-host job, fetches a file from the shared store.
@@ -63,9 +63,9 @@ class Rehearsals:
         self._fetched: set[str] = set()
 
     def follow(self, image: Image, files: Sequence[SnapshotFile]) -> None:
-        """Perform the epoch between `image` and `files`, which will be loaded into it, if that is the next epoch.
+        """Perform the epoch between `image` and `files`, which will be loaded into it, if it is the next epoch.
 
-        Any difference is described in `problem`; a recording that is missing or incomplete is logged and skipped.
+        A difference is described in `problem`; a recording that is missing or incomplete is logged and skipped.
         """
         if not files or self.problem:
             return
@@ -120,10 +120,10 @@ class Rehearsals:
     def _rehearsed(
         self, name: str, image: Image, files: Sequence[SnapshotFile], recorded: Recorded, reached: Cut
     ) -> str:
-        """Return the difference, or ""; this runs in its own process, whose modules are as they were loaded.
+        """Return the difference, or ""; this runs in its own process, in which modules are in their initial state.
 
-        The first epoch is performed twice there, because the task had not performed anything before it either: only a
-        second execution, after the first, can differ if operators keep data outside their state.
+        The first epoch is performed twice there, because the task had not performed anything before it either. If
+        operators keep data outside their state, only a second execution, after the first, can differ.
         """
         first, rehearsed = self._begun(image)
         try:
@@ -152,9 +152,7 @@ class Rehearsals:
         return ""
 
     def _begun(self, image: Image) -> tuple[Witness, Image]:
-        """Return a witness of the data that the user code keeps, and the task as of `image`, ready for its next
-        event.
-        """
+        """Return a witness of the data that user code keeps, and the task as of `image`, ready for its next event."""
         rehearsed = Image(self._plan, image.task, self._directory)
         rehearsed.load(image.files)
         if isinstance(rehearsed.chain, FusedChain):

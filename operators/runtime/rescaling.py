@@ -1,8 +1,8 @@
-"""Conversion of a savepoint's state to another pipeline: another parallelism, or operators added or removed.
+"""Conversion of a savepoint's state to another pipeline, with another parallelism or operators added or removed.
 
 No element is in flight at a final barrier, so the new graph begins there: channels between tasks at position 0, sources
-and sinks at their saved positions, keyed tables distributed by key group. The conversion happens offline, task by task:
-a new chain of the new plan loads its parts and writes them as its first snapshot.
+and sinks at their saved positions, and keyed tables distributed by key group. The conversion is performed offline, task
+by task: a new chain of the new plan loads its parts and writes them as its first snapshot.
 """
 
 from __future__ import annotations
@@ -29,14 +29,12 @@ KEYS_PER_STEP = 10_000
 ALLOW = "--allow-dropped-state"
 
 Fragments = dict[int, dict[str, list[bytes]]]
-"""The fragments by key group, then by table."""
+"""The fragments by key group and, within it, by table."""
 
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """The snapshot of one task at the savepoint: its cut and, for each file from the oldest, the parts after the
-    cut.
-    """
+    """One task's snapshot at the savepoint: its cut and, for each file, oldest first, the parts after the cut."""
 
     task: Task
     cut: Cut
@@ -45,7 +43,7 @@ class Saved:
 
 @dataclass(slots=True)
 class _Share:
-    """The part of an old task's state that one new task inherits, as a single full snapshot."""
+    """The part of an old task's state that a new task inherits, as a single full snapshot."""
 
     saved: Saved
     header: dict[str, Any]
@@ -57,10 +55,10 @@ class Rescaling:
 
     Args:
         before: the graph of the job that wrote the savepoint.
-        written: the plan of that job, which determines where tables continue.
+        written: the plan of that job; it determines which tables the new plan continues.
 
     Raises:
-        PipelineError: raised here or in `chains` if the savepoint cannot continue as this plan.
+        PipelineError: the savepoint cannot continue as this plan; raised here or by `chains`.
     """
 
     def __init__(
@@ -115,7 +113,7 @@ class Rescaling:
         return over
 
     def chains(self) -> dict[str, Sequence[bytes]]:
-        """Return, by task, the parts of each new task's first snapshot that follow the cut."""
+        """Return, for each task of the new plan, the parts of its first snapshot that follow the cut."""
         return {task.name: self._chain(task) for task in self._plan.topology.tasks}
 
     def _chain(self, task: Task) -> Sequence[bytes]:
@@ -164,9 +162,9 @@ class Rescaling:
         chain.renumber()
 
     def _share(self, task: Task, saved: Saved, fresh: dict[str, Any]) -> _Share:
-        """Return the part of an old task's state that the new task's operators inherit.
+        """Return the part of an old task's state that the operators of the new task inherit.
 
-        The part is restored file by file in a chain of its own.
+        This part is restored, file by file, in a separate chain.
         """
         scratch = self._plan.chain(task.index)
         known = (
@@ -196,7 +194,7 @@ class Rescaling:
         tables = set(stage.loaders()).difference(stage.replicated)
         for group, group_tables in own[0].fragments.items() if own else ():
             for table in stage.replicated:
-                if table in group_tables:  # every task has the whole table, so that of the first task is enough
+                if table in group_tables:  # every task has the whole table, so the copy of the first task is enough
                     fragments.setdefault(group, {}).setdefault(table, []).extend(group_tables[table])
         parallelism = len(self._has[name])
         without_key = key_group(None, self._key_groups)
@@ -228,9 +226,9 @@ class Rescaling:
         return len(self._had.get(name, ())) == len(self._has[name])
 
     def _set_marks(self, header: dict[str, Any], task: Task, shares: Sequence[_Share]) -> None:
-        """Continue event time: each input starts from the minimum that the inputs which it continues had reached."""
+        """Continue event time: each input starts from the least time reached by the inputs that it continues."""
         before = [(share.saved.task.operators, len(share.header["marks"])) for share in shares]
-        if all(each == (task.operators, len(header["marks"])) for each in before):  # `delivery="ordered"` adds one
+        if all(each == (task.operators, len(header["marks"])) for each in before):  # `delivery="ordered"` adds a mark
             header["marks"] = [
                 [least(received for received, _ in branch), least(passed for _, passed in branch)]
                 for branch in zip(*(share.header["marks"] for share in shares), strict=True)
@@ -241,11 +239,11 @@ class Rescaling:
         header["merge"] = {**merge, "ended": ended}
 
     def _origins(self, task: Task, olds: Sequence[_Share], fresh: Mapping[str, Any]) -> Origins:
-        """Return the inputs of old tasks that the inputs of a new task continue.
+        """Return the inputs of old tasks that each input of a new task continues.
 
-        An input continues the old inputs from the same operators; if the number of tasks that perform these operators
-        is unchanged, only the inputs from the task with the same number. If its operators are new, it continues the old
-        inputs from operators that no longer send to this task.
+        An input continues the old inputs from the same operators. If the number of tasks that perform these operators
+        is unchanged, it continues only the inputs from the task with the same number. If its operators are new, it
+        continues the old inputs from operators that no longer send to this task.
         """
         inputs = self._plan.topology.inputs(task.index)
         before = [
@@ -267,9 +265,7 @@ class Rescaling:
         return [each or others for each in origins]
 
     def _continues(self, channel: Channel, old: Channel) -> bool:
-        """Return whether a channel's records come from the task that sent those of the old channel, or its
-        successor.
-        """
+        """Return whether a channel's sender is, or succeeds, the task that sent the records of the old channel."""
         topology, before = self._plan.topology, self._before
         if OUTSIDE in (channel.source, old.source):
             sources = topology.tasks[channel.target].operators[0], before.tasks[old.target].operators[0]
@@ -287,7 +283,7 @@ class Rescaling:
         """Return the cut at which each task of the new plan begins, by task.
 
         Args:
-            stores: (rows, digest) of each sink task's store, by the name of the task.
+            stores: (rows, digest) of each sink task's store, by task name.
         """
         return {task.name: self._cut(task, stores) for task in self._plan.topology.tasks}
 
@@ -299,7 +295,7 @@ class Rescaling:
         for channel in topology.inputs(task.index):
             if channel.source == OUTSIDE:
                 position, digest, ended = self._partition(task.operators[0], channel.partition)
-                # A partition that had ended reports its end again, unless its task has finished with it.
+                # A partition that had ended reports its end again, unless its task had finished.
                 inputs[channel.id] = (position - (ended and not finished), digest, finished)
             else:
                 inputs[channel.id] = (0, 0, self._has_ended(channel.source))
@@ -348,7 +344,7 @@ class Rescaling:
 
 
 def _operator_of(stage: str, task: Task) -> str:
-    """Return the operator to which a stage belongs; a stage may be only a part of it ("op.hold")."""
+    """Return the operator that a stage belongs to; a stage may be only a part of its operator ("op.hold")."""
     return stage if stage in task.operators else stage.rpartition(".")[0]
 
 
@@ -366,7 +362,7 @@ def _says_something(fragment: bytes) -> bool:
 
 
 def _tasks_of_operators(topology: Topology) -> dict[str, list[int]]:
-    """Return the indices of each operator's tasks, ascending, by operator."""
+    """Return the indices of each operator's tasks in ascending order, by operator."""
     indices: dict[str, list[int]] = {}
     for task in topology.tasks:
         for name in task.operators:
@@ -375,7 +371,7 @@ def _tasks_of_operators(topology: Topology) -> dict[str, list[int]]:
 
 
 def _partitions(topology: Topology) -> dict[str, int]:
-    """Return the number of partitions of each source."""
+    """Return the number of partitions of each source, by source."""
     counts: dict[str, int] = {}
     for channel in topology.channels:
         if channel.source == OUTSIDE:
@@ -410,11 +406,11 @@ def _from_same_output(
 ) -> Sequence[tuple[int, int]]:
     """Return the inputs from one old task that an input continues: those from the same output of an operator.
 
-    If there are none, return those that no other input from the same task continues, or else all of them.
+    If there are none, return those that no other input from the same task continues or, failing that, all of them.
 
     Args:
-        siblings: the outputs from which the inputs from the same task come.
-        was: the output from which each input from the old task came.
+        siblings: the outputs that the other inputs from the same task come from.
+        was: the output that each input from the old task came from.
     """
     same = [each for each, output in was.items() if output == sender]
     return same or [each for each, output in was.items() if output not in siblings] or list(was)

@@ -1,9 +1,9 @@
-"""The state that a process keeps in memory: one at a time, and no longer than it is used.
+"""The state that a process keeps in memory: only one at a time, and only as long as it is used.
 
 The state of a task stays in memory as long as the process runs the task, so the garbage collector skips it
-(`gc.freeze`): traversing gigabytes would stop the task. Frozen objects are never collected again, and chains and tasks
-contain reference cycles, so a replaced state would stay in memory forever. Therefore only this module freezes, and it
-releases the frozen state and its files before the next state begins.
+(`gc.freeze`): traversing gigabytes would interrupt the task. Frozen objects are never collected again, and chains and
+tasks contain reference cycles, so a replaced state would stay in memory forever. Therefore only this module freezes
+objects, and it releases the frozen state and its files before the next state begins.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class Loading:
     """A state that is being loaded.
 
     Attributes:
-        act: the act that requires the loading.
-        steps: the steps of the loading; each yields the number of bytes loaded so far.
+        act: the act that requires the state.
+        steps: the steps of loading it; each yields the number of bytes loaded so far.
     """
 
     act: Load | Begin
@@ -34,7 +34,8 @@ class Loading:
 class Resident:
     """The owner of the process's only state.
 
-    State: `image` is the state, partly loaded or in use; None after it was released. Only `begin` replaces it.
+    State: `image` is the state, which may be partly loaded or in use; None once it has been released. Only `begin`
+        replaces it.
 
     Args:
         make: creates an empty image of a task.
@@ -47,22 +48,20 @@ class Resident:
         self._uncollected = False
 
     def begin(self, task: int) -> Image:
-        """Return an empty state of a task; the previous state is released, and the objects that used it are
-        collected.
-        """
+        """Release the previous state, collect the objects that used it, and return an empty state for a task."""
         self.release()
         self.collect()
         self.image = self._make(task)
         return self.image
 
     def freeze(self, image: Image) -> None:
-        """Record that a task begins to use the state, which the garbage collector skips from now on."""
+        """Record that a task begins to use the state; the garbage collector skips it from now on."""
         invariant(image is self.image and not self._frozen, "a process performs its one state only once")
         self._frozen = True
         gc.freeze()
 
     def release(self) -> None:
-        """Free the state, which is no longer used, and its files; `collect` frees the objects around it."""
+        """Free a state that is no longer used, and its files; `collect` frees the objects that refer to it."""
         image, self.image = self.image, None
         if image is not None:
             image.chain.release()

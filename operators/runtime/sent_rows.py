@@ -1,9 +1,9 @@
 """Derivation of the table rows that the version which wrote a savepoint had sent, for the version that continues.
 
-A running job derives an old value again with the code that sent the value. The code of a run is part of the run, so at
-an upgrade the earlier version determines what each reader had received of each row. If the new code derives something
-else, the received value is stored with the row as unsettled (`operators.kinds.tables.unsettled`). All of this happens
-offline, before any process is started.
+A running job derives an old value again with the code that sent it. The code is part of a run, so at an upgrade the
+code of the earlier version determines what each reader had received for each row. If the new code derives a different
+value, the received value is stored with the row, which is then unsettled (`operators.kinds.tables.unsettled`). All of
+this happens offline, before any process is started.
 """
 
 from __future__ import annotations
@@ -26,33 +26,33 @@ from operators.kinds.windows.aggregates import Aggregate
 from operators.records.ownership import copy_containers
 
 Written = Callable[[], AbstractContextManager[Plan]]
-"""Loads the plan of the version that wrote the savepoint, whose code can be called until it is closed."""
+"""Loads the plan of the version that wrote the savepoint; the plan's code can be called until the plan is closed."""
 Files = Sequence[Sequence[bytes]]
-"""The parts of each file of the snapshot of a task, oldest first."""
+"""The parts of each file of a task's snapshot, oldest first."""
 _NEW_NAME = "give it a new name and pass --allow-dropped-state"
 
 
 class SentRows:
-    """The values that the readers of a table had received of each row at a savepoint.
+    """The values that a table's readers had received for each row at a savepoint.
 
     Args:
         files: the files of each task of the plan that wrote the savepoint.
 
     Raises:
-        PipelineError: the code of that version cannot be loaded, or a reader now reads rows of another table.
+        PipelineError: that version's code cannot be loaded, or a reader now reads the rows of another table.
     """
 
     def __init__(self, written: Written, files: Sequence[Files], plan: Plan) -> None:
         self._nodes = {node.name: node for node in plan.operators}
         self._rows: dict[str, dict[Any, Any]] = {}
         self._waiting: dict[str, dict[Any, list[Any]]] = {}
-        """Revisions that a `suppress` holds back, by key."""
+        """The revisions that each `suppress` holds back, by key."""
         self._facts: dict[str, dict[Any, Any]] = {}
-        """The rows that each reader has, by reader."""
+        """The rows that each reader has received, by reader."""
         self._tables: dict[str, tuple[str, Reader]] = {}
-        """The table of each reader."""
+        """The table that each reader reads."""
         self._readers: dict[str, list[Reader]] = {}
-        """The readers that a table or a `suppress` has in the new plan."""
+        """The readers of each table or `suppress` in the new plan."""
         nodes = [node for node in plan.operators if keeps_rows(node)]
         if nodes:
             for node in (node for node in plan.operators if keeps_rows(node) or node.kind == SUPPRESS):
@@ -99,9 +99,7 @@ class SentRows:
                 yield key, fact
 
     def _holding(self, path: Sequence[Node], key: Any) -> tuple[list[Any] | None, int]:
-        """Return what the last `suppress` of a path that holds `key` is holding, and where the path continues after
-        it.
-        """
+        """Return what the last `suppress` on a path that holds `key` contains, and where the path continues."""
         for place in range(len(path), 0, -1):
             node = path[place - 1]
             waiting = self._waiting.get(node.name, {}).get(key) if node.kind == SUPPRESS else None
@@ -112,7 +110,7 @@ class SentRows:
     # The version that continues.
 
     def _check(self, tables: Iterable[Node]) -> None:
-        """Refuse a change after which an operator that accumulates or forwards rows could not retract earlier rows."""
+        """Refuse a change after which an operator that accumulates or forwards rows could not retract earlier ones."""
         for node in tables:
             for reader in self._readers[node.name]:
                 if reader.name not in self._tables or not (reader.accumulates or reader.node.kind == REVISIONS):
@@ -129,7 +127,7 @@ class SentRows:
                     _check_retraction(before.node.subject, reader.node, self._facts[reader.name].values())
 
     def settle(self, chain: Chain) -> None:
-        """Store, in a restored chain of the new plan, what its tables had sent that differs from the new derivation."""
+        """Store the values that a restored chain's tables had sent, where the new code derives different ones."""
         for stage in _stages(chain):
             if isinstance(stage, RowStage):
                 entries = ((key, self._unlike(stage.name, key, row)) for key, row in stage.rows())
@@ -145,7 +143,7 @@ class SentRows:
                     waiting[2:] = [sent] if sent else []
 
     def _unlike(self, table: str, key: Any, row: Any) -> dict[str, Any]:
-        """Return the values of a row that were sent and that the new code would have sent differently."""
+        """Return the values that were sent for a row and that the new code would have sent differently."""
         was = self._rows.get(table, {}).get(key)
         sent: dict[str, Any] = {} if same(was, row) else {OWN: was}
         for reader in self._readers[table]:
@@ -156,7 +154,7 @@ class SentRows:
         return sent
 
     def _claimed(self, reader: Reader, key: Any, row: Any) -> Any:
-        """Return what, according to the new code, a reader has received of a row."""
+        """Return what a reader has received for a row, according to the new code."""
         sent = {node.name: self._fact(node.name, key) for node in reader.path if node.kind == SUPPRESS}
         return received(reader.path, key, row, sent)
 
@@ -177,14 +175,14 @@ def _stages(chain: Chain) -> Sequence[Any]:
 def _check_retraction(before: Aggregate[Any, Any], node: Node, facts: Iterable[Sequence[Any]]) -> None:
     """Refuse an aggregate that would not retract a value as the previous one would, because rows would stay wrong.
 
-    Both retract each value of a group from an accumulator that the previous aggregate created.
+    Each of the two retracts each value of a group from an accumulator that the previous aggregate created.
 
     Raises:
         PipelineError: the results differ.
     """
     for group, value in facts:
         accumulator = attempted(_added, before, value)
-        if type(accumulator) is Raised:  # the group has refused the value
+        if type(accumulator) is Raised:  # the group had refused the value
             continue
         if not same(_taken(before, accumulator, value), _taken(node.subject, accumulator, value)):
             raise PipelineError(
@@ -199,7 +197,7 @@ def _added(aggregate: Aggregate[Any, Any], value: Any) -> Any:
 
 
 def _taken(aggregate: Aggregate[Any, Any], accumulator: Any, value: Any) -> Any:
-    """Return the accumulator after the value is subtracted, or `Raised` if that fails."""
+    """Return the accumulator after the value has been subtracted, or `Raised` if that fails."""
     subtract = aggregate.subtract
     invariant(subtract is not None, "an aggregate of a table can subtract")
     result = attempted(subtract, copy_containers(accumulator), copy_containers(value))  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""The disk of a hot standby or a task: opened with the state of the process, and closed with it."""
+"""The disk of a hot standby or a task: it is opened with the state of the process and closed with it."""
 
 from __future__ import annotations
 
@@ -25,11 +25,10 @@ class Poller(Protocol):
 
 
 class TaskDisk:
-    """The only disk of a process, which its loop polls.
+    """The only disk of a process, which the process's loop polls.
 
-    State: `disk` is None while the process performs nothing. The disk of a hot standby is kept when it becomes the
-        task,
-    because its in-flight entries are stored there.
+    State: `disk` is None while the process performs nothing. The disk of a hot standby is kept when the standby becomes
+        the task, because its in-flight entries are stored there.
     """
 
     def __init__(self, directory: Path, slot: str, config: JobConfig, depot: Depot | None, poller: Poller) -> None:
@@ -43,11 +42,11 @@ class TaskDisk:
     def shadow(self, task: str) -> None:
         """Open the disk of a hot standby, which writes only in-flight entries until the standby becomes the task."""
         spill = self._directory / "spill" / f"{task}-{self._slot}"
-        shutil.rmtree(spill, ignore_errors=True)  # left by a process that was killed
+        shutil.rmtree(spill, ignore_errors=True)  # files left by a process that was killed
         self._open(task, 0, spill)
 
     def begin(self, task: str, incarnation: int) -> Disk:
-        """Return the disk of a task, and remove what killed processes have spilled for this task."""
+        """Return the disk of a task, and remove the spill files that killed processes left for this task."""
         spill = self._directory / "spill" / f"{task}-{incarnation}"
         if self.disk is not None:
             spill = self.disk.spill_directory

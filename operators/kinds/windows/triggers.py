@@ -88,10 +88,10 @@ class EverySeconds(Trigger):
         return Firing.NOTHING
 
     def begin(self, state: dict[str, Any], mark_s: float | None) -> None:
-        """Begin with a window that already has new records and had another trigger.
+        """Begin with a window that already has new records and previously had another trigger.
 
         Args:
-            mark_s: event time; with the wall clock, the time is not known before the trigger is first called.
+            mark_s: the event time; with the wall clock, the time is unknown until the trigger is first called.
         """
         if self.clock == "event":
             self.on_record(state, None, _NO_WINDOW, mark_s)
@@ -117,22 +117,22 @@ class EverySeconds(Trigger):
 
 
 def described(trigger: Trigger) -> list[Any]:
-    """Return the identity of the trigger to which windows' state belongs; `every` keeps its count if n changes."""
+    """Return the identity of the trigger that window state belongs to; `every` keeps its count when n changes."""
     if isinstance(trigger, EverySeconds):
         return [EverySeconds.__name__, trigger.period_ns, trigger.clock]
     return [type(trigger).__qualname__]
 
 
 def at_end() -> Trigger:
-    """Emit a window at its end only, as without a trigger."""
+    """Emit a window only at its end, as without a trigger."""
     return AtEnd()
 
 
 def every(n: int, purge: bool = False) -> Trigger:
-    """Emit a window each time `n` records have been put into it.
+    """Emit a window each time `n` records have been added to it.
 
     Args:
-        purge: whether to empty the window each time, so that each record is emitted once.
+        purge: whether to empty the window each time, so that each record is emitted only once.
     """
     return Every(count_of(graph.caller(), "trigger every", "n", n), purge)
 
@@ -145,5 +145,5 @@ def every_s(seconds: float, clock: Clock = "event", purge: bool = False) -> Trig
 
 
 def after_each(purge: bool = False) -> Trigger:
-    """Emit a window after each record that is put into it."""
+    """Emit a window after each record that is added to it."""
     return Every(1, purge)

@@ -1,6 +1,6 @@
-"""Tumbling processing-time windows over vectors: one call per window with all rows of the task, in order of arrival.
+"""Tumbling processing-time windows over vectors: one call per window, with all rows of the task in arrival order.
 
-`operators.kinds.windows.task_windows` decides when a window fires and what is logged; only its content differs.
+`operators.kinds.windows.task_windows` decides when a window fires and what is logged; only the contents differ.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from operators.state.keyed_tables import FragmentJob
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Rows that arrived together; `arrived` is the number of the first row, `generation` the generation of arrival."""
+    """Rows that arrived together; `arrived` is the number of the first row, `generation` that in which they arrived."""
 
     generation: int
     arrived: int
@@ -36,7 +36,7 @@ class Piece:
 
 
 class VectorWindowStage(WindowStage):
-    """`window(name, size_s, fn)` on vectors: `fn(batch, window)` returns a batch, or None for nothing."""
+    """`window(name, size_s, fn)` on vectors, where `fn(batch, window)` returns a batch, or None for no output."""
 
     traces = False
 
@@ -48,7 +48,7 @@ class VectorWindowStage(WindowStage):
         self._parts: list[tuple[int, Slots, Vectors]] = []
 
     def open(self) -> None:
-        pa.set_cpu_count(1)  # one thread, as in every stage on vectors
+        pa.set_cpu_count(1)  # use one thread, as in every stage on vectors
 
     def run(self, records: Any, keys: list[Any] | None) -> Any:
         if self._pieces and self._pieces[-1].vectors.batch.schema != records.batch.schema:
@@ -68,7 +68,7 @@ class VectorWindowStage(WindowStage):
         pieces, self._pieces = self._pieces, []
         self._generation += 1
         self._oldest = self._generation
-        if not pieces:  # after a rescale, this task may have no rows of a window that was open before
+        if not pieces:  # after a rescale, this task may have no rows of a window that was already open
             return []
         try:
             result = self._batch_fn(joined([piece.vectors for piece in pieces]).batch, window)
@@ -81,7 +81,7 @@ class VectorWindowStage(WindowStage):
     # Snapshots.
 
     def inspect(self, key: Any) -> dict[str, Any]:
-        """Return the rows of the key in the open window."""
+        """Return the key's rows in the open window."""
         rows = [row for piece in self._pieces for row in rows_of(piece.vectors.batch, 0, len(piece.vectors))]
         kept = rows if self._key is None else [row for row in rows if row[self._key] == key]
         return {self._table: kept} if kept else {}
@@ -107,7 +107,7 @@ class VectorWindowStage(WindowStage):
         self._parts.append((generation, np.frombuffer(arrived, "<i8"), Vectors.decode(body)))
 
     def restored(self) -> None:
-        """Sort the loaded rows by arrival; the parts of one snapshot receive the generation of that snapshot."""
+        """Sort the loaded rows by arrival; all parts of one snapshot receive the generation of that snapshot."""
         if not self._parts:
             return
         parts, self._parts = self._parts, []
@@ -119,7 +119,7 @@ class VectorWindowStage(WindowStage):
 
 
 class PiecesJob:
-    """A job that encodes rows of an open window into fragments per key group, with their arrival numbers."""
+    """A job that encodes the rows of an open window into fragments per key group, with their arrival numbers."""
 
     def __init__(self, name: str, pieces: list[Piece], key: str | None, key_groups: int) -> None:
         self.name = name
@@ -132,7 +132,7 @@ class PiecesJob:
         self._arrived = np.zeros(0, np.int64)
 
     def step(self, keys_max: int) -> int:
-        """Encode whole key groups until `keys_max` rows are encoded; fewer only if no more are left."""
+        """Encode whole key groups until at least `keys_max` rows are encoded, or fewer if no more remain."""
         if self._left is None:
             self._left = self._split()
         done = 0

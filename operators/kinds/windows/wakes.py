@@ -1,7 +1,7 @@
 """The index of windows by due time: a window is due at its end, and again when its lateness is over.
 
-Each item is a pair (key, slot) with one time, which may be moved: a session is moved whenever it grows. An item that is
-moved to a later time keeps its place in the index until the earlier time is reached, and is moved at that point.
+Each item is a pair (key, slot) with one due time, which can change: a session's due time changes whenever it grows. An
+item whose due time is postponed keeps its place in the index until the earlier time is reached, and is moved then.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ class Wakes:
     def __init__(self) -> None:
         self._at: dict[Pair, int] = {}
         self._index = DueIndex()
-        """Index each item at or before its time; it may also be listed at earlier times, or after its removal."""
+        """Lists each item at or before its due time, and possibly also at earlier times or after its removal."""
 
     def set(self, pair: Pair, at_ns: int) -> None:
-        """Make an item due at `at_ns` instead of at its previous time, if it has one."""
+        """Make an item due at `at_ns`, instead of its previous time if it has one."""
         known = self._at.get(pair)
         self._at[pair] = at_ns
         if known is None or at_ns < known:
             self._index.add(pair, at_ns)
 
     def add(self, pairs: Collection[Pair], at_ns: int) -> None:
-        """Make items that had no time due at `at_ns`."""
+        """Make items that have no due time due at `at_ns`."""
         self._at.update(dict.fromkeys(pairs, at_ns))
         self._index.add_all(pairs, at_ns)
 
@@ -49,14 +49,14 @@ class Wakes:
         return due
 
     def _move(self, pairs: Iterable[Pair], at_ns: int) -> None:
-        """Move those of the items that are due later to their due times."""
+        """Move those items whose due times are later to these times."""
         for pair in pairs:
             later_ns = self._at.get(pair, at_ns)
             if later_ns > at_ns:
                 self._index.add(pair, later_ns)
 
     def next_ns(self) -> int | None:
-        """Return the time at which the earliest item is due; None if there are no items."""
+        """Return the time at which the earliest item is due, or None if there are no items."""
         while (one := self._index.pop_one()) is not None:
             at_ns, pair = one
             now_ns = self._at.get(pair, at_ns - 1)

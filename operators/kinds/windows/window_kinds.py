@@ -1,4 +1,4 @@
-"""Construction and checks of the stage of a `window`."""
+"""Construction and checks of `window` stages."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _stage(node: Node, scope: Scope) -> Stage:
 
 
 def _kind(node: Node) -> Callable[[Node, Scope], Stage]:
-    """Return the class of the stage of a window."""
+    """Return the class of a window's stage."""
     assigner, subject, trigger = node.options["assigner"], node.subject, node.options["trigger"]
     if node.vectors:
         from operators.kinds.windows.vector_windows import VectorWindowStage
@@ -48,7 +48,7 @@ def _kind(node: Node) -> Callable[[Node, Scope], Stage]:
 
 
 def _counts(node: Node) -> bool:
-    """Return whether a window only counts its records, so that its output does not depend on when they arrived."""
+    """Return whether a window only counts its records, so that its output does not depend on when they arrive."""
     assigner, subject, trigger = node.options["assigner"], node.subject, node.options["trigger"]
     at_end = trigger is None or type(trigger) is AtEnd
     plain = not node.vectors and node.options.get("delivery") is None

@@ -1,4 +1,4 @@
-"""The base class of window stages: times of records, late records, and the windows to emit at a watermark."""
+"""The base classes of window stages: record times, late records, and the windows to emit at a watermark."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from operators.state.due_index import Pair
 from operators.state.keyed_tables import KeyedTable
 
 LATE = "late"
-"""The counter and the side output of late records."""
+"""The name of the counter and of the side output for late records."""
 
 
 def window_of(start_ns: int, end_ns: int) -> Window:
-    """Return bounds in seconds, rounded down to whole microseconds, so that conversion back yields the same numbers."""
+    """Return bounds in seconds, rounded down to whole microseconds, so that converting them back is exact."""
     return Window(seconds_of(start_ns // 1000 * 1000), seconds_of(end_ns // 1000 * 1000))
 
 
 class WindowedStage(Stage, ABC):
-    """The base class of stages of windows by time.
+    """The base class of stages whose windows are bounded by time.
 
     Attributes:
-        mark_ns: the last watermark; None before the first.
+        mark_ns: the last watermark; None before the first one.
     """
 
     traces = False
@@ -48,7 +48,7 @@ class WindowedStage(Stage, ABC):
         self._contents = contents_of(node.subject, node.name, node.keyed, scope.config.key_groups, scope.failures)
         self._keyed = node.keyed
         self._time_of = time_of_inputs(node) if node.options["assigner"].clock == "event" else None
-        """The function that returns a record's event time; None if records have the time of their arrival."""
+        """The function that returns a record's event time; None if the time of a record is that of its arrival."""
         self._lateness_ns: int = node.options["lateness_ns"]
         self._key_groups = scope.config.key_groups
         self._floors = Floors(self._key_groups, node.keyed)
@@ -57,7 +57,7 @@ class WindowedStage(Stage, ABC):
         self._stale = False
 
     def _timed(self, records: list[Any], keys: list[Any] | None) -> tuple[list[Any], list[Any], list[int]]:
-        """Return the records that have a time, their keys and times; set `_places` to their places in the batch."""
+        """Return the records with a time, their keys and their times; set `_places` to their places in the batch."""
         named: list[Any] = list(repeat(None, len(records))) if keys is None else keys
         self._places: Sequence[int] = range(len(records))
         if self._time_of is None:
@@ -79,7 +79,7 @@ class WindowedStage(Stage, ABC):
             self._floors.of_group or (self.mark_ns is not None and min(times) < self.mark_ns)
         )
         if self._lateness_ns and may_be_late:
-            # Process records one by one: each late record causes its windows to be emitted again, in any batch.
+            # Process records one by one, so that each late record causes its windows to be emitted again in any batch.
             places = self._places
             for at in range(len(rows)):
                 one = slice(at, at + 1)
@@ -91,11 +91,11 @@ class WindowedStage(Stage, ABC):
 
     @abstractmethod
     def _take(self, rows: Sequence[Any], named: Sequence[Any], times: Sequence[int], out: list[Any]) -> None:
-        """Put records, at least one, into their windows.
+        """Add records, at least one, to their windows.
 
         Args:
             named: the keys of the records.
-            out: the list to which results are added.
+            out: the list to which results are appended.
         """
 
     def _now_ns(self) -> int:
@@ -109,7 +109,7 @@ class WindowedStage(Stage, ABC):
             self.aside.setdefault(LATE, []).extend(map(copy_containers, records))
 
     def _failed_in(self, places: Sequence[int], rows: Sequence[Any]) -> Callable[[int, Pair, Exception], None]:
-        """Return the handler for a record that an aggregate refuses, which is added to no further windows."""
+        """Return the handler for a record that an aggregate refuses; the record is added to no further windows."""
 
         def failed(index: int, pair: Pair, problem: Exception) -> None:
             place = self._places[places[index]]
@@ -135,22 +135,22 @@ class WindowedStage(Stage, ABC):
         return out
 
     def _mark_of(self, key: Any, mark_ns: int | None) -> int | None:
-        """Return the event time of a key in a task at watermark `mark_ns`; windows that ended by then were emitted."""
+        """Return a key's event time when the task is at watermark `mark_ns`; windows ending by then were emitted."""
         return self._floors.mark_ns(key, mark_ns) if self._floors.of_group else mark_ns
 
     def _closed_of(self, key: Any) -> int | None:
-        """Return the time up to which the windows of a key are closed."""
+        """Return the time up to which a key's windows are closed."""
         if self._floors.of_group:
             return self._floors.closed_ns(key, self.mark_ns, self._lateness_ns)
         return None if self.mark_ns is None else self.mark_ns - self._lateness_ns
 
     def _ended(self, key: Any, end_ns: int) -> bool:
-        """Return whether a window of a key has ended."""
+        """Return whether a key's window has ended."""
         mark_ns = self._mark_of(key, self.mark_ns) if self._floors.of_group else self.mark_ns
         return mark_ns is not None and end_ns <= mark_ns
 
     def _closed(self, key: Any, end_ns: int) -> bool:
-        """Return whether a window of a key is closed, so that records for it are late."""
+        """Return whether a key's window is closed, so that records for it are late."""
         closed_ns = self._closed_of(key)
         return closed_ns is not None and end_ns <= closed_ns
 
@@ -160,13 +160,13 @@ class WindowedStage(Stage, ABC):
 
         Args:
             due: the windows that are due.
-            before_ns: the previous watermark; windows that ended by then were already emitted.
+            before_ns: the previous watermark; windows that had ended by then have already been emitted.
         """
 
     # State.
 
     def inspect(self, key: Any) -> dict[str, Any]:
-        """Return the contents of the open windows of a key, each with its start in seconds, as user code sees it."""
+        """Return the contents of a key's open windows, each with its start in seconds, as user code sees it."""
         shown = super().inspect(key)
         name = self._contents.table.name
         if name in shown:
@@ -180,7 +180,7 @@ class WindowedStage(Stage, ABC):
         return {"mark": self.mark_ns, "lateness": self._lateness_ns, **self._floors.header()}
 
     def load_header(self, header: dict[str, Any], full: bool) -> None:
-        """Restore the state; windows closed by the lateness of the snapshot stay closed."""
+        """Restore the state; windows that were closed under the lateness in the snapshot stay closed."""
         super().load_header(header, full)
         self.mark_ns = header["mark"]
         self._floors.load(header)
@@ -194,7 +194,7 @@ class WindowedStage(Stage, ABC):
         return {"lateness": self._lateness_ns, **merged}
 
     def _settle(self) -> None:
-        """Derive the index of due windows after state was loaded."""
+        """Rebuild the index of due windows if state has been loaded."""
         if self._stale:
             self._stale = False
             self._wakes.clear()
@@ -206,7 +206,7 @@ class WindowedStage(Stage, ABC):
 
 
 class AssignedStage(WindowedStage):
-    """The base class of stages whose windows an assigner identifies by their starts."""
+    """The base class of stages whose windows are identified by the starts that an assigner returns."""
 
     def __init__(self, node: Node, scope: Scope) -> None:
         super().__init__(node, scope)
