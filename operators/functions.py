@@ -1,4 +1,4 @@
-"""Checks that calling a user's function runs it: it is no coroutine function, and it accepts the arguments."""
+"""Checks that calling a user's function runs it: it is not a coroutine function, and it accepts the arguments."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def check_plain(what: str, fn: Callable[..., Any], generates: bool = False, fix:
         generates: whether `fn` returns an iterable of records, so that it may be a generator function.
 
     Raises:
-        PipelineError: `fn` is refused; the message names the kind of function that it is.
+        PipelineError: `fn` is refused; the message names the kind of function.
     """
     code = _code_of(fn)
     if iscoroutinefunction(code):
@@ -95,7 +95,7 @@ def place_of(fn: object) -> str:
 
 
 def _other_parameters(fn: Callable[..., Any], parameters: Sequence[str]) -> str:
-    """Return the parameters of `fn` if it cannot be called with `len(parameters)` arguments, otherwise "".
+    """Return the parameters of `fn` if it cannot be called with `len(parameters)` arguments, or "" if it can.
 
     Built-in functions that do not declare their parameters are accepted.
     """
@@ -112,7 +112,7 @@ def _other_parameters(fn: Callable[..., Any], parameters: Sequence[str]) -> str:
 
 
 def _code_of(fn: Any) -> Any:
-    """Return the function or method that a call of `fn` runs."""
+    """Return the function or method that calling `fn` runs."""
     while isinstance(fn, partial):
         fn = fn.func
     return fn if isfunction(fn) or ismethod(fn) or isclass(fn) else type(fn).__call__

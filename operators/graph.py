@@ -21,16 +21,16 @@ from operators.tracebacks import of_a_user
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]+")
 NAME_CHARACTERS_MAX = 120
-"""The limit of names: names of files contain those of tasks and more, and file systems allow 255 bytes."""
+"""The maximum length of names: file names contain task names and more, and file systems allow 255 bytes."""
 _HERE = str(Path(__file__).parent) + "/"
 DEAD_LETTERS = "dead-letters"
-"""Name of the hidden sink of failing records."""
+"""The name of the hidden sink for failing records."""
 
 ARRIVAL, ORDERED, SPECULATIVE = DELIVERIES = ("arrival", "ordered", "speculative")
-"""Values of `delivery=`: in order of arrival; by event time; in order of arrival with revisions."""
+"""The values of `delivery=`: in order of arrival, by event time, and in order of arrival with revisions."""
 
 LEFT, RIGHT = 0, 1
-"""The inputs of an operator with two."""
+"""The two inputs of an operator that distinguishes its inputs."""
 
 _ordinal = attrgetter("ordinal")
 
@@ -54,7 +54,7 @@ class Edge:
         time_of: returns the event time of these records; None if it is unknown.
         side: the index of the operator's input, for operators that distinguish their inputs.
         broadcast: whether every task of the reading operator receives all records.
-        tag: the side output that is read; "" is the main output.
+        tag: the side output that is read; "" for the main output.
     """
 
     source: Node
@@ -105,7 +105,7 @@ class Node:
 
     @property
     def columns_wanted(self) -> tuple[str, ...] | None:
-        """The columns that the operator uses of the keyed vectors that it reads; None if it may use any column."""
+        """The columns that the operator uses of the keyed vectors it reads; None if it may use any column."""
         if self.column is None or self.kind not in ("count", "sum", "min", "max"):
             return None
         return tuple(dict.fromkeys((self.column, self.column if self.kind == "count" else self.subject)))
@@ -116,13 +116,13 @@ class Node:
 
 
 def time_of_inputs(node: Node) -> Callable[[Any], Any] | None:
-    """Return the event-time function that all inputs share; None if the inputs have different functions."""
+    """Return the event-time function that all inputs share, or None if they have different functions."""
     functions = {edge.time_of for edge in node.edges}
     return node.edges[0].time_of if len(functions) == 1 else None
 
 
 def ancestors(node: Node) -> list[Node]:
-    """Return `node` followed by every node that it reads from, directly or indirectly, each once."""
+    """Return `node` followed by all nodes that it reads from, directly or indirectly, without duplicates."""
     nodes = {node.ordinal: node}
     waiting = [node]
     while waiting:
@@ -134,9 +134,9 @@ def ancestors(node: Node) -> list[Node]:
 
 
 def before_by_side(node: Node) -> list[dict[str, list[str]]]:
-    """Return what precedes only one of the two inputs, per side (see `Stage.before`); [] for operators with one input.
+    """Return what precedes only one of two inputs, per side (see `Stage.before`); [] for an operator with one input.
 
-    These are operators, and the outputs ("name:tag") of operators that precede both inputs.
+    This includes operators, and those outputs ("name:tag") of operators preceding both inputs that only one side reads.
     """
     if not any(edge.side == RIGHT for edge in node.edges):
         return []
@@ -161,11 +161,11 @@ def before_by_side(node: Node) -> list[dict[str, list[str]]]:
 
 
 _PASSING = frozenset(("filter", "watermarks", "timed"))
-"""Kinds whose output records are their input records."""
+"""The kinds of operators whose output records are their input records."""
 
 
 def givers(nodes: Sequence[Node]) -> dict[str, str]:
-    """Map each operator, and each `key_by before <operator>`, to kind, name and file:line of its records' origin."""
+    """Map each operator, and each `key_by before <operator>`, to the kind, name and file:line of its origin."""
     origins: dict[str, str] = {}
     for node in nodes:
         sources = {edge.source.ordinal: edge.source for edge in node.edges}
@@ -182,7 +182,7 @@ def givers(nodes: Sequence[Node]) -> dict[str, str]:
 def places(nodes: Sequence[Node]) -> dict[str, str]:
     """Map each operator, and each `key_by before <operator>`, to the file:line of the user code that it runs.
 
-    If the code is not the user's, map it to the location of the builder call.
+    If that code is not the user's, map to the location of the builder call.
     """
     places: dict[str, str] = {}
     for node in nodes:
@@ -194,7 +194,7 @@ def places(nodes: Sequence[Node]) -> dict[str, str]:
 
 
 def watermarks_before(node: Node) -> Node | None:
-    """Return an operator whose watermarks reach `node`, possibly `node` itself; None if there is none."""
+    """Return an operator whose watermarks reach `node`, which may be `node` itself; None if there is none."""
     return next((other for other in ancestors(node) if other.kind == "watermarks"), None)
 
 
@@ -219,8 +219,8 @@ def check_event_time(node: Node, what: str, otherwise: str = "", side: int | Non
 
     Args:
         what: the beginning of the message, for example "window 'w' uses event time".
-        otherwise: an alternative fix to add to the message.
-        side: check only the inputs of this side; None checks all inputs.
+        otherwise: an alternative fix that is added to the message.
+        side: the side whose inputs are checked; None for all inputs.
 
     Raises:
         PipelineError: the records of an input have no event time, or the input has no watermarks.
@@ -239,7 +239,7 @@ def check_event_time(node: Node, what: str, otherwise: str = "", side: int | Non
 
 
 def caller() -> str:
-    """Return file:line of the nearest caller outside this package and `typing`, which calls `Sum[int](…)`."""
+    """Return file:line of the nearest caller outside this package and outside `typing`, which calls `Sum[int](…)`."""
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith((_HERE, typing.__file__)):
         frame = frame.f_back
@@ -247,7 +247,7 @@ def caller() -> str:
 
 
 def check_name(name: object, what: str, where: str) -> str:
-    """Return `name` if it can be part of a task name and of a path.
+    """Return `name` if it can be part of a task name and a path.
 
     Raises:
         PipelineError: the name cannot be used.
@@ -262,7 +262,7 @@ def check_name(name: object, what: str, where: str) -> str:
 
 
 def ordered(nodes: Sequence[Node]) -> list[Node]:
-    """Return the nodes so that each follows all nodes that it reads from, and otherwise in the order of declaration.
+    """Return the nodes sorted so that each follows all nodes that it reads from, otherwise in order of declaration.
 
     Raises:
         PipelineError: the graph has a cycle; the message names it.
@@ -304,7 +304,7 @@ def check(name: str, where: str, nodes: Sequence[Node]) -> None:
     """Refuse a graph that cannot run.
 
     Raises:
-        PipelineError: one line that names the operator and the fix.
+        PipelineError: the graph cannot run; the message names the operator and the fix.
     """
     if not any(node.kind == "source" for node in nodes):
         raise PipelineError(f"{where}: pipeline {name!r} has no source; begin with .source(name, source)")
@@ -330,7 +330,7 @@ def check(name: str, where: str, nodes: Sequence[Node]) -> None:
 
 
 def _check_form(node: Node) -> None:
-    """Refuse an operator that reads both rows and vectors, or vectors keyed by different columns."""
+    """Refuse an operator that reads both rows and vectors, or vectors that are keyed by different columns."""
     if len({edge.source.vectors for edge in node.edges}) > 1:
         raise PipelineError(
             f"{node.where}: operator {node.name!r} reads a stream of rows and one of vectors; "

@@ -1,7 +1,7 @@
 """The contract of a source: partitions whose elements can be read again from any position.
 
-A partition is an ordinary input channel of a source task whose sender is outside the job, so a source logs only
-positions, not the data that it read (D2).
+A partition is an ordinary input channel of a source task, with a sender outside the job. A source therefore logs only
+positions, not the data that it has read (D2).
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ else:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Consecutive records from the requested position, without gaps; `ended` if the partition ends after them."""
+    """Consecutive records from the requested position, without gaps; `ended` is true if the partition then ends."""
 
     records: Records
     origin_ns: int
-    """The `time.monotonic_ns()` at which the first of them entered the job; latency metrics ignore 0."""
+    """The `time.monotonic_ns()` at which the first of the records entered the job; latency metrics ignore 0."""
     ended: bool = False
 
 
@@ -38,7 +38,7 @@ class SourceContext:
     """The job's name, directory and start time, for a source.
 
     `began_ns` is the `time.monotonic_ns()` at which the job began to read. It is the same for every incarnation of the
-    task while the machine is up, so that rates are measured from it. After a reboot of the machine it is meaningless.
+    task until the machine reboots, so rates are measured from it. After a reboot it is meaningless.
     """
 
     name: str
@@ -47,17 +47,17 @@ class SourceContext:
     checkpoints: bool = True
     """Whether the job takes checkpoints, so that `completed` will be called."""
     store: str = ""
-    """The URL of the storage that all hosts share; empty for a job without one."""
+    """The URL of the storage that all hosts share; empty if the job has none."""
     place_in_store: str = ""
-    """The prefix of everything that this run keeps there."""
+    """The prefix of everything that this run stores there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Companion:
-    """A process outside the dataflow that a source needs, such as a Spark driver. The agent restarts it when it dies.
+    """A process outside the dataflow that a source needs, such as a Spark driver. The agent restarts it if it dies.
 
-    The arguments "{python}" and "{job}" stand for the Python interpreter and the job directory on the host that runs
-    it.
+    The arguments "{python}" and "{job}" stand for the Python interpreter and the job directory on the host where it
+    runs.
 
     Exit status 0 means that the process has finished. Exit status 2 means that its configuration is wrong: the job then
     ends with the last line of the process's standard error.
@@ -72,7 +72,7 @@ class PartitionReader(Protocol):
     """A reader of one partition. Its methods never block for longer than a disk read."""
 
     def read(self, position: int, count_max: int) -> Read | None:
-        """Return 1 to `count_max` records from `position` (0 only with `ended`), or None while there are none.
+        """Return 1 to `count_max` records from `position` (0 only with `ended`), or None while none are available.
 
         Raises:
             Unavailable: the read can be retried later.
@@ -81,7 +81,7 @@ class PartitionReader(Protocol):
         ...
 
     def ready_in_s(self, position: int) -> float:
-        """Return the number of seconds before another call of `read(position)` is worthwhile."""
+        """Return the number of seconds after which another call of `read(position)` is worthwhile."""
         ...
 
     def completed(self, position: int) -> None:
@@ -96,22 +96,22 @@ class Source(ABC, Generic[R_co]):
 
     partitions: int
     vectors = False
-    """Whether its readers return `Vectors` instead of lists."""
+    """Whether the source's readers return `Vectors` instead of lists."""
 
     may_be_unreadable = False
-    """Whether its readers return `operators.stage.unreadable.Unreadable` for input that is not a record."""
+    """Whether the readers return `operators.stage.unreadable.Unreadable` for input that is not a valid record."""
 
     bad_input_remedy = ""
-    """The end of the error's line where it is none: what to do then."""
+    """The end of the error message for input that is not a valid record, which states the remedy."""
 
     everywhere = True
-    """Whether its readers give the same on every host, so that its tasks can move to another one."""
+    """Whether the readers return the same data on every host, so that the source's tasks can move to another host."""
 
     positions_travel = True
-    """Whether a position is the same element in any job's directory, so that another job can begin with it."""
+    """Whether a position means the same element in every job directory, so that another job can begin with it."""
 
     takes_standard_input = False
-    """Whether its companion reads the standard input of `causal run`, which passes it on."""
+    """Whether the source's companion reads the standard input of `causal run`, which passes it on."""
 
     @abstractmethod
     def open(self, partition: int, context: SourceContext) -> PartitionReader:
@@ -121,12 +121,12 @@ class Source(ABC, Generic[R_co]):
         """Raise `PipelineError` for mistakes that can be detected before the job starts."""
 
     def check_resumed(self, name: str, job_directory: Path, rolled_back: bool) -> None:
-        """Raise `PipelineError` if this source cannot continue from the data it keeps in the job's directory.
+        """Raise `PipelineError` if this source cannot continue from the data that it keeps in the job directory.
 
         Args:
             rolled_back: whether the job returns to the savepoint from which a later version started.
         """
 
     def companions(self, name: str, job_directory: Path) -> list[Companion]:
-        """Return the processes that must run alongside the job; most sources need none."""
+        """Return the processes that must run in addition to the job; most sources need none."""
         return []

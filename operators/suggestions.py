@@ -37,7 +37,7 @@ def suggestion(problem: BaseException) -> str:
 
 
 def _attributes(kind: type) -> Iterator[str]:
-    """Yield the public attributes that a class has or declares, ignoring what a particular instance has."""
+    """Yield the public attributes that a class has or declares, ignoring any set only on an instance."""
     for name in {*dir(kind), *(name for base in kind.__mro__ for name in base.__dict__.get("__annotations__", ()))}:
         if not name.startswith("_"):
             yield name
@@ -49,7 +49,7 @@ def _nearest(name: str, known: Iterable[str]) -> str:
 
 
 def _functions(qualified: str) -> Iterator[Any]:
-    """Yield the functions of this package with the given qualified name."""
+    """Yield the functions of this package that have the given qualified name."""
     for module in [*sys.modules.values()]:
         if getattr(module, "__name__", "").partition(".")[0] in _PACKAGES:
             value: Any = vars(module).get(qualified.partition(".")[0])

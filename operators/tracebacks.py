@@ -1,8 +1,8 @@
-"""User-code exceptions: their location, and their traceback without the frames of this runtime.
+"""Exceptions in user code: their locations, and their tracebacks without the frames of this runtime.
 
-All functions depend on the exception alone: their results are part of dead letters, which a replay must reproduce byte
-for byte (D10). The stack depth at which the runtime called the user's function and the addresses of objects differ
-between runs, so neither appears.
+All functions depend on the exception alone, because their results are part of dead letters, which a replay must
+reproduce byte for byte (D10). The stack depth at which the runtime called the user's function and the addresses of
+objects differ between runs, so neither appears in the results.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from operators.suggestions import suggestion
 SHOWN_MAX = 200
 TRACEBACK_CHARACTERS_MAX = 16_384
 FRAMES_MAX = 40
-"""The most frames of one exception that are shown: half of them the first, half the last."""
+"""The maximum number of frames shown for one exception: half of them are the first, half the last."""
 
 _HOME = Path(__file__).resolve().parent.parent
 OURS = tuple(f"{_HOME / package}/" for package in ("causal", "operators", "standby", "deploy", "pyspark_causal"))
@@ -49,7 +49,7 @@ def without_addresses(text: str) -> str:
 
 
 def shown(value: object) -> str:
-    """Return `repr(value)` on one line, without addresses, cut to 200 characters; a note if `__repr__` raises."""
+    """Return `repr(value)` on one line, without addresses and cut to 200 characters; a note if `__repr__` raises."""
     try:
         text = repr(value)
     except Exception as problem:
@@ -60,7 +60,7 @@ def shown(value: object) -> str:
 def message(problem: BaseException) -> str:
     """Return the text of an exception, or a note if its `__str__` raises."""
     if isinstance(problem, RecursionError):
-        return "maximum recursion depth exceeded"  # the text depends on where the stack happened to overflow
+        return "maximum recursion depth exceeded"  # the original text depends on where the stack happened to overflow
     try:
         return str(problem)
     except Exception as raised:
@@ -68,17 +68,17 @@ def message(problem: BaseException) -> str:
 
 
 def described(problem: BaseException) -> str:
-    """Return the type and message of an exception on one line, without addresses, cut to 1,000 characters."""
+    """Return an exception's type and message on one line, without addresses and cut to 1,000 characters."""
     line = " ".join(f"{type(problem).__name__}: {message(problem)}{suggestion(problem)}".split())
     return without_addresses(line)[: 5 * SHOWN_MAX].removesuffix(":")
 
 
 def location(problem: BaseException) -> str:
-    """Return `file:line in function` of the innermost frame of user code; "" if there is none.
+    """Return `file:line in function` of the innermost frame of user code, or "" if there is none.
 
-    Code of a library that the pipeline called counts only if no frame of the user's own code is involved, and does not
-    count if the library called back into this runtime and the callback raised. If the stack was exhausted, the
-    outermost frame is named, because the innermost one depends on the depth at which the stack began.
+    Code of a library that the pipeline called counts only if none of the user's own code is involved, and not if the
+    library called back into this runtime and the callback raised. If the stack was exhausted, the outermost frame is
+    named, because the innermost one depends on the depth at which the stack began.
     """
     if own := own_location(problem):
         return own
@@ -125,7 +125,7 @@ def _frames(step: TracebackType | None) -> Iterator[tuple[CodeType, int]]:
 def user_traceback(problem: BaseException) -> str:
     """Return the traceback of the exception and its causes as Python prints it, without frames of this runtime.
 
-    It has at most `TRACEBACK_CHARACTERS_MAX` characters; the end, which names the exception, is always kept.
+    The text has at most `TRACEBACK_CHARACTERS_MAX` characters; its end, which names the exception, is always kept.
     """
     if isinstance(problem, RecursionError):
         return f"{type(problem).__name__}: the stack was exhausted, first called at {location(problem)}\n"

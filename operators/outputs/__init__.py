@@ -1,4 +1,4 @@
-"""Readers of sink output: the rows that exist, by task and position, none of which will disappear.
+"""Readers of sink output: the rows available by task and position, none of which will disappear.
 
     output = open_output("counts.db")        # or the directory of a JsonLinesSink or a ParquetSink
     output.look()
@@ -24,14 +24,14 @@ __all__ = ["Output", "Piece", "open_output"]
 
 _SQLITE = b"SQLite format 3\0"
 _OF_PARQUET = "_causal"
-"""The value of `operators.sinks.parquet.manifest.OURS`, which cannot be imported where there is no pyarrow."""
+"""The value of `operators.sinks.parquet.manifest.OURS`, which cannot be imported without pyarrow."""
 
 
 def open_output(path: str | os.PathLike[str]) -> Output:
     """Return a reader for the output at `path`, or at the URL of a shared store; the output itself is not read yet.
 
     Raises:
-        Unavailable: the shared store does not answer.
+        Unavailable: the shared store does not respond.
         PipelineError: the path contains no sink output that can be read back.
     """
     if isinstance(path, str) and (url := shared_url("open_output", path, None)):

@@ -1,7 +1,7 @@
 """A reader of the output of a `JsonLinesSink`.
 
-A task's journal contains the position up to which rows can be read. The position of a row is its line number, because
-no row of JSON lines is ever refused. The byte offset of a line is remembered about once per megabyte.
+The journal of a task contains the position up to which rows can be read. The position of a row is its line number,
+because a `JsonLinesSink` never refuses a row. The byte offset of a line is remembered about once per megabyte.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class LinesOutput:
             if known is None or known.run != account.run:
                 known = _Lines(path, account.run)
             files[account.task], runs[account.task] = known, account.run
-            # After a kill, a bundle may exist only in the journal, until the next process writes its lines to the file.
+            # After a kill, a bundle may exist only in the journal until the next process writes its lines to the file.
             there = known.count(account.next, covered(account))
             tasks[account.task] = (min(there, covered(account)), there)
         if not tasks:
@@ -92,7 +92,7 @@ class _Lines:
         self._bytes = [0]
 
     def count(self, wanted: int, lasting: int) -> int:
-        """Return the number of complete lines, up to `wanted`; lines after line `lasting` may still change."""
+        """Return the number of complete lines, at most `wanted`; lines after line `lasting` may still change."""
         line, byte = self._lines[-1], self._bytes[-1]
         try:
             with open(self._path, "rb") as file:

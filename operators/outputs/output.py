@@ -1,4 +1,4 @@
-"""The contract of every reader of a sink's output."""
+"""The contract of every reader of sink output."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from typing import Any, Protocol
 
 Piece = tuple[Any, Any]
-"""Positions, ascending, and the rows there: a list of JSON texts, or an Arrow record batch (positions as an array)."""
+"""Ascending positions and their rows: a list of JSON texts, or an Arrow record batch with positions as an array."""
 
 
 class Output(Protocol):
-    """A reader of the rows of all tasks of one sink. Reading blocks no writer and changes nothing."""
+    """A reader of the rows of all tasks of one sink. Reading neither blocks writers nor changes anything."""
 
     @property
     def run(self) -> str:
@@ -18,7 +18,7 @@ class Output(Protocol):
         ...
 
     def look(self) -> None:
-        """Read the present output.
+        """Read the current output.
 
         Raises:
             PipelineError: no sink has written there.
@@ -28,7 +28,7 @@ class Output(Protocol):
         ...
 
     def ends(self, uncovered: bool) -> dict[str, int]:
-        """Return the end of the readable rows, by task, as of the last call of `look`.
+        """Return the end of the readable rows by task, as of the last call to `look`.
 
         Args:
             uncovered: whether to include rows that may still be withdrawn: below full sharing depth, rows can be
@@ -43,8 +43,6 @@ class Output(Protocol):
     def rows(self, task: str, start: int, stop: int, hint: Any = None) -> Iterator[Piece]:
         """Return the rows from position `start` up to `stop`; the result is always the same.
 
-        Neither position may be above the end that `ends` returned.
-
-        Positions whose rows were refused are left out.
+        Neither position may exceed the end that `ends` returned. Positions whose rows were refused are left out.
         """
         ...

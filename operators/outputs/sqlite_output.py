@@ -16,7 +16,7 @@ BUSY_S = 5.0
 
 
 class SqliteOutput:
-    """A reader of one database file, which it opens again for each look."""
+    """A reader of one database file, which it reopens for each look."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -50,7 +50,7 @@ class SqliteOutput:
         return {task: next_ if uncovered else covered for task, (covered, next_) in self._tasks.items()}
 
     def hint(self, task: str, position: int) -> Any:
-        """Return no hint, because the table is ordered by position."""
+        """Return None: no hint is needed, because the table is ordered by position."""
         return None
 
     def rows(self, task: str, start: int, stop: int, hint: Any = None) -> Iterator[Piece]:

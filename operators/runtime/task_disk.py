@@ -75,7 +75,7 @@ class TaskDisk:
                 take(answer)
 
     def close(self) -> None:
-        """Close the disk, and remove the spilled entries."""
+        """Close the disk and remove the spilled entries."""
         disk, self.disk = self.disk, None
         if disk is not None:
             self._poller.unregister(disk.wake)

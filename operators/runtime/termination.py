@@ -10,9 +10,7 @@ from causal.process.forks import let_children_end
 
 
 class Termination:
-    """A handler that calls `stop` at SIGTERM and makes `wake` readable, because an interrupted poll would wait
-    again.
-    """
+    """Calls `stop` at SIGTERM, and makes `wake` readable, because an interrupted poll would otherwise keep waiting."""
 
     def __init__(self, stop: Callable[[], None]) -> None:
         self.wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)

@@ -7,9 +7,9 @@ from operators.tracebacks import described, location, own_location
 
 
 def reported(problem: BaseException, label: str) -> tuple[str, str, bool] | None:
-    """Return the error, its line and whether it is definite; None for an exception of this runtime alone.
+    """Return (error, message, whether it is definite), or None if only code of this runtime is involved.
 
-    Readers and stores depend on the outside, where a retry may succeed, so an exception raised in them is not definite.
+    An exception in a reader or store is not definite: readers and stores depend on the outside, so a retry may succeed.
 
     Args:
         label: the name of the task.

@@ -1,8 +1,8 @@
-"""Watch over data that user code keeps outside every checkpoint: attributes, globals, closures, default arguments.
+"""A watch over data that user code keeps outside checkpoints: attributes, globals, closures, default arguments.
 
 A `Witness` records a digest of each of these and can later name those that have changed. A digest is a hint, not a
-proof: it is bounded, it does not see data that only C code can access, and a cache changes as well. The names therefore
-only explain a difference that was detected in another way, and are never errors on their own.
+proof: it is bounded, it does not cover data that only C code can access, and it also changes with a cache. The names
+therefore only explain a difference that was detected in another way; on their own, they are never errors.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ from operators.state.declared import State
 VALUES_MAX = 10_000
 DEPTH_MAX = 24
 NAMED_MAX = 3
-"""The most places that are named; the others are counted."""
+"""The maximum number of places that are named; any others are counted."""
 BYTES_MAX = 1 << 20
-"""The most bytes of a buffer that are looked at."""
+"""The maximum number of bytes of a buffer that are examined."""
 
 _WRAPPERS = (staticmethod, classmethod, type(lru_cache(len)))
-"""The types that hold the function that they wrap in `__wrapped__`, and keep nothing else that can be looked at."""
+"""The types that keep the function they wrap in `__wrapped__` and have no other data that can be examined."""
 _CODE = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType, type, property)
 
 Place = tuple[str, str]
-"""A place that can change: (what it is, what to do about it)."""
+"""A place that can change: (description of the change, remedy)."""
 
 
 class Witness:
-    """The digests of the data that the user code of one task can keep, as of the creation of the witness.
+    """The digests of the data that one task's user code can keep, as of the creation of the witness.
 
     Args:
         nodes: the operators of the task.
@@ -60,12 +60,12 @@ class Witness:
         self._before = self._digests()
 
     def changed(self) -> list[Place]:
-        """Return the places that have changed since the creation of the witness, in a fixed order: attributes first."""
+        """Return the places that have changed since the witness was created, in a fixed order, attributes first."""
         now = self._digests()
         return [place for place, digest in now.items() if self._before.get(place) != digest]
 
     def attributes(self) -> dict[str, dict[str, Any]]:
-        """Return the changed attributes of each operator, by the operator's name."""
+        """Return the changed attributes of each operator, by operator name."""
         changed = {what for what, _ in self.changed()}
         return {
             name: {
@@ -82,7 +82,7 @@ class Witness:
         def digest_of(value: Any) -> int:
             try:
                 return _Walk(values_max).digest(value)
-            except Exception as problem:  # user code runs here: a subclass of dict, `__repr__`, a property
+            except Exception as problem:  # this runs user code: a subclass of dict, `__repr__` or a property
                 return hash(type(problem).__name__)
 
         digests: dict[Place, int] = {}
@@ -113,7 +113,7 @@ class Witness:
 def explained(
     problem: ReplayDivergence, places: list[Place], topology: Topology, commuting: Collection[str] = ()
 ) -> str:
-    """Return the error's line with the changes that were found; without changes, with general advice.
+    """Return the error message with the changes that were found or, if there are none, with general advice.
 
     Args:
         commuting: the tasks whose operators declare that their records commute.
@@ -128,7 +128,7 @@ def explained(
 
 
 def words(places: list[Place]) -> str:
-    """Return the changed places and their remedies in one line; empty if there are none."""
+    """Return one line with the changed places and their remedies; empty if nothing has changed."""
     if not places:
         return ""
     named = "; ".join(f"{what}; {remedy}" for what, remedy in places[:NAMED_MAX])
@@ -147,7 +147,7 @@ def _attributes(operator: Operator) -> Iterator[tuple[str, Any]]:
 
 
 def _operators_of(chain: Chain) -> dict[str, Operator]:
-    """Return the instances of user operators in a chain, by the operator's name."""
+    """Return the instances of user operators in a chain, by operator name."""
     operators: dict[str, Operator] = {}
     for stage in getattr(chain, "stages", ()):
         operator = getattr(stage, "_operator", None)
@@ -160,7 +160,7 @@ def _operators_of(chain: Chain) -> dict[str, Operator]:
 
 
 def _code_of(nodes: Iterable[Node], operators: Mapping[str, Operator]) -> tuple[list[types.FunctionType], list[type]]:
-    """Return the user's functions and classes that the operators of a task may run."""
+    """Return the user's functions and classes that a task's operators may run."""
     functions: dict[int, types.FunctionType] = {}
     classes: dict[type, None] = {}
 
@@ -199,7 +199,7 @@ def _code_of(nodes: Iterable[Node], operators: Mapping[str, Operator]) -> tuple[
 def _with_callees(
     functions: list[types.FunctionType], classes: list[type]
 ) -> tuple[list[types.FunctionType], list[type]]:
-    """Return the functions and classes, and those of the user's modules that they may call by a global name."""
+    """Return these functions and classes, and those of the user's modules that they may call by a global name."""
     callees, kinds = _distinct(functions), dict.fromkeys(classes)
     for module in _modules_of([*functions, *_methods_of(classes)]):
         for value in list(module.values()):
@@ -234,7 +234,7 @@ def _distinct(functions: Iterable[types.FunctionType]) -> list[types.FunctionTyp
 
 
 def _closed_over(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
-    """Yield the closure variables and default arguments, which exist as long as the function."""
+    """Yield closure variables and default arguments, which exist as long as the function does."""
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
             yield name, cell.cell_contents
@@ -247,9 +247,7 @@ def _closed_over(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
 
 
 def _modules_of(functions: Iterable[types.FunctionType]) -> list[dict[str, Any]]:
-    """Return the globals of the user's modules that these functions can access, and of the modules that those
-    import.
-    """
+    """Return the globals of the user's modules that these functions can access, including imported user modules."""
     modules: dict[int, dict[str, Any]] = {}
     waiting = [function.__globals__ for function in functions if _is_of_user(function)]
     while waiting:
@@ -273,7 +271,7 @@ def _file_of(module: Mapping[str, Any]) -> str:
 
 
 class _Walk:
-    """The digest of one value; only a bounded number of the value's parts is read."""
+    """Computes the digest of one value, of which only a limited number of parts is read."""
 
     def __init__(self, values_max: int) -> None:
         self._left = values_max
@@ -283,7 +281,7 @@ class _Walk:
         self._left = max(0, self._left - 1)
         kind = type(value)
         if kind in SCALARS or kind in (complex, range):
-            # Equal NaN values have different hashes, and a signaling NaN has none.
+            # Equal NaN values have different hashes, and a signaling NaN cannot be hashed.
             return hash((kind.__name__, repr(value) if kind in (float, complex, Decimal) else value))
         if not self._left or depth > DEPTH_MAX or id(value) in self._within:
             return hash(kind.__name__)
@@ -311,9 +309,7 @@ class _Walk:
         return self._opaque(value, depth)
 
     def _opaque(self, value: Any, depth: int) -> Any:
-        """Return the content of any other object: the attributes of a user's object, or else a `repr` without
-        addresses.
-        """
+        """Return the content of any other object: a user object's attributes, or else its `repr` without addresses."""
         attributes = getattr(value, "__dict__", None)
         if isinstance(attributes, dict) and any(map(_is_of_user, _methods_of(type(value).__mro__))):
             return tuple((name, self.digest(inner, depth)) for name, inner in list(attributes.items()))
@@ -324,7 +320,7 @@ class _Walk:
 
 
 def _bytes_of(value: bytearray | memoryview | array[Any]) -> bytes:
-    """Return the first bytes of a buffer; nothing if the buffer was released or is not contiguous."""
+    """Return the first bytes of a buffer; return none if it has been released or is not contiguous."""
     try:
         return bytes(memoryview(value).cast("B")[:BYTES_MAX])
     except (TypeError, ValueError):
@@ -334,7 +330,7 @@ def _bytes_of(value: bytearray | memoryview | array[Any]) -> bytes:
 _SAYS_ITSELF = frozenset(
     ("builtins", "itertools", "collections", "decimal", "datetime", "fractions", "uuid", "pathlib")
 )
-"""The modules whose objects' `repr` is short and shows their value; of others it may be anything."""
+"""The modules whose objects have a short `repr` that shows their value; that of other objects may show anything."""
 
 _random_state: Callable[[Random], Any] = Random.getstate
-"""The original `getstate`, before generators were patched: a digest draws nothing."""
+"""The `getstate` from before generators were patched, because computing a digest must not draw random numbers."""

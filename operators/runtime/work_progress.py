@@ -1,8 +1,8 @@
-"""Progress of a process's work, observed from another thread, so that the loop's thread records almost nothing.
+"""The progress of a process's work, observed from another thread, so that the loop's thread records almost nothing.
 
-The observing thread takes samples occasionally. If the loop's thread is still at the same place, its stack frames show
-which operator runs, on which record and key, and at which line. This requires no work per record. The samples also
-show which keys take most of the task's time.
+The observing thread takes samples occasionally. If the loop's thread has not moved on since the last sample, its stack
+frames show which operator is running, on which record and key, and at which line. This requires no work per record.
+The samples also show which keys take most of the task's time.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from operators.stage.stages import last_index
 from operators.tracebacks import LIBRARIES, OURS
 
 LONG_NS = 500_000_000
-"""The duration from which work is reported: well below what counts as silence."""
+"""The duration from which work is reported; it is much shorter than the silence that counts as death."""
 
 _FROZEN = "<frozen"
 _KINDS = "operators.kinds."
@@ -35,13 +35,13 @@ _BRIEF.maxlevel, _BRIEF.maxstring, _BRIEF.maxother, _BRIEF.maxlong = 3, 80, 80, 
 
 @dataclass(slots=True)
 class Work:
-    """The notes of the loop's thread: plain attributes, which that thread writes and the other thread reads.
+    """Notes of the loop's thread: plain attributes, which that thread writes and the observing thread reads.
 
     Attributes:
-        kind: "start", "load" or "work" (see `causal.task.activity`); empty while the loop rests.
-        step: a number that differs for each piece of work of the loop; for a task, its turn.
+        kind: "start", "load" or "work" (see `causal.task.activity`); empty while the loop is idle.
+        step: a number that is different for each piece of the loop's work; for a task, the number of its turn.
         began_ns: the time at which the current piece of work began.
-        done: the number of bytes of the state that are loaded.
+        done: the number of bytes of the state that have been loaded.
         total: the size of the state in bytes.
         events: the number of events that had begun in this process before the current piece of work.
         thread: the identifier of the loop's thread.
@@ -85,7 +85,7 @@ class _Place:
 
 
 class Progress:
-    """An observer of one `Work`, running in another thread than the work itself."""
+    """An observer of one `Work` that runs in a different thread from the work itself."""
 
     def __init__(self, work: Work) -> None:
         self._work = work
@@ -93,10 +93,10 @@ class Progress:
         self._since_ns = 0
         self._sampled = HotKeys()
         self.hot_keys: tuple[Share, ...] = ()
-        """The keys by their share of the looks at work; replaced as a whole, so the loop's thread may read it."""
+        """The keys with their shares of the samples; replaced as a whole, so the loop's thread may read them."""
 
     def look(self) -> Activity | None:
-        """Return the activity that has been in progress for at least `LONG_NS`; None if there is none."""
+        """Return the activity that has been in progress for at least `LONG_NS`, or None if there is none."""
         work, now_ns = self._work, monotonic_ns()
         kind = work.kind
         if not kind:
@@ -111,7 +111,8 @@ class Progress:
             kind = "event"
         seen = (work.step, RUNNING.events, kind, place.operator, place.index)
         if seen != self._seen:
-            # The first record of the first event began with this work; of any other, only this look is known.
+            # The first record of the first event began together with this work; any other is known only from this
+            # sample.
             first = self._seen[:1] != seen[:1] and place.index <= 0 and RUNNING.events - work.events <= 1
             self._since_ns = work.began_ns if first else now_ns
             self._seen = seen
@@ -124,7 +125,7 @@ class Progress:
         )  # fmt: skip
 
     def _sample(self, now_ns: int) -> None:
-        """Count the key on which the loop's thread works; no record is inspected, because this happens at each look."""
+        """Count the key that the loop's thread is working on, without examining records: this runs on every look."""
         key, known = _NOTHING, False
         frame = sys._current_frames().get(self._work.thread) if RUNNING.active is not None else None
         for variables in _locals_of_ours(frame):
@@ -167,9 +168,9 @@ class Progress:
 
 
 def _key(stage: Any, variables: dict[str, Any], inner: Any) -> Any:
-    """Return the key that one frame knows, or `inner`, the key that the inner frames know.
+    """Return the key that one frame shows, or else `inner`, the key that the frames inside it show.
 
-    Code that keeps state uses variables named `key` for the name of a value; they do not contain the record's key.
+    Code that keeps state uses variables named `key` for the name of a value; these do not contain the record's key.
     """
     context = getattr(stage, "_ctx", None)
     if context is not None and hasattr(stage, "_keyed"):
@@ -192,7 +193,7 @@ def timed_out(doing: Activity, lasted_s: float, limit_s: float) -> str:
 
 
 def _locals_of_ours(frame: FrameType | None) -> Iterator[dict[str, Any]]:
-    """Yield the variables of the runtime's frames, from the innermost frame outwards."""
+    """Yield the variables of this runtime's frames, from the innermost frame outwards."""
     while frame is not None:
         if frame.f_code.co_filename.startswith(OURS):
             yield dict(frame.f_locals)
@@ -200,7 +201,7 @@ def _locals_of_ours(frame: FrameType | None) -> Iterator[dict[str, Any]]:
 
 
 def _outside(frame: FrameType | None) -> str:
-    """Return the file and line of the innermost user frame or, if there is none, of the running library."""
+    """Return the file and line of the innermost user frame or, if there is none, of the innermost library frame."""
     library = ""
     while frame is not None:
         name = frame.f_code.co_filename
@@ -216,7 +217,7 @@ def _outside(frame: FrameType | None) -> str:
 
 
 def _shown(value: object) -> str:
-    """Return a value on one line, shortened; this works even while the other thread changes the value."""
+    """Return a value as a shortened line; this works even while the other thread is changing the value."""
     try:
         return " ".join(_BRIEF.repr(value).split())[:TEXT_MAX]
     except (RuntimeError, LookupError):  # the value lost an item during the call

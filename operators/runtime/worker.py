@@ -1,9 +1,9 @@
-"""A worker process: a standby that holds a task's state, and the task itself once it is promoted.
+"""A worker process: at first a standby with a task's state, and the task itself once it has been promoted.
 
     python -m operators.runtime.worker JOB_DIRECTORY SLOT
 
-The worker connects sockets, files and the clock to `operators.runtime.membership`, which decides, and to
-`causal.shell.driver`, which runs the task. It continues without a supervisor.
+The worker connects sockets, files and the clock to `operators.runtime.membership`, which makes the decisions, and to
+`causal.shell.driver`, which runs the task. It keeps running without a supervisor.
 """
 
 from __future__ import annotations
@@ -92,22 +92,21 @@ from operators.stage.disk_state import located
 from operators.tracebacks import user_traceback
 
 WATCHED_MAX = 500
-"""The values in each attribute, global and variable of a closure that a task looks at as it begins."""
+"""The number of values that a task examines in each attribute, global and closure variable when it begins."""
 GC_THRESHOLD = 50_000
 LINGER_MS = 500
 LOOK_AT_BOUNDS_NS = 10_000_000
-"""The interval at which the loop checks whether a bound wants a checkpoint: a beat is sent immediately then."""
+"""The interval at which the loop checks whether a memory limit requires a checkpoint, so that a beat is sent early."""
 LOAD_STEP_NS = 20_000_000
-"""The time that a state is loaded before the loop looks at what has arrived."""
+"""How long a state is loaded before the loop checks for what has arrived."""
 _log = logging.getLogger("causal.worker")
 
 
 class Worker:
-    """A process that has sockets from its start, and a task after its promotion.
+    """A process that has sockets from its start, and a task once it has been promoted.
 
-    State: a standby uses `following` or `hot`, and a promoted process uses `driver`; never both. While `loading` is
-        set,
-    acts wait in `later`, except reports to the supervisor and the order to end.
+    State: a standby uses `following` or `hot`, and a promoted process uses `driver`, never both. While `loading` is
+        set, acts wait in `later`, except for reports to the supervisor and the order to end.
     """
 
     def __init__(self, job_directory: Path, slot: str) -> None:
@@ -160,15 +159,15 @@ class Worker:
         self.rehearsals = Rehearsals(self.plan, self.config, job_directory, say, self.fetch)
         self.asking = RequestPool({})
         self.retained = NO_KNOWLEDGE
-        """The knowledge of determinants of the incarnation before, while the next one is loaded."""
+        """The determinants known to the previous incarnation, kept while the state of the next one is being loaded."""
         self.load_began_ns = self.bounds_look_due_ns = 0
         self.root = RootWatch(job_directory)
         self.wanted_epoch = 0
-        """The checkpoint that the last look at the bounds wanted."""
+        """The checkpoint that was wanted at the last check of the memory limits."""
 
     @property
     def label(self) -> str:
-        """The name of the process in its log: the task that it runs, or its slot while it is a standby.
+        """The process name in the log: the task that it runs, or its slot while it is a standby.
 
         Everything that a standby performs is a replay. The same condition mutes `ctx.log`.
         """
@@ -178,7 +177,7 @@ class Worker:
         return f"{task.name} (replay)" if task.recovery.replays else task.name
 
     def handle(self, event: Input) -> None:
-        """Advance the membership by one step, and perform the resulting acts."""
+        """Advance the membership by one step and perform the resulting acts."""
         for act in self.member.handle(event, monotonic_ns()):
             if not self.later.takes(act, self.loading is not None):
                 _ACTS[type(act)](self, act)
@@ -225,17 +224,16 @@ class Worker:
         )
 
     def _loaded_so_far(self) -> Activity | None:
-        """Return the progress of loading a state, if the loading has already taken a while."""
+        """Return the progress of loading a state once loading has taken a while; otherwise None."""
         work = self.work
         if self.loading is None or monotonic_ns() - self.load_began_ns < LONG_NS:
             return None
         return Activity("load", self.load_began_ns, done=work.done, total=work.total)
 
     def look(self) -> Message | None:
-        """Return the message of the pulse, on the pulse's thread; there is no message while the loop itself sends
-        beats.
+        """Return the pulse message, on the pulse's thread; there is none while the loop itself is sending beats.
 
-        The report ends the process if a store call or an event exceeds its time limit.
+        If a store call or an event has exceeded its time limit, return the report that ends the process.
         """
         driver, member = self.driver, self.membership
         doing = self.progress.look()
@@ -268,14 +266,14 @@ class Worker:
         return "pulse", facts
 
     def _failed(self, error: str, message: str, definite: bool = True) -> Message:
-        """Log that the task cannot continue; return the report, which ends the process if the pulse sends it."""
+        """Log that the task cannot continue; return the report, which ends the process when the pulse sends it."""
         task = self.member.name
         say(f"{task or 'standby'}: {error}: {message}")
         facts = {"task": task, "incarnation": self.member.incarnation, "error": error}
         return "failed", {**facts, "message": message, "definite": definite}
 
     def report(self, kind: str, facts: dict[str, Any]) -> None:
-        """Process a report of the driver."""
+        """Process a report from the driver."""
         if kind != "waiting":
             self.handle(Reported(kind, facts))
             return
@@ -289,14 +287,14 @@ class Worker:
         self.send_report(SendReport(*self._failed(error, message, definite)))
 
     def explained(self, problem: CausalError) -> str:
-        """Return the line of an error; for a divergence, include the data that user code has kept outside its state."""
+        """Return an error's message; for a divergence, add the data that user code has kept outside its state."""
         if not isinstance(problem, ReplayDivergence):
             return str(problem)
         places = [] if self.witness is None else self.witness.changed()
         return explained(problem, places, self.plan.topology, self.plan.commuting)
 
     def obey(self) -> None:
-        """Process the messages of the supervisor."""
+        """Process messages from the supervisor."""
         while True:
             try:
                 command = self.terms.read_command(decode(self.control.recv(zmq.NOBLOCK)))
@@ -309,7 +307,7 @@ class Worker:
                 self.handle(Commanded(command))
 
     def load(self, act: Load) -> None:
-        """Begin to load the state of a task, in the steps of `_load_more`."""
+        """Begin to load the state of a task, which continues in steps of `_load_more`."""
         if self.hot is not None:
             if self.hot.follow(act.incarnation, act.epoch, act.files):
                 return
@@ -321,7 +319,7 @@ class Worker:
         self._load(act, self.following, act.files)
 
     def begin(self, act: Begin) -> None:
-        """Become the task, or roll back in place; the state is loaded in the steps of `_load_more`."""
+        """Become the task, or roll back in place; the state is loaded in steps of `_load_more`."""
         self.retained = NO_KNOWLEDGE
         hot, self.hot = self.hot, None
         if hot is not None:
@@ -331,7 +329,7 @@ class Worker:
                 self._drive(act, task)
                 return
             self.following = hot.take_image()
-            del hot, task  # the old state is released before the checkpoint is loaded
+            del hot, task  # release the old state before the checkpoint is loaded
         image, self.following = self.following, None
         if self.driver is not None:
             self.retained = self.driver.task.retained(act.rollback)
@@ -342,7 +340,7 @@ class Worker:
         self._load(act, image, act.files)
 
     def _close_task(self, driver: TaskDriver) -> None:
-        """Close what a task has open, and stop polling it."""
+        """Close everything that a task has open, and stop polling it."""
         if self.asking.wake >= 0:
             self.poller.unregister(self.asking.wake)
         self.task_disk.close()
@@ -357,7 +355,7 @@ class Worker:
         self._load_more()
 
     def _load_more(self) -> None:
-        """Load for a moment; once everything is loaded, continue with the act that required it."""
+        """Load for a short time; once everything has been loaded, continue with the act that required it."""
         loading = self.loading
         if loading is None:
             return
@@ -373,7 +371,8 @@ class Worker:
                 (self.directory / path).exists() for path, _, _ in loading.act.files
             ):
                 raise
-            # A later checkpoint has replaced this one; the supervisor names it until this process has loaded it.
+            # A later checkpoint has replaced the one being loaded; the supervisor names the new one until it has been
+            # loaded.
             self.following, self.loading = None, None
             return
         self.loading = None
@@ -399,7 +398,7 @@ class Worker:
         )  # fmt: skip
 
     def _shadow(self, image: Image) -> TaskProtocol:
-        """Return a task that is performed from the echo of another process."""
+        """Return a task that performs the echo of another process."""
         self.resident.freeze(image)
         self._watch(image)
         self.task_disk.shadow(self.plan.topology.tasks[image.task].name)
@@ -427,14 +426,14 @@ class Worker:
             self.handle(Loaded(hot.follows))
 
     def _watch(self, image: Image) -> None:
-        """Record what user code keeps outside its state before it runs, to name it if it differs later."""
+        """Record what user code keeps outside its state before it runs, so that later changes can be named."""
         self.witness = None
         if isinstance(image.chain, FusedChain):
             image.chain.open()
             self.witness = Witness(self.plan.nodes(image.task), image.chain, WATCHED_MAX)
 
     def _catch_up(self) -> None:
-        """Perform the postponed acts until a state is being loaded again."""
+        """Perform postponed acts until a state is being loaded again."""
         while self.later and self.loading is None:
             act = self.later.next()
             _ACTS[type(act)](self, act)
@@ -474,7 +473,7 @@ class Worker:
         self.stopping = True
 
     def run(self) -> None:
-        """Run until an order to stop arrives or the job's root process is gone."""
+        """Run until an order to stop arrives or the job's root process has ended."""
         work, member = self.work, self.member
         while not self.stopping:
             self.handle(Tick())
@@ -506,9 +505,7 @@ class Worker:
                 self.stopping = True
 
     def _look_at_bounds(self, now_ns: int) -> None:
-        """Beat immediately when the task requests a checkpoint, because the kept logs grow until the checkpoint
-        begins.
-        """
+        """Send a beat immediately when the task wants a checkpoint: its logs grow until the checkpoint begins."""
         self.bounds_look_due_ns = now_ns + LOOK_AT_BOUNDS_NS
         wanted_epoch = self.driver.task.retention.wanted_epoch if self.driver is not None else 0
         if wanted_epoch > self.wanted_epoch:
@@ -538,7 +535,7 @@ _ACTS: dict[type, Callable[[Worker, Any], None]] = {
 
 
 def say(line: str) -> None:
-    """Write a line of the runtime into the log of the process."""
+    """Write a message of the runtime to the process log."""
     _log.info("%s", line)
 
 

@@ -1,4 +1,4 @@
-"""A kit for the tests of pipelines and operators: the real tasks in this process, on virtual time, killed and replayed.
+"""A kit for testing pipelines and operators: real tasks in this process, on virtual time, killed and replayed.
 
 from operators.testing import run
 

@@ -1,7 +1,8 @@
-"""The tasks of one job in this process: the links between them, deaths, and incarnations that replace one another.
+"""The tasks of one job in this process: the links between them, deaths, and successive incarnations.
 
-Nothing happens here on its own. A subclass decides when a frame arrives, which task runs and which dies, and what
-replaces a task's disk, stores, readers and the outside world; the effects of tasks are performed as in a worker.
+Nothing happens here on its own. A subclass decides when a frame arrives, which task runs and which task dies. It also
+provides replacements for a task's disk, stores, readers and the outside world. The effects of tasks are performed as in
+a worker.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ NEVER_NS = 1 << 62
 """A time that no clock reaches."""
 
 Ends = tuple[int, int, int, int]
-"""The two ends of a link: (task, incarnation) that sends, (task, incarnation) that receives."""
+"""The two ends of a link: the sender's (task, incarnation), then the receiver's."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -37,7 +38,7 @@ class Process:
     """An incarnation of a task.
 
     Attributes:
-        dialled: the incarnation of each neighbour that the process knows.
+        dialled: the incarnation of each neighbour that the process has been connected to.
     """
 
     index: int
@@ -59,11 +60,11 @@ class Cluster(ABC, Generic[P]):
     """The tasks of a topology, in memory.
 
     Attributes:
-        now_ns: the time of the wall clock and of the monotonic clock.
+        now_ns: the time shown by both the wall clock and the monotonic clock.
         processes: the live processes, by (task, incarnation).
-        incarnations: the newest incarnation of each task, 0 before the first.
+        incarnations: the newest incarnation of each task; 0 before its first.
         links: the frames in transit.
-        asked, complete: the last checkpoint that was requested, and the last that is complete.
+        asked, complete: the last checkpoint requested, and the last one completed.
     """
 
     def __init__(self, topology: Topology, config: JobConfig) -> None:
@@ -78,7 +79,7 @@ class Cluster(ABC, Generic[P]):
         self._acting = False
 
     def wall_ns(self) -> int:
-        """Return the clock that a live task reads."""
+        """Return the time that a live task reads from the clock."""
         return self.now_ns
 
     # -- what a subclass provides ----------------------------------------------------------------------
@@ -89,7 +90,7 @@ class Cluster(ABC, Generic[P]):
 
     @abstractmethod
     def store(self, process: P, channel: int) -> SinkStore:
-        """Return the store of a sink task, as the process reaches it."""
+        """Return a sink task's store, as accessed by this process."""
 
     @abstractmethod
     def reader(self, process: P, channel: int) -> Reader:
@@ -112,12 +113,12 @@ class Cluster(ABC, Generic[P]):
         action()
 
     def settled(self) -> None:
-        """Perform what follows when all waiting events have been performed."""
+        """Perform any work that follows once all waiting events have been performed."""
 
     # -- tasks -----------------------------------------------------------------------------------------
 
     def current(self, index: int) -> P | None:
-        """Return the newest incarnation of a task, if it is alive."""
+        """Return the newest incarnation of a task if it is alive, or else None."""
         return self.processes.get((index, self.incarnations[index]))
 
     def lives(self, process: P) -> bool:
@@ -125,7 +126,7 @@ class Cluster(ABC, Generic[P]):
         return self.processes.get(process.life) is process
 
     def add(self, process: P) -> None:
-        """Add an incarnation of a task, which becomes the newest."""
+        """Add an incarnation of a task, which becomes the newest one."""
         self.incarnations[process.index] = process.incarnation
         self.processes[process.life] = process
         own = TaskIndex(process.index)
@@ -152,19 +153,19 @@ class Cluster(ABC, Generic[P]):
             self.introduce_to(self.current(other), process)
 
     def introduce_to(self, process: P | None, peer: P | None) -> None:
-        """Announce a neighbour to a process, unless one of them is dead or the process already knows the neighbour."""
+        """Announce a neighbour to a process, unless either is dead or the process already knows the neighbour."""
         if process is not None and peer is not None and process.dialled.get(peer.index) != peer.incarnation:
             process.dialled[peer.index] = peer.incarnation
             self.feed(process, PeerUp(TaskIndex(peer.index), peer.incarnation))
 
     def forget(self, process: P) -> None:
-        """Drop a process that has died, and the frames on their way to it."""
+        """Drop a process that has died and the frames on their way to it."""
         del self.processes[process.life]
         for ends in [ends for ends in self.links if ends[2:] == process.life]:
             del self.links[ends]
 
     def announce_death(self, process: P) -> None:
-        """Announce a death to the neighbours upstream."""
+        """Announce a death to the upstream neighbours."""
         for other in self.topology.upstream(TaskIndex(process.index)):
             neighbour = self.current(other)
             if neighbour is not None:
@@ -178,15 +179,15 @@ class Cluster(ABC, Generic[P]):
     # -- events and frames -----------------------------------------------------------------------------
 
     def feed(self, process: P, event: Event) -> None:
-        """Pass a task an event; its effects are performed before any later event of any task."""
+        """Pass an event to a task; its effects are performed before any later event of any task."""
         self._queue(process, partial(process.performer.feed, event))
 
     def read_again(self, process: P) -> None:
-        """Repeat the reads of a process that have returned nothing."""
+        """Repeat the reads of a process that have not returned anything yet."""
         self._queue(process, partial(process.performer.read_again, NEVER_NS))
 
     def _queue(self, process: P, action: Callable[[], None]) -> None:
-        """Perform an action of a process, after the actions that are waiting."""
+        """Perform an action of a process, after any actions that are already waiting."""
         self._waiting.append((process, action))
         if self._acting:
             return
@@ -201,7 +202,7 @@ class Cluster(ABC, Generic[P]):
         self.settled()
 
     def transmit(self, process: P, target: int, incarnation: int, parts: list[bytes]) -> None:
-        """Send a frame; a frame to a dead incarnation is dropped."""
+        """Send a frame; if it is addressed to a dead incarnation, drop it."""
         if (target, incarnation) in self.processes:
             self.links.setdefault((*process.life, target, incarnation), deque()).append(parts)
 
@@ -231,14 +232,14 @@ class Links(Generic[P]):
 
 
 class Once:
-    """A caller of stores that are always available."""
+    """Calls stores, assuming that they are always available."""
 
     def make(self, attempt: Callable[[], T]) -> T:
         return attempt()
 
 
 class Segments:
-    """The in-flight segments of one task: what a disk keeps for as long as its process is alive.
+    """The in-flight segments of one task, which exist as long as its process is alive.
 
     Args:
         answer: called with each answer.
@@ -249,7 +250,7 @@ class Segments:
         self.segments: dict[int, dict[int, bytes]] = {}
 
     def ask(self, effect: DiskEffect) -> None:
-        """Perform an effect on segments; a recording is lost, as it may be."""
+        """Perform an effect on segments; a recording may be lost, so it is not kept."""
         if isinstance(effect, SpillSegment):
             entries = effect.entries
             self.segments[effect.segment] = {entry.first: bytes(entry.payload or b"") for entry in entries}

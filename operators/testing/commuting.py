@@ -1,7 +1,7 @@
-"""The check of operators with `commutes = True`, whose records are also performed in another order.
+"""The check of operators with `commutes = True`, whose records are also performed in a different order.
 
-Two further chains of the task receive the same records: one in the order of arrival, the other in a possible replay
-order, with the records of each input together. At each output and each barrier, both must have the same state.
+Two additional chains of the task receive the same records: one in the order of arrival, the other in a possible replay
+order, in which the records of each input are together. At each output and barrier, their states must be equal.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ SHOWN_CHARACTERS_MAX = 200
 
 
 class _Asked(Exception):
-    """An event requests something that is logged, so its place among the other events is fixed."""
+    """Raised when an event requests something that is logged, which fixes its place among the other events."""
 
 
 class _NoServices:
-    """The services of a chain that may not request anything."""
+    """The services of a chain that must not request anything."""
 
     def epoch(self) -> int:
         return 0
@@ -35,7 +35,7 @@ class _NoServices:
 
 
 class _Noting:
-    """Services that record whether something that is logged was requested."""
+    """Services that record whether anything that is logged was requested."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
@@ -68,7 +68,7 @@ class ReorderedChain:
         self._open: list[tuple[int, list[Chunk], int]] = []
 
     def deliver(self, input: int, chunks: Sequence[Chunk], first: int, services: Services) -> list[Output]:
-        """Deliver to the chain, and to the chains that are compared."""
+        """Deliver to the chain and to the two chains that are compared."""
         noting = _Noting(services)
         outputs = self._chain.deliver(input, chunks, first, noting)
         if noting.asked:
@@ -84,12 +84,12 @@ class ReorderedChain:
         return outputs
 
     def snapshot(self, full: bool, behind: str = "") -> SnapshotJob:
-        """Take a snapshot after comparing the chains."""
+        """Take a snapshot, after comparing the two chains."""
         self._compare()
         return self._chain.snapshot(full, behind)
 
     def ended(self, input: int, services: Services) -> list[Output]:
-        """Process the end of an input, before which the chains are compared; nothing is compared after it."""
+        """Process the end of an input, after a final comparison of the two chains."""
         self._compare()
         self._pair = None
         return self._chain.ended(input, services)
@@ -98,10 +98,10 @@ class ReorderedChain:
         return getattr(self._chain, name)
 
     def _compare(self) -> None:
-        """Perform the records since the last call in another order, and compare the states.
+        """Perform the records that arrived since the last call in a different order, and compare the states.
 
         Raises:
-            PipelineError: the states differ, or only one order emits something or requests something.
+            PipelineError: the states differ, or only the other order emits or requests anything.
         """
         if self._pair is None or not self._open:
             return
@@ -133,7 +133,7 @@ class ReorderedChain:
 
 
 def _difference(arrived: Sequence[Any], reordered: Sequence[Any]) -> str:
-    """Return the first difference between two states, as a line; "" if they are equal."""
+    """Return the first difference between two states as a one-line description, or "" if they are equal."""
     for one, other in zip(arrived, reordered, strict=True):
         if one == other:
             continue

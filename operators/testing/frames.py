@@ -1,4 +1,4 @@
-"""Failures of user code in a test, without the frames of this runtime between the test and the line that matters."""
+"""Failures of user code in a test, shown without the runtime's frames between the test and the relevant line."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ R = TypeVar("R")
 
 
 def without_our_frames(fn: Callable[P, R]) -> Callable[P, R]:
-    """Decorate a function that performs user code, so that its exceptions show only the user's frames.
+    """Decorate a function that runs user code, so that its exceptions show only the user's frames.
 
     An error of the runtime itself, in which no user code is involved, keeps all of its frames.
     """
 
     @wraps(fn)
     def called(*args: P.args, **kwargs: P.kwargs) -> R:
-        __tracebackhide__ = True  # pytest reads it
+        __tracebackhide__ = True  # pytest reads this variable
         try:
             return fn(*args, **kwargs)
         except Exception as problem:
@@ -33,7 +33,7 @@ def without_our_frames(fn: Callable[P, R]) -> Callable[P, R]:
 
 
 def _shortened(problem: BaseException) -> bool:
-    """Remove our frames from the causes of an exception, if user code raised one of them."""
+    """Remove the runtime's frames from an exception's causes if user code raised one; return whether it did."""
     causes, each = list[BaseException](), problem.__cause__ or problem.__context__
     while each is not None and each not in causes:
         causes.append(each)

@@ -1,4 +1,4 @@
-"""The records of a source in a test: a list per partition, in which `At` specifies when, in virtual time."""
+"""The records of a source in a test: one list per partition, in which `At` sets virtual times."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from operators.source import Source, SourceContext
 from operators.sources.generated import SequenceSource
 
 _LONG_AGO_NS = -(1 << 62)
-"""The start of a source with a rate in a test: every element is due by now."""
+"""The start time of a source with a rate in a test, chosen so that every element is already due."""
 
 
 class _Nothing:
-    """A placeholder for no record."""
+    """The type of a placeholder that stands for no record."""
 
 
 _NOTHING: Final = _Nothing()
@@ -31,7 +31,7 @@ _NOTHING: Final = _Nothing()
 class At:
     """A record that becomes available when the wall clock reaches `seconds`; without a record, only time passes.
 
-    Later records of its partition do not become available earlier.
+    Later records of the same partition do not become available earlier.
     """
 
     seconds: float
@@ -39,7 +39,7 @@ class At:
 
     @property
     def empty(self) -> bool:
-        """Whether it only lets time pass."""
+        """Whether there is no record, so that only time passes."""
         return self.record is _NOTHING
 
 
@@ -47,7 +47,7 @@ class Partition:
     """The elements of one partition, each with the time from which it is available.
 
     Attributes:
-        endless: whether the partition does not end after its last element, because more may be added.
+        endless: whether the partition stays open after its last element, because more may be added.
         ends_ns: the earliest time at which the partition ends.
     """
 
@@ -55,7 +55,7 @@ class Partition:
         self.endless = endless
         self.ends_ns = 0
         self.taken = 0
-        """The number of elements that any incarnation has read."""
+        """The number of elements that have been read by any incarnation."""
         self._records: list[Any] | Vectors = []
         self._due_ns: list[int] = []
         if isinstance(records, Vectors):
@@ -75,11 +75,11 @@ class Partition:
                 if each.empty:
                     continue
                 each = each.record
-            self._records.append(each)  # type: ignore[union-attr]  # vectors come whole
+            self._records.append(each)  # type: ignore[union-attr]  # vectors are added as a whole
             self._due_ns.append(self.ends_ns)
 
     def read(self, position: int, count: int, now_ns: int) -> tuple[Any, bool] | None:
-        """Return up to `count` elements from `position`, and whether the partition ends; None if none is available."""
+        """Return up to `count` elements from `position`, and whether the partition ends; None if there is nothing."""
         stop = position
         while stop < len(self._due_ns) and stop < position + count and self._due_ns[stop] <= now_ns:
             stop += 1
@@ -90,20 +90,18 @@ class Partition:
         return self._records[position:stop], ended
 
     def due_ns(self, position: int) -> int | None:
-        """Return the time from which an element or the end can be read at `position`; None if there may never be
-        one.
-        """
+        """Return when an element or the end can be read at `position`, or None if that may never happen."""
         if position < len(self._due_ns):
             return self._due_ns[position]
         return None if self.endless else self.ends_ns
 
 
 def partitions_of(plan: Plan, sources: Mapping[str, Source], inputs: Mapping[str, Any]) -> dict[str, list[Partition]]:
-    """Return the partitions of every source, from `inputs`, or else from a bounded generated source.
+    """Return the partitions of every source, from `inputs` or else from a bounded generated source.
 
     Raises:
-        PipelineError: a name that is not a source, a source without records, or another number of lists than
-            the source has partitions.
+        PipelineError: `inputs` names something that is not a source, a source has no records, or the number of lists is
+            not the number of the source's partitions.
     """
     for name in inputs:
         if name not in sources:

@@ -1,4 +1,4 @@
-"""The sink of a test, which keeps the records unchanged, and its store, which follows the rules of every store."""
+"""A test's sink, which keeps records unchanged, and its store, which follows the rules for every store."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class RecordsSink(Sink):
         self._theirs = theirs
 
     def encode(self, records: Sequence[Any]) -> bytes:
-        """Return the records, each preceded by its length."""
+        """Return the encoded records, each preceded by its length."""
         self._theirs.encode(records)
         bodies = [encode(record) for record in records]
         return b"".join([part for body in bodies for part in (len(body).to_bytes(_LENGTH_BYTES, "big"), body)])
@@ -45,15 +45,15 @@ def records_in(rows: bytes) -> list[Any]:
 
 
 def documents_in(rows: bytes) -> list[Any]:
-    """Return the rows of a dead-letter output, which are JSON."""
+    """Return the rows of a dead-letter output, which are JSON documents."""
     return [json.loads(line) for line in rows.splitlines()]
 
 
 class MemoryStore:
-    """The store of one sink task, in memory; it outlives every crash.
+    """The store of one sink task, in memory; it survives every crash.
 
     Attributes:
-        account: the accepted bundles.
+        account: the account of the accepted bundles.
     """
 
     def __init__(self, task: str, run: str) -> None:
@@ -64,28 +64,28 @@ class MemoryStore:
 
     @property
     def rows(self) -> bytes:
-        """The rows that are visible."""
+        """The visible rows."""
         return b"".join([rows for _, rows in self._bundles])
 
     def open(self, task: str, run: str, incarnation: int) -> StoreState:
-        """Fence every lower incarnation, and return the held determinants."""
+        """Fence all lower incarnations, and return the stored determinants."""
         if incarnation < self.account.incarnation:
             raise fenced(self.task, incarnation)
         self.account.incarnation = incarnation
         return self.account.store_state()
 
     def last_bundle(self) -> StoreState:
-        """Return the state that is held."""
+        """Return the stored state."""
         return self.account.store_state()
 
     def write(self, bundle: Bundle) -> None:
-        """Accept rows and determinants, in one step."""
+        """Accept rows and determinants in one atomic step."""
         self.account.fence(self._run, bundle.incarnation)
         if self.account.take(bundle) is not None:
             self._bundles.append((bundle.first, bundle.rows))
 
     def truncate(self, epoch: int) -> None:
-        """Drop determinants of lower epochs."""
+        """Drop the determinants of lower epochs."""
         self.account.truncate(epoch)
 
     def withdraw(self, mark: WithdrawPoint) -> StoreState:
@@ -96,4 +96,4 @@ class MemoryStore:
         return self.account.store_state()
 
     def close(self) -> None:
-        """Keep everything."""
+        """Do nothing, so that everything is kept."""

@@ -1,4 +1,4 @@
-"""An incarnation of a task in a test, with its disk, its partitions and its outside world."""
+"""An incarnation of a task in a test, with its disk, partitions and outside world."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _OF_RECORDS = (batch.RECORDS, batch.LISTED)
 
 
 class CountedChain:
-    """A chain, and the number of records that it has received since the job began, where replays count once.
+    """A chain, and the number of records that it has received since the job began, not counting replays twice.
 
     Attributes:
         received: the number of records so far.
@@ -36,12 +36,12 @@ class CountedChain:
         self._chain = chain
 
     def deliver(self, input: int, chunks: Sequence[Chunk], first: int, services: Services) -> list[Output]:
-        """Deliver to the chain, and count the records."""
+        """Deliver to the chain and count the records."""
         self.received += sum([chunk.count for chunk in chunks if chunk.kind in _OF_RECORDS])
         return self._chain.deliver(input, chunks, first, services)
 
     def snapshot(self, full: bool, behind: str = "") -> SnapshotJob:
-        """Take a snapshot of the chain, and record the count."""
+        """Take a snapshot of the chain and remember the count."""
         self.frozen = self.received
         return self._chain.snapshot(full, behind)
 
@@ -51,10 +51,10 @@ class CountedChain:
 
 @dataclass(slots=True, kw_only=True)
 class Process(cluster.Process):
-    """A task that runs.
+    """A running task.
 
     Attributes:
-        looked_ns: the time at which the task last had nothing to do.
+        looked_ns: the time at which the task was last found to have nothing to do.
     """
 
     chain: CountedChain
@@ -62,12 +62,12 @@ class Process(cluster.Process):
 
 
 class Surroundings(Protocol):
-    """The part of a world that disks, readers and calls of a process use.
+    """The part of a world that a process's disks, readers and calls use.
 
     Attributes:
-        partitions: by channel.
-        snapshots: (task, epoch) → parts, digest, and the records received by then.
-        later: the steps that are possible from now on.
+        partitions: the partitions by channel.
+        snapshots: (task, epoch) → its parts, its digest, and the number of records received by then.
+        later: the steps that have become possible but have not been performed yet.
     """
 
     chance: Random
@@ -83,7 +83,7 @@ class Surroundings(Protocol):
 
 
 class MemoryDisk(Segments):
-    """The disk of one task; each answer is one of the steps that are possible from then on."""
+    """The disk of one task; each answer becomes one of the steps that the world may perform next."""
 
     def __init__(self, world: Surroundings, process: Process) -> None:
         super().__init__(lambda event: world.later.append(lambda: world.feed(process, event)))
@@ -106,32 +106,32 @@ class MemoryDisk(Segments):
 
 
 class MemoryReader:
-    """A reader of a partition: chance decides how many of the available elements a read returns."""
+    """A partition reader for which chance decides how many of the available elements a read returns."""
 
     def __init__(self, world: Surroundings, channel: int) -> None:
         self._world = world
         self._partition = world.partitions[channel]
 
     def read(self, position: int, count_max: int) -> Read | None:
-        """Return elements from `position`; None if none is there yet."""
+        """Return elements from `position`, or None if none is available yet."""
         count = self._world.chance.randint(1, count_max)
         answer = self._partition.read(position, count, self._world.now_ns)
         return None if answer is None else Read(answer[0], 0, answer[1])
 
     def ready_in_s(self, position: int) -> float:
-        """Return 0: the world knows when to ask again."""
+        """Return 0, because the world knows when to ask again."""
         return 0.0
 
     def completed(self, position: int) -> None:
-        """Do nothing: a partition keeps everything."""
+        """Do nothing, because a partition keeps everything."""
 
     def close(self) -> None:
-        """Do nothing: a partition outlives its readers."""
+        """Do nothing, because a partition outlives its readers."""
 
 
 class CalledAtOnce:
-    """An executor that calls functions immediately; responses arrive in any order, and there are no time-outs, which
-    need real time.
+    """An executor that calls functions immediately. Responses arrive in any order, and time-outs do not occur, because
+    they would require real time.
     """
 
     def __init__(self, world: Surroundings, process: Process) -> None:

@@ -1,4 +1,4 @@
-"""Runs a pipeline in this process, from lists to lists, with crashes (`run`), and lists crashes (`every_crash`)."""
+"""Execution of a pipeline in this process, from lists to lists, with crashes (`run`), and a list of crashes to try."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from operators.testing.world import World
 _FIXED = ("run", "name", "pipeline", "settings", "guarantee", "sharing_depth", "verify_replay", "transport", "standbys")
 
 CLOCK_S_MAX = 9e9
-"""A time in 2255, where the 64 bits of a time in ns end."""
+"""A time in 2255, shortly before a 64-bit number of ns overflows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +34,13 @@ class TrialResult:
     """The results of a run.
 
     Attributes:
-        rows: by sink, the records as they reached it; those of several tasks are concatenated. The records that went
-            to the dead-letter output are under "dead-letters".
+        rows: the records that reached each sink, by sink name; those of several tasks are concatenated. The records
+            sent to the dead-letter output are under "dead-letters".
         counts: operator → reason → number of elements (late, expired …).
         recoveries: the number of crashes from which the run recovered.
-        determinant_bytes: by kind, the size of the written logs in bytes.
+        determinant_bytes: the size in bytes of the logs written, by kind.
         elements: task → number of records that it received.
-        clock_s: the time of the wall clock at the end.
+        clock_s: the wall-clock time at the end.
     """
 
     rows: Mapping[str, list[Any]]
@@ -51,7 +51,7 @@ class TrialResult:
     clock_s: float
 
     def _repr_html_(self) -> str:
-        """Return the rows of each sink as a table, for display in a notebook."""
+        """Return each sink's rows as a table, for display in a notebook."""
         return rows_html(self.rows)
 
     def __getitem__(self, sink: str) -> list[Any]:
@@ -78,26 +78,27 @@ def run(
     batch: int = 1,
     **config: Any,
 ) -> TrialResult:
-    """Run a pipeline to its end, on virtual time, in this process.
+    """Run a pipeline to its end in this process, on virtual time.
 
     Args:
-        pipeline: a pipeline that was built, or the path of a pipeline file.
-        inputs: source → its records, or a list of such lists, one for each of its partitions; `At(seconds, record)`
-            for a record that is not available earlier. A bounded generated source may be left out: it is then read.
+        pipeline: a pipeline that has been built, or the path of a pipeline file.
+        inputs: source → its records, or a list with one such list for each of its partitions. Use `At(seconds, record)`
+            for a record that becomes available only later. A bounded generated source may be left out; its own records
+            are then read.
         crash: task → the number of received records after which it dies, or several such numbers; the task is then
             restored from its last checkpoint and replays.
-        seed: the seed of everything that could vary: which task runs, random numbers, when checkpoints are taken.
-        clock_s: the initial time of the wall clock, which moves only when no task has anything to do.
+        seed: the seed for everything that can vary: which task runs, random numbers, when checkpoints are taken.
+        clock_s: the initial wall-clock time; the clock moves only when no task has anything to do.
         checkpoint_every: the number of records read between two checkpoints; 0: none; None: the seed decides.
         settings: the values of `--set`, if `pipeline` is a path.
-        batch: the maximum number of records per event; with 1, a crash happens exactly after the given record.
-        config: further fields of `causal.config.JobConfig`, such as `on_error="dead-letter"`.
+        batch: the maximum number of records per event; with 1, a crash happens exactly after the specified record.
+        config: other fields of `causal.config.JobConfig`, such as `on_error="dead-letter"`.
 
     Raises:
         PipelineError: the pipeline or an input is wrong, or a crash is impossible or never happened.
-        OperatorFailed: as in a job, and also if state at the end cannot be checkpointed.
-        ReplayDivergence: as in a job: a replay differed from what other tasks already had, because an operator is not
-            deterministic.
+        OperatorFailed: as in a job; also raised if the final state cannot be checkpointed.
+        ReplayDivergence: as in a job: a replay differed from what other tasks had already received, because an operator
+            is not deterministic.
     """
     settings = settings or {}
     _check(pipeline, {"settings": settings}, clock_s, checkpoint_every)
@@ -121,7 +122,7 @@ def run(
 def every_crash(
     pipeline: Pipeline | str | Path, inputs: Mapping[str, Sequence[Any]] | None = None, **options: Any
 ) -> list[dict[str, int]]:
-    """Return every possible single crash: after each record that each task receives in a run without one.
+    """Return every possible single crash: one after each record that each task receives in a run without crashes.
 
     @pytest.mark.parametrize("crash", every_crash(pipeline, inputs), ids=str)
     """
@@ -142,7 +143,7 @@ def world_of(
     """Return the world of a run that has not begun.
 
     Raises:
-        PipelineError: as `run`.
+        PipelineError: as for `run`.
     """
     for name in _FIXED:
         if name in config:
@@ -155,7 +156,7 @@ def world_of(
             "name": pipeline.name,
             "pipeline": "trial",
             "batch_elements_max": batch,
-            "latency_target_ms": 0,  # sources return the records of a test immediately
+            "latency_target_ms": 0,  # sources return a test's records immediately
         },
         "run()",
     )
@@ -180,7 +181,7 @@ def _check(pipeline: object, by_name: Mapping[str, object], clock_s: object, che
 
 
 def _with_kept_rows(pipeline: Pipeline) -> Pipeline:
-    """Return a copy of the pipeline with sinks that keep records; the original is not changed."""
+    """Return a copy of the pipeline in which the sinks keep their records; the original is not changed."""
     nodes = {
         node.ordinal: replace(node, subject=RecordsSink(node.subject) if node.kind == "sink" else node.subject)
         for node in pipeline.nodes

@@ -1,6 +1,6 @@
-"""Determinants on stable storage in memory, with the rules of `causal.storage.stable` as invariants.
+"""Stable storage for determinants, in memory, with the rules of `causal.storage.stable` as invariants.
 
-A directory that a younger incarnation has removed still accepts writes, and nothing reads them.
+A directory that a younger incarnation has removed still accepts writes, but they are never read.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class StableFiles:
         self.begun: dict[tuple[int, int], dict[int, bytes]] = {}
 
     def perform(self, effect: StableEffect, task: int, incarnation: int) -> Event | None:
-        """Perform what an incarnation has asked for; returns the answer, if there is one."""
+        """Perform an operation that an incarnation has requested; return the answer, if there is one."""
         if isinstance(effect, ReadStable):
             read = self.youngest(task, incarnation)
             return StableRead([LogDelta(task, epoch, 0, log) for epoch, log in sorted(read.items())])
@@ -37,12 +37,12 @@ class StableFiles:
         return None
 
     def youngest(self, task: int, up_to: int) -> dict[int, bytes]:
-        """Return the logs that count for an incarnation: those of the youngest up to it."""
+        """Return the logs that are valid for an incarnation: those of the youngest incarnation not above it."""
         incarnations = [incarnation for owner, incarnation in self.begun if owner == task and incarnation <= up_to]
         return self.begun[task, max(incarnations)] if incarnations else {}
 
     def begin(self, task: int, incarnation: int, logs: Sequence[LogDelta]) -> None:
-        """Begin the files of an incarnation, and remove older ones."""
+        """Begin the files of an incarnation, and remove those of older incarnations."""
         begins = {"task": task, "incarnation": incarnation}
         invariant((task, incarnation) not in self.begun, "an incarnation begins its stable files once", **begins)
         invariant(not any(delta.offset for delta in logs), "stable files begin with the log's first byte", **begins)
@@ -51,7 +51,7 @@ class StableFiles:
             del self.begun[older]
 
     def append(self, task: int, incarnation: int, logs: Sequence[LogDelta]) -> list[Extent]:
-        """Append to the files of an incarnation; returns the extents that are written."""
+        """Append to the files of an incarnation; return the extents that have been written."""
         files = self.begun.get((task, incarnation))
         if files is not None:
             for delta in logs:

@@ -1,4 +1,4 @@
-"""The run of a single operator, step by step, with control over time, watermarks and crashes (`OperatorTrial`)."""
+"""The step-by-step run of a single operator, with control over time, watermarks and crashes (`OperatorTrial`)."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from operators.testing.frames import without_our_frames
 from operators.testing.running import TrialResult, result_of, world_of
 
 _BOUND_S = 1e9
-"""The distance of a trial's watermarks behind the times of records, which thus never move them."""
+"""How far a trial's watermarks stay below the times of records, so that records never advance them."""
 
 NAME = "operator"
-"""The operator's name in errors and counts; its task is `operator/0`."""
+"""The operator name in errors and counts; the task is `operator/0`."""
 
 
 class OperatorTrial:
@@ -31,10 +31,10 @@ class OperatorTrial:
 
     Args:
         operator: an instance; the trial works on a copy, as every task does.
-        key: returns the key of a record, as in `key_by`; without it, the operator keeps one state.
+        key: returns the key of a record, as in `key_by`; without it, the operator keeps a single state.
         time: returns the event time of a record, as in `watermarks`; for operators that use event time.
-        clock_s: the initial time of the wall clock.
-        seed: the seed of random numbers.
+        clock_s: the initial wall-clock time.
+        seed: the seed for random numbers.
         config: other fields of `causal.config.JobConfig`.
 
     Attributes:
@@ -87,13 +87,13 @@ class OperatorTrial:
 
     @without_our_frames
     def give(self, *records: Any) -> list[Any]:
-        """Pass these records to the operator, one event each, and return the new rows."""
+        """Pass these records to the operator, one event for each, and return the new rows."""
         self._input.add(records)
         return self._settled()
 
     @without_our_frames
     def watermark(self, seconds: float) -> list[Any]:
-        """Pass a watermark, at which event-time timers fire, and return the new rows.
+        """Pass a watermark, which fires event-time timers that are due, and return the new rows.
 
         Raises:
             PipelineError: the trial has no function for the time of a record.
@@ -104,7 +104,7 @@ class OperatorTrial:
 
     @without_our_frames
     def advance(self, seconds: float) -> list[Any]:
-        """Advance the clock, at which timers fire, and return the new rows."""
+        """Advance the clock, which fires timers that are due, and return the new rows."""
         until_ns = self._world.now_ns + ns_of_seconds(seconds)
         self._world.settle()
         while self._world.now_ns < until_ns:
@@ -114,13 +114,13 @@ class OperatorTrial:
 
     @without_our_frames
     def checkpoint(self) -> None:
-        """Checkpoint the present state, so that a later crash replays only later records."""
+        """Checkpoint the current state, so that a later crash replays only later records."""
         self._world.checkpoint()
         self._world.settle()
 
     @without_our_frames
     def crash(self) -> None:
-        """Kill the task, which is restored from the last checkpoint and replays.
+        """Kill the task, which is then restored from the last checkpoint and replays.
 
         Raises:
             ReplayDivergence: the replay produced rows that differ from those already visible.
@@ -130,7 +130,7 @@ class OperatorTrial:
 
     @without_our_frames
     def finish(self) -> list[Any]:
-        """End the input, and return the new rows.
+        """End the input and return the new rows.
 
         Raises:
             OperatorFailed: the remaining state cannot be checkpointed.
@@ -163,5 +163,5 @@ def _time_or_mark(time: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def _never(partition: int, i: int) -> Any:
-    """Return an element of the source, which the trial replaces with its records."""
+    """Return an element; never called, because the trial replaces the source's elements with its own records."""
     return None

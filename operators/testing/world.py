@@ -1,10 +1,9 @@
 """The world of a test: all tasks of a pipeline in this process, with simulated links, stores, disk, time and crashes.
 
-The seed determines everything that could vary: which task has the next turn, which frame arrives first, when a
-checkpoint is taken, and how soon a dead task is replaced. Frames are never lost, and there is no supervisor: frames
-that a dead task had sent still arrive, its upstream is notified, and a new incarnation loads the last complete
-checkpoint and replays. The clock stands still while any task has work; then it moves to the next time for which a task
-waits.
+The seed determines everything that can vary: which task has the next turn, which frame arrives first, when a checkpoint
+is taken, and how soon a dead task is replaced. Frames are never lost, and there is no supervisor: frames that a dead
+task had sent still arrive, its upstream tasks are notified, and a new incarnation loads the last complete checkpoint
+and replays. The clock stands still while any task has work; then it moves to the next time for which a task is waiting.
 """
 
 from __future__ import annotations
@@ -44,11 +43,11 @@ _KEYS_AT_ONCE = 1000
 
 
 class World(Cluster[Process]):
-    """The tasks of one test, their links, stores and clock.
+    """The tasks of one test, with their links, stores and clock.
 
     Args:
         partitions: the partitions of each source.
-        crash: task → the counts of received records at which it dies, ascending.
+        crash: task → the numbers of received records at which it dies, in ascending order.
         checkpoint_every: the number of records read between two checkpoints; 0: none; None: the seed decides.
 
     Attributes:
@@ -72,16 +71,16 @@ class World(Cluster[Process]):
         self.crash = {name: list(counts) for name, counts in crash.items()}
         self.recoveries = 0
         self.logged: Counter[str] = Counter()
-        """The bytes of determinants written by dead incarnations, by kind."""
+        """The number of determinant bytes that dead incarnations wrote, by kind."""
         self.stores: dict[int, MemoryStore] = {}
         self.partitions: dict[int, Partition] = {}
         self.acked: dict[int, tuple[SnapshotFile, ...]] = {}
-        """The tasks that have acknowledged the checkpoint under way, with the files that restore it."""
+        """The tasks that have acknowledged the checkpoint in progress, with the files that restore it."""
         self.snapshots: dict[tuple[int, int], tuple[Sequence[bytes], str, int]] = {}
-        """The parts of each snapshot and the count of records received until then, by (task, epoch)."""
+        """The parts of each snapshot, its digest, and the number of records received by then, by (task, epoch)."""
         self.stable = StableFiles()
         self.later: list[Callable[[], None]] = []
-        """The operations that the disk still has to perform."""
+        """The steps that have become possible but have not been performed yet, such as the disk's answers."""
         self._files: dict[int, tuple[SnapshotFile, ...]] = {}
         self._every = checkpoint_every
         self._next_checkpoint = self._interval()
@@ -100,7 +99,7 @@ class World(Cluster[Process]):
         return MemoryDisk(self, process)
 
     def store(self, process: Process, channel: int) -> SinkStore:
-        """Return the store of a sink task, which outlives it."""
+        """Return the store of a sink task; the store outlives the task."""
         return self.stores[channel]
 
     def reader(self, process: Process, channel: int) -> MemoryReader:
@@ -108,11 +107,11 @@ class World(Cluster[Process]):
         return MemoryReader(self, channel)
 
     def requests(self, process: Process) -> Requests:
-        """Return the functions of `call`."""
+        """Return an executor for the functions of `call`."""
         return CalledAtOnce(self, process)
 
     def reported(self, process: Process, kind: str, facts: dict[str, Any]) -> None:
-        """Process a report: with the last acknowledgement a checkpoint is complete.
+        """Process a report; the last acknowledgement of a checkpoint makes it complete.
 
         Raises:
             DeterminantsLost: always, because the test kit has no rollback.
@@ -164,7 +163,7 @@ class World(Cluster[Process]):
         """Whether all input has been processed and all rows have been stored."""
         if len(self.processes) != len(self.incarnations):
             return False
-        for process in self.processes.values():  # evaluated at every step, so it stops at the first unfinished task
+        for process in self.processes.values():  # checked at every step, so this stops at the first unfinished task
             if not process.protocol.finished:
                 return False
         return all(
@@ -202,7 +201,7 @@ class World(Cluster[Process]):
         return steps
 
     def _moments_of_reads(self) -> list[tuple[Process, list[int]]]:
-        """Return the processes that wait for elements, with the times at which elements are available."""
+        """Return the processes that wait for elements, with the times at which those become available."""
         waiting = []
         for process in self.processes.values():
             reads = process.performer.pending.items()
@@ -224,7 +223,7 @@ class World(Cluster[Process]):
             process.looked_ns = self.now_ns
 
     def pass_time(self, until_ns: int | None = None) -> bool:
-        """Move the clock to the next time for which a task waits, at most `until_ns`; return false if there is none."""
+        """Move the clock to the next time for which a task is waiting, at most `until_ns`; return whether it moved."""
         moments = [p.protocol.next_deadline_ns(self.now_ns) for p in self.processes.values()]
         moments += [at for _, reads in self._moments_of_reads() for at in reads]
         moments.append(until_ns)
@@ -237,7 +236,7 @@ class World(Cluster[Process]):
     # -- tasks ---------------------------------------------------------------------------------------
 
     def _create(self, index: int) -> Process:
-        """Create the next incarnation of a task, from the last complete checkpoint."""
+        """Create the next incarnation of a task from the last complete checkpoint."""
         incarnation = self.incarnations[index] + 1
         files = list(self._files.get(index, ()))
         chain, cut, received = self._restored(index, files)
@@ -260,7 +259,7 @@ class World(Cluster[Process]):
         return process
 
     def _restored(self, index: int, files: Sequence[SnapshotFile]) -> tuple[Chain, Cut, int]:
-        """Return the chain of a task as restored from these files, with its cut and the number of records received."""
+        """Return a task's chain as restored from these files, its cut, and the number of records received."""
         cut, received = Cut(), 0
         chain = self.plan.chain(index)
         for name, _, _ in files:
@@ -278,7 +277,7 @@ class World(Cluster[Process]):
             self.feed(process, CheckpointRequested(self.asked))
 
     def die(self, index: int) -> None:
-        """Kill a task; frames that it had sent still arrive, but frames on their way to it do not."""
+        """Kill a task; frames that it has sent still arrive, but frames on their way to it do not."""
         process = self.processes[index, self.incarnations[index]]
         self.forget(process)
         self.logged.update(process.protocol.counters()["determinant_bytes"])
@@ -294,7 +293,7 @@ class World(Cluster[Process]):
     # -- one step of one task ------------------------------------------------------------------------
 
     def handled(self, process: Process, event: Event) -> Sequence[Effect]:
-        """Make a task handle an event; then kill it if it has received the number of records at which it must crash."""
+        """Make a task handle an event; schedule its death if it has received enough records for its next crash."""
         if process in self._dying:
             return ()
         effects = super().handled(process, event)
@@ -306,7 +305,7 @@ class World(Cluster[Process]):
         return effects
 
     def settled(self) -> None:
-        """Kill the tasks that must crash now."""
+        """Kill the tasks that are scheduled to crash."""
         while self._dying:
             self.die(self._dying[0].index)
 
@@ -326,7 +325,7 @@ class World(Cluster[Process]):
             self.feed(process, CheckpointRequested(self.asked))
 
     def check_state(self) -> None:
-        """Encode the state of every live task like a checkpoint, after the end of the run.
+        """Encode the state of every live task as a checkpoint would, after the end of the run.
 
         Raises:
             CausalError: a value cannot be encoded.
@@ -335,10 +334,10 @@ class World(Cluster[Process]):
             job = process.chain.snapshot(full=True)
             while not job.step(_KEYS_AT_ONCE):
                 continue
-            list(job.parts())  # joined when they are read
+            list(job.parts())  # the parts are joined when they are read
 
     def _acknowledged(self, index: int, epoch: int, files: Sequence[SnapshotFile]) -> None:
-        """Record that the state of a task at barrier `epoch` is kept; with the last task the checkpoint is complete."""
+        """Record that a task's state at barrier `epoch` has been saved; the last task completes the checkpoint."""
         if epoch != self.asked or epoch == self.complete:
             return
         self.acked[index] = tuple((path, size, digest) for path, size, digest in files)
