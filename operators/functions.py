@@ -65,7 +65,7 @@ def check_function(
     """Refuse a function that `check_plain` or `check_parameters` refuses.
 
     Raises:
-        PipelineError: the message describes the function, or names its location and the expected parameters.
+        PipelineError: the message describes the function, or states its location and the expected parameters.
     """
     check_plain(what, fn, generates, fix)
     check_parameters(what, fn, parameters)

@@ -165,7 +165,7 @@ _PASSING = frozenset(("filter", "watermarks", "timed"))
 
 
 def givers(nodes: Sequence[Node]) -> dict[str, str]:
-    """Map each operator, and each `key_by before <operator>`, to the kind, name and file:line of its origin."""
+    """Map each operator, and each `key_by before <operator>`, to kind, name and file:line of its records' origin."""
     origins: dict[str, str] = {}
     for node in nodes:
         sources = {edge.source.ordinal: edge.source for edge in node.edges}
@@ -182,7 +182,7 @@ def givers(nodes: Sequence[Node]) -> dict[str, str]:
 def places(nodes: Sequence[Node]) -> dict[str, str]:
     """Map each operator, and each `key_by before <operator>`, to the file:line of the user code that it runs.
 
-    If that code is not the user's, map to the location of the builder call.
+    If that code is not the user's, map the operator to the location of the builder call.
     """
     places: dict[str, str] = {}
     for node in nodes:

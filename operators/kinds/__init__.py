@@ -1,1 +1,1 @@
-"""The operator kinds, one package each; `registry` lists them all by the name of the builder's method."""
+"""The operator kinds, one package each; `registry` lists them all by the names of their builder methods."""

@@ -43,7 +43,7 @@ class LinesOutput:
             try:
                 account = ledger_in(journal).account
             except FileNotFoundError:
-                continue  # the directory is being cleared for a new run
+                continue  # a new run is clearing the directory
             path = journal.with_name(f"{journal.stem[1:]}.jsonl")
             known = self._files.get(account.task)
             if known is None or known.run != account.run:

@@ -125,7 +125,7 @@ class HotStandby(Generic[Image]):
         return self.shadowing
 
     def receive(self, link: bytes, parts: Sequence[bytes], now_ns: int) -> None:
-        """Process a frame, which may belong to the echo."""
+        """Process a frame, which may or may not belong to the echo."""
         try:
             if self._shadow.receive(link, parts):
                 self._report("its task started a new echo; the standby loads the last checkpoint again", False)
@@ -170,7 +170,7 @@ class HotStandby(Generic[Image]):
         return task.idle
 
     def answered(self, answer: Event, now_ns: int) -> None:
-        """Process the disk's answer to a request, which was made by the current task and not by an earlier one."""
+        """Process the disk's answer to a request, which must be one that the current task has made."""
         task = self._shadow.task
         if task is not None:
             self._feed(task, answer, now_ns)

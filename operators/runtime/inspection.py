@@ -24,7 +24,7 @@ from operators.graph import Node
 from operators.records.keys import Unroutable, canonical_key, key_group, task_of_group
 
 BEGINNINGS = ('"', "[", "{")
-"""The ways in which JSON other than a number or constant can begin; plain text that begins so needs double quotes."""
+"""The beginnings of JSON other than a number or constant; plain text that begins like this needs double quotes."""
 LOADED_BYTES_MAX = 64 << 20
 """The approximate limit on the bytes of snapshots loaded to list keys; a larger state is sampled by key group."""
 
@@ -144,7 +144,7 @@ def as_of(
 def keys_as_of(
     plan: Plan, task: Task, files: Sequence[SnapshotFile], job: Path, operator: str, key_groups: int
 ) -> tuple[set[Any], bool]:
-    """Return (keys, whether all are included) of an operator's state in the checkpoint with the given files.
+    """Return (keys, whether all are included) for which an operator has state in the checkpoint with the given files.
 
     Raises:
         CorruptData: a file is missing, or is not the file that the checkpoint names.

@@ -58,20 +58,20 @@ def rest_ms(heartbeat_ms: int, heartbeat_timeout_ms: int) -> int:
 
 
 def _lasting(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the facts of a beat without the counters that change even when nothing happens."""
+    """Return a beat's facts without the counters that change even when nothing happens."""
     return {**facts, "counters": {name: value for name, value in facts["counters"].items() if name not in SPENT}}
 
 
 @dataclass(frozen=True, slots=True)
 class Commanded:
-    """A command of the supervisor."""
+    """A command from the supervisor."""
 
     command: AnyCommand
 
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """A report of the running task: a phase, a snapshot, or a verdict."""
+    """A report from the running task: a phase, a snapshot, or a verdict."""
 
     kind: str
     facts: Mapping[str, Any]
@@ -142,7 +142,7 @@ class Dial:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Record the endpoint of an upstream neighbour: only the host in it may send for that task, or only this host."""
+    """Record an upstream neighbour's endpoint: only the host named in it, or else this host, may send for that task."""
 
     task: int
     endpoint: str
@@ -206,7 +206,7 @@ class Membership:
         self._hot_standby = ""
         """The endpoint of the hot standby to which the task echoes."""
         self._acked: Any = None
-        """The last checkpoint that was written, in the form of a beat, because it may have many files."""
+        """The last checkpoint written, already in the form that beats contain, because it may have many files."""
         self._peers: dict[str, tuple[str, int]] = {}
         self._peers_due_ns = 0
         self._asking: dict[int, str] = {}

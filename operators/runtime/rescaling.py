@@ -55,7 +55,7 @@ class Rescaling:
 
     Args:
         before: the graph of the job that wrote the savepoint.
-        written: the plan of that job; it determines which tables the new plan continues.
+        written: loads the plan of that job, from which the values that its tables had sent are derived.
 
     Raises:
         PipelineError: the savepoint cannot continue as this plan; raised here or by `chains`.
@@ -190,7 +190,7 @@ class Rescaling:
     def _gather(
         self, stage: Stage, name: str, place: int, own: Sequence[_Share], same: bool, fragments: Fragments
     ) -> None:
-        """Add the fragments of a stage's tables that belong to the task with the number `place`."""
+        """Add those fragments of a stage's tables that belong to task number `place` of its operator."""
         tables = set(stage.loaders()).difference(stage.replicated)
         for group, group_tables in own[0].fragments.items() if own else ():
             for table in stage.replicated:

@@ -1,4 +1,4 @@
-"""The state that a process keeps in memory: only one at a time, and only as long as it is used.
+"""The state that a process keeps in memory: one state at a time, and only as long as it is used.
 
 The state of a task stays in memory as long as the process runs the task, so the garbage collector skips it
 (`gc.freeze`): traversing gigabytes would interrupt the task. Frozen objects are never collected again, and chains and

@@ -1,4 +1,4 @@
-"""The signals of a worker: SIGTERM ends its loop immediately, and only `causal run` handles SIGINT."""
+"""The signals that a worker handles: SIGTERM ends its loop immediately, and only `causal run` handles SIGINT."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker's report about an uncaught exception that involves user code."""
+"""A worker's report on an uncaught exception that involves user code."""
 
 from __future__ import annotations
 

@@ -162,7 +162,7 @@ class Progress:
             if stage is not None and hasattr(stage, "shown_as"):
                 operator = (
                     stage.name if operator == NO_OPERATOR else operator
-                )  # within ctx.call no operator is said to run
+                )  # within ctx.call, no operator counts as running
                 break  # the frames further out belong to the chain
         return _Place(operator, index, key, record, at)
 

@@ -123,7 +123,7 @@ class Worker:
         runtime = (job_directory / "runtime").read_text().strip()
         supervisor = f"ipc://{runtime}/supervisor"
         self.pulse = Pulse(self.context, supervisor, slot, look_ns(self.config.heartbeat_timeout_ms), self.look)
-        self.pulse.start()  # from here on the process counts as alive, however long loading the pipeline takes
+        self.pulse.start()  # from here on, the process counts as alive, however long it needs to load the pipeline
         install(self.config.hidden_nondeterminism)  # before the pipeline file and its imports are loaded
         self.plan = plan(load_of_job(job_directory, self.config, lasting=True), self.config)
         self.poller = zmq.Poller()
@@ -398,7 +398,7 @@ class Worker:
         )  # fmt: skip
 
     def _shadow(self, image: Image) -> TaskProtocol:
-        """Return a task that performs the echo of another process."""
+        """Return a task that performs events from the echo of another process."""
         self.resident.freeze(image)
         self._watch(image)
         self.task_disk.shadow(self.plan.topology.tasks[image.task].name)

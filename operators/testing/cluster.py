@@ -38,7 +38,7 @@ class Process:
     """An incarnation of a task.
 
     Attributes:
-        dialled: the incarnation of each neighbour that the process has been connected to.
+        dialled: the incarnation of each neighbour to which the process has been introduced.
     """
 
     index: int

@@ -89,7 +89,7 @@ class MemoryStore:
         self.account.truncate(epoch)
 
     def withdraw(self, mark: WithdrawPoint) -> StoreState:
-        """Withdraw the bundles after `mark`."""
+        """Withdraw the bundles after `mark`, and return the stored state."""
         self.account.withdraw(mark)
         while self._bundles and self._bundles[-1][0] >= mark.next:
             self._bundles.pop()

@@ -24,7 +24,7 @@ _OF_RECORDS = (batch.RECORDS, batch.LISTED)
 
 
 class CountedChain:
-    """A chain, and the number of records that it has received since the job began, not counting replays twice.
+    """A chain, and the number of records that it has received since the job began, counting replayed records once.
 
     Attributes:
         received: the number of records so far.
@@ -91,7 +91,7 @@ class MemoryDisk(Segments):
         self._process = process
 
     def ask(self, effect: DiskEffect) -> None:
-        """Perform an effect."""
+        """Perform a disk effect."""
         if isinstance(effect, StableEffect):
             answer = self._world.stable.perform(effect, *self._process.life)
             if answer is not None:

@@ -72,17 +72,17 @@ class OperatorTrial:
 
     @property
     def out(self) -> list[Any]:
-        """The rows so far."""
+        """All rows emitted so far."""
         return self.result["out"]
 
     @property
     def result(self) -> TrialResult:
-        """The counts, determinants and rows so far."""
+        """The results so far: rows, counts and determinants."""
         return result_of(self._world)
 
     @property
     def clock_s(self) -> float:
-        """The time of the wall clock."""
+        """The wall-clock time."""
         return seconds_of(self._world.now_ns)
 
     @without_our_frames

@@ -114,7 +114,7 @@ class World(Cluster[Process]):
         """Process a report; the last acknowledgement of a checkpoint makes it complete.
 
         Raises:
-            DeterminantsLost: always, because the test kit has no rollback.
+            DeterminantsLost: the task has lost determinants, and the test kit has no rollback.
         """
         if kind == "snapshot":
             self._acknowledged(process.index, facts["epoch"], facts["files"])
@@ -144,7 +144,7 @@ class World(Cluster[Process]):
 
         Raises:
             InvariantViolation: no step is possible although some tasks have not finished.
-            CausalError: a task cannot continue, as in a job.
+            CausalError: a task cannot continue; the errors are those of a job.
         """
         while not self.finished:
             if not self.step() and not self.pass_time():

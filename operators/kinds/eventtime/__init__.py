@@ -1,1 +1,1 @@
-"""Event time: watermarks of each input, their generators, and idle inputs."""
+"""Event time: the watermarks of each input, watermark generators, and idle inputs."""

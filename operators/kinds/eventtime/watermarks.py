@@ -57,7 +57,7 @@ Piece = tuple[Any, int | None]
 
 
 class WatermarkStage(OneToOneStage):
-    """The stage that passes every record on, and inserts watermarks between them."""
+    """The stage that passes every record on and inserts watermarks between records."""
 
     makes_marks = True
     rank = 2
@@ -155,7 +155,7 @@ class WatermarkStage(OneToOneStage):
     def source_of(self, index: int) -> int:
         return super().source_of(index + self._offset)
 
-    # Watermarks from upstream, and the end.
+    # Watermarks from upstream, and the end of the input.
 
     def passes(self, mark_ns: int) -> int | None:
         return END_NS if mark_ns == END_NS else None

@@ -126,7 +126,7 @@ class AsOfStage(TimedJoinStage):
         return out
 
     def _released(self, mark_ns: int, revisions: Mapping[Any, Sequence[Revision]]) -> list[Any]:
-        """Join and remove the records that are older than the watermark, in the order of time and key order."""
+        """Join and remove the records that are older than the watermark, sorted by time, then in key order."""
         out: list[Any] = []
         rows, alone, pair = self._rows.values, self._alone, self._pairing.add
         cursors = {key: _Cursor(rows.get(key), of_key) for key, of_key in revisions.items()}
@@ -166,7 +166,7 @@ class AsOfStage(TimedJoinStage):
 
 
 class _Cursor:
-    """An iterator over the rows of one key in order of time.
+    """An iterator over the rows of one key in time order.
 
     Attributes:
         row: the row that is valid before `next_ns`; None if there is none.

@@ -21,7 +21,7 @@ def check_time(node: Node, what: str) -> None:
     """Refuse a join that keeps records by event time if one side has no event time.
 
     Raises:
-        PipelineError: a side has no event time; the message names it and the fix.
+        PipelineError: a side has no event time; the message names that side and the fix.
     """
     for edge in node.edges:
         name = edge.source.name

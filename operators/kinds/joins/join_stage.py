@@ -22,7 +22,7 @@ _REACHED = ("mark", "floors")
 
 
 class JoinStage(Stage, ABC):
-    """One task of a join of a left side with a right one."""
+    """One task of a join between a left and a right side."""
 
     sides = True
     traces = False

@@ -19,7 +19,7 @@ from operators.state.keyed_tables import KeyedTable
 
 
 class RowJoinStage(WaitingStage, JoinStage):
-    """One task of a join of a stream (left) with a table (right), whose rows are in `<name>:rows`."""
+    """One task of a join of a stream (left) with a table (right); the table's rows are in `<name>:rows`."""
 
     def __init__(self, node: Node, scope: Scope) -> None:
         super().__init__(node, scope)

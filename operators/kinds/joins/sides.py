@@ -16,7 +16,7 @@ from operators.stage.failures import Failures
 HOW = ("inner", "left", "right", "outer")
 
 Pair = Callable[[Any, Any], Any]
-"""A function (left, right) -> record, whose argument is None for a missing side."""
+"""A function (left, right) -> record; the argument for a missing side is None."""
 
 
 def keeps_left(how: str) -> bool:
@@ -71,7 +71,7 @@ class KeyKinds:
         self._seen: tuple[dict[str, None], dict[str, None]] = ({}, {})
 
     def unlike(self, side: int, keys: Sequence[Any]) -> int:
-        """Count the keys of a kind that has never occurred on the other side, if that side has had keys."""
+        """Count the keys whose kind has never occurred on the other side; return 0 if that side has had no keys."""
         counts = Counter(map(type, keys))
         kinds = {kind: "number" if issubclass(kind, _NUMBERS) else kind.__name__ for kind in counts}
         self._seen[side].update(dict.fromkeys(kinds.values()))
@@ -90,11 +90,11 @@ class KeyKinds:
         return [list(dict.fromkeys(kind for header in headers for kind in header[side])) for side in (LEFT, RIGHT)]
 
 
-_NUMBERS = (int, float, Decimal)  # 1, 1.0, True and Decimal(1) are one key
+_NUMBERS = (int, float, Decimal)  # 1, 1.0, True and Decimal(1) are the same key
 
 
 def apart(fn: Pair) -> Pair:
-    """Wrap a join's function so that it receives copies, unless it clearly only reads them: records are shared."""
+    """Wrap a join's function to receive copies, because records are shared, unless it clearly only reads them."""
     return fn if only_reads(fn) else lambda left, right: fn(kept(left), kept(right))
 
 

@@ -21,7 +21,7 @@ from operators.state.keyed_tables import KeyedTable, TableJob
 from operators.state.pending_keys import ListedKeys
 
 Entry = tuple[int, int, Any, bool]
-"""(time in ns, number, record, whether it has been matched); time and number are unique within a key."""
+"""(time in ns, number, record, whether it has been matched); the pair of time and number is unique per key."""
 STEP_NS = 1000
 """The granularity of times, which are whole microseconds."""
 _SPANS = 16

@@ -18,7 +18,7 @@ from operators.state.due_entries import DueEntries, in_key_order
 
 
 class Waiting:
-    """The waiting records of one task, and the condition on which records still have to wait.
+    """The waiting records of one task, and whether records still have to wait.
 
     Attributes:
         entries: the waiting records.
@@ -38,7 +38,7 @@ class Waiting:
         self._awaited = list(self._inputs)
         self._numbers = scope.numbers
         self._overdue = False
-        """Whether records of the loaded state may still wait although the other side had ended in it."""
+        """Whether records may still be waiting although, in the loaded state, the other side had already ended."""
 
     def waits(self, time_ns: int) -> bool:
         """Return whether a record with this time (END_NS for a record without one) has to wait."""
@@ -54,7 +54,7 @@ class Waiting:
         return self._taken(END_NS if self.over else mark_ns)
 
     def ended_before(self, input: int) -> None:
-        """Record that an input ended before the task began; the next record or watermark releases what waited."""
+        """Record an input that had ended before the start; the next record or watermark releases waiting records."""
         self._awaited = [awaited for awaited in self._awaited if awaited != input]
         self.over = self._overdue = self.over or not self._awaited
 
@@ -113,7 +113,7 @@ class WaitingStage(Stage):
     """The base class of stages whose left side may have to wait for the right side; such stages make watermarks."""
 
     _waiting: Waiting | None = None
-    """The waiting records; None if records need not wait."""
+    """The waiting records; None if records never have to wait."""
 
     def _wait(self, node: Node, scope: Scope) -> None:
         """Prepare for waiting if the operator is configured to wait; the constructor calls this method."""

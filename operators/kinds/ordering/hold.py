@@ -114,7 +114,7 @@ class HoldStage(Stage):
     def _origin(self, slot: Slot, side: int, record: Any) -> int:
         """Return the input of a record if the inputs have different time functions; otherwise -1 for every record.
 
-        For a record that arrived before a change of the graph, return one whose function returns the record's time.
+        For a record from before a change of the graph, return an input whose function returns the record's time.
         """
         if not self._differ:
             return -1

@@ -282,10 +282,10 @@ def _known_time(node: Node, scope: Scope) -> Callable[[Any], Any]:
 
 
 def check_speculative(node: Node) -> None:
-    """Refuse an operator that cannot process a record twice.
+    """Refuse an operator that must not process a record twice.
 
     Raises:
-        PipelineError: the operator could do more than return records and change `ctx.state`.
+        PipelineError: the operator may do more than return records and change `ctx.state`.
     """
     kind = type(node.subject)
     wrong = {

@@ -37,7 +37,7 @@ from operators.state.keyed_tables import KeyedTable
 from operators.state.undo import Undo
 
 BYTES_PER_EVENT, KEYS_PER_EVENT = 4096, 64
-"""Two limits on what is compared of the rules after an event: the average number of bytes, and the number of values."""
+"""How much of the rules is compared after an event: the average number of bytes, and the maximum number of values."""
 _NO_KEY = NoKey("state and timers belong to a key, but process_broadcast has no key; use them in process")
 _NO_STATE: Any = MappingProxyType[Any, Any]({})
 
@@ -108,7 +108,7 @@ class Rules(MutableMapping[Any, Any]):
             self._undo.check(lambda: stored([key, values.get(key)], "ctx.broadcast, [key, value]"))
 
     def _back(self, key: Any, kept: tuple[Any, ...]) -> None:
-        self.grown = True  # the order has changed
+        self.grown = True  # `settle` must restore the key order
         if kept:
             self._table.values[key] = kept[0]
         else:

@@ -1,9 +1,9 @@
 """`call`, which makes one request to the outside world per record and emits the record with the response.
 
-Many requests are made at a time.  A request is part of the state from the arrival of its record, and a response is a
-logged event.  A replay uses the logged responses and sends no requests. A request that has no response at the end of
-the replay is sent (again) with the same idempotency key.  The key identifies the request by its unique number in the
-task's order of records. A request is sent only after the determinants of that order have been stored
+Many requests can be outstanding at the same time.  A request is part of the state from the arrival of its record, and
+a response is a logged event.  A replay uses the logged responses and sends no requests. A request that has no response
+at the end of the replay is sent (again) with the same idempotency key.  The key identifies the request by its unique
+number in the task's order of records. A request is sent only after the determinants of that order have been stored
 (`operators.sinks.journaled.request_store`).
 """
 
@@ -62,7 +62,7 @@ class RequestTable(KeyedTable):
 
 
 class AskStage(Stage):
-    """`call(name, fn)` in one task."""
+    """One task of `call(name, fn)`."""
 
     asks = True
     moves = True
@@ -253,7 +253,7 @@ def _ask(fn: Callable[[Any, str], Any], body: bytes) -> tuple[bool, bytes]:
         return outcome(lambda: fn(record, key), "call")
     except (
         BaseException
-    ) as problem:  # record it as a failure: the thread must survive, and the request needs a response
+    ) as problem:  # record a failure, because the thread must survive and the request needs a response
         return False, raised(problem)
 
 
@@ -262,6 +262,6 @@ def _late(timeout_s: float) -> bytes:
 
 
 def askers_of(chain: object) -> dict[int, RequestPolicy]:
-    """Return the request policies of the operators of a chain, by ordinal."""
+    """Return the request policies of a chain's operators, by ordinal."""
     stages: Sequence[Stage] = getattr(chain, "stages", ())
     return {stage.ordinal: stage.asker for stage in stages if isinstance(stage, AskStage)}

@@ -73,7 +73,7 @@ class _ValueStage(Stage):
 
 
 class DeriveStage(_ValueStage):
-    """`filter` and `map_values` of a table, which convert each value to a new value or to no row."""
+    """One task of a table's `filter` or `map_values`, which converts each value to a new value or to no row."""
 
     def run(self, records: list[Revision], keys: list[Any] | None) -> list[Revision]:
         out: list[Revision] = []

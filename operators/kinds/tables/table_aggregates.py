@@ -25,7 +25,7 @@ from operators.stage.stages import SelectingStage
 from operators.state.keyed_tables import KeyedTable
 
 ABSENT: Any = object()
-"""The value of a missing accumulator."""
+"""A marker for a missing accumulator."""
 
 
 class AggregateRow:
@@ -46,7 +46,7 @@ class AggregateRow:
         self._own = own
 
     def __call__(self, key: Any, accumulator: Any) -> Any:
-        """Return the row of an accumulator; raise if `result` raises, or if the row cannot be carried."""
+        """Return the row for an accumulator; raise if `result` raises or the row cannot be carried."""
         value = accumulator if self._result is None else self._result(accumulator)
         free = always_fits(value) if self._keeps else type(value) in SCALARS
         return value if free else self._own(key, value)

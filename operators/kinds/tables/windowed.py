@@ -34,7 +34,7 @@ from operators.state.slots import Slots
 
 
 class WindowTableStage(SelectingStage, RowStage):
-    """One task of a windowed table."""
+    """One task of `window_table`."""
 
     def __init__(self, node: Node, scope: Scope) -> None:
         super().__init__(node.name, scope)

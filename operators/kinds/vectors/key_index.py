@@ -32,7 +32,7 @@ _SPAN_MAX = 4
 
 
 def column_of(vectors: Vectors, name: str) -> pa.Array:
-    """Return the column with that name.
+    """Return the column with this name.
 
     Raises:
         KeyError: the column does not exist; the message names the existing columns.
@@ -76,7 +76,7 @@ class Hashed:
 
     @property
     def keys_max(self) -> int:
-        """The number of keys that fit."""
+        """The maximum number of keys that fit."""
         return len(self._places) // _LOAD_MAX
 
     def _homes(self, keys: Slots) -> Slots:
@@ -100,7 +100,7 @@ class Hashed:
         at = self._homes(keys)
         while slots.size:
             free = places[at] < 0
-            places[at[free]] = slots[free]  # if several keys hash to the same place, one of them is stored there
+            places[at[free]] = slots[free]  # if several keys have the same place, only one of them is stored there
             lost = places[at] != slots
             at, keys, slots = (at[lost] + 1) & mask, keys[lost], slots[lost]
 
@@ -183,14 +183,14 @@ class ValueIndex:
         return len(self._keys)
 
     def slots_of(self, column: pa.Array) -> Slots:
-        """Return the slot of each value; -1 for a value that is not equal to itself (NaN)."""
+        """Return the slot of each value, or -1 for a value that is not equal to itself (NaN)."""
         encoded = column.dictionary_encode(null_encoding="encode")
         distinct = np.array([self.slot_of(key) for key in values_of(encoded.dictionary)], np.int64)
         slots: Slots = distinct[encoded.indices.to_numpy(zero_copy_only=False)]
         return slots
 
     def slot_of(self, key: Any) -> int:
-        """Return the slot of one key; -1 for NaN."""
+        """Return the slot of one key, or -1 for NaN."""
         slot = self._slots.get(key)
         if slot is None:
             if key != key:

@@ -98,7 +98,7 @@ class NumberTable:
         self._loaded.append((canonical_keys(keys), values))
 
     def settle(self) -> None:
-        """Assign slots to the loaded keys in key order, so that equal states are equal however they came about."""
+        """Assign slots to the loaded keys in key order, so that slots do not depend on the state's history."""
         if not self._loaded:
             return
         loaded = {key: value for keys, values in self._loaded for key, value in zip(keys, values, strict=True)}

@@ -1,4 +1,4 @@
-"""Operators on vectors as stages of a chain: each batch takes one call, which receives and returns `Vectors`.
+"""Operators on vectors as stages of a chain: one call per batch, which receives and returns `Vectors`.
 
 An exception in a function that processes a batch stops the job even if failing records become dead letters, because it
 cannot be attributed to a single record.

@@ -175,7 +175,7 @@ class _Extreme(Aggregate[T, Any]):
     def retracting(self) -> Aggregate[T, Any]:
         """Return an aggregate that keeps a sorted list of all values, so that the best value can be retracted.
 
-        NaNs come first; equal values are sorted by their spellings.
+        NaNs are first; equal values are sorted by their spellings.
         """
         of, least, name = self._of, self.least, type(self).__name__
 

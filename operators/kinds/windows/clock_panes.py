@@ -1,4 +1,4 @@
-"""Tumbling and sliding windows of wall-clock time, whose panes contain accumulators or slices.
+"""Tumbling and sliding windows of wall-clock time, whose contents are kept in panes or in slices.
 
 A record belongs to the windows that are open when it is delivered, and a window closes at a logged event. The contents
 of a window therefore depend on the log alone (`operators.kinds.windows.clock_bounds`). The determinant of a firing
@@ -33,7 +33,7 @@ class WallClock(ClockBounds, AssignedStage):
         self._slides: list[int] = [0]
         """The numbers of records in the most recent slides; the open slide is last."""
         self._last_records = 0
-        """The number of records in the last firing."""
+        """The number of records in the window that fired last."""
 
     def run(self, records: list[Any], keys: list[Any] | None) -> Any:
         if records:

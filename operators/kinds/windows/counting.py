@@ -64,7 +64,7 @@ class CountWindowStage(Stage):
             if self.failures.set_aside and isinstance(subject, Aggregate):
                 subject.add(
                     subject.initial(), copy_containers(record)
-                )  # a record that the aggregate refuses is in no window
+                )  # keeps a record that the aggregate refuses out of all windows
             if content is _NOTHING:
                 content = []
             content.append(record)

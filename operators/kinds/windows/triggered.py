@@ -287,7 +287,7 @@ class TriggeredStage(ServedStage, PaneStage):
 
 
 def _wake_ns(at_s: float) -> int:
-    """Convert the time of a trigger call to ns; it may be up to one such range beyond the range of record times."""
+    """Convert the time of a trigger call to ns; it may be a trigger period beyond the range of record times."""
     if at_s == float("-inf"):
         return _ALWAYS_NS
     is_far = isinstance(at_s, float) and LATEST_S <= abs(at_s) <= 2 * LATEST_S

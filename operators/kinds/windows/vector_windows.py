@@ -28,7 +28,7 @@ from operators.state.keyed_tables import FragmentJob
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Rows that arrived together; `arrived` is the number of the first row, `generation` that in which they arrived."""
+    """Rows that arrived together; `arrived` is the number of the first row, `generation` is that of their arrival."""
 
     generation: int
     arrived: int

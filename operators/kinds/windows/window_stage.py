@@ -124,7 +124,9 @@ class WindowedStage(Stage, ABC):
 
     def advance(self, mark_ns: int) -> Any:
         before_ns = self.mark_ns
-        if before_ns is not None and mark_ns <= before_ns:  # event time never decreases, even with new watermarks
+        if (
+            before_ns is not None and mark_ns <= before_ns
+        ):  # event time never decreases, even if new watermarks are lower
             return []
         self.mark_ns = mark_ns
         out: list[Any] = []
