@@ -1,6 +1,6 @@
 """Sinks, which write every row exactly once and make it visible immediately.
 
-`ParquetSink` is imported only when it is accessed, so that other code does not need pyarrow.
+`ParquetSink` is imported only when it is accessed, so that users of the other sinks do not need pyarrow.
 """
 
 from __future__ import annotations

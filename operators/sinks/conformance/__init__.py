@@ -1,13 +1,14 @@
-"""Checks of the promises of a sink, which the author of any sink can run with pytest.
+"""Checks of a sink's promises, which the author of any sink can run with pytest.
 
     @pytest.mark.parametrize("check", conformance.CHECKS, ids=lambda check: check.__name__)
     def test_my_sink(check, tmp_path):
         check(conformance.Subject(MySink(tmp_path / "out"), read=lambda task: rows_seen_by_a_user(task)))
 
 Each check receives a new, empty sink and either returns or raises `NotConforming`, which names the broken promise. Some
-checks need functions that make the store unavailable, tear its data or make it refuse a row (see `Subject`); without
-these functions they raise `unittest.SkipTest`, which pytest reports as skipped.
-`operators.sinks.conformance.withdrawal` contains the checks of stores that can withdraw rows.
+checks need functions that make the store unavailable, damage its data or make it refuse a row (see `Subject`). Without
+these functions, they raise `unittest.SkipTest`, which pytest reports as skipped.
+
+`operators.sinks.conformance.withdrawal` contains the checks for stores that can withdraw rows.
 """
 
 from collections.abc import Callable

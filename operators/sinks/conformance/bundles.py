@@ -1,4 +1,4 @@
-"""Checks of a store's promises about bundles, determinants and incarnations while no process dies."""
+"""Checks of a store's promises about bundles, determinants and incarnations while all processes stay alive."""
 
 from __future__ import annotations
 
@@ -23,10 +23,7 @@ from operators.sinks.conformance.subject import (
 
 
 def holds_what_was_written(subject: Subject) -> None:
-    """Check that an empty store contains nothing, that rows are visible immediately, and that a new store object
-    returns
-    everything.
-    """
+    """Check that a new store is empty, that rows are visible immediately, and that reopening returns everything."""
     store, state = subject.opened()
     expect(state == StoreState(0, 0, ()), "an empty store holds nothing", repr(state))
     for rows in (1, 5, EPOCH_ROWS, EPOCH_ROWS + 30):
@@ -42,7 +39,7 @@ def holds_what_was_written(subject: Subject) -> None:
 
 
 def survives_being_abandoned(subject: Subject) -> None:
-    """Check that nothing is lost if a store object is abandoned without a close, as when its process dies."""
+    """Check that nothing is lost if a store object is abandoned without being closed, as when its process dies."""
     abandoned = []
     for incarnation in range(1, 6):
         store, state = subject.opened(incarnation)
@@ -55,9 +52,7 @@ def survives_being_abandoned(subject: Subject) -> None:
 
 
 def refuses_gaps(subject: Subject) -> None:
-    """Check that a bundle begins where the last one ended and stores all its parts, and that refused bundles change
-    nothing.
-    """
+    """Check that each bundle must begin where the last one ended, and that refused bundles change nothing."""
     store, state = subject.opened()
     state = fill(subject, store, state, 10)
     good = bundle_at(subject, state, 4)
@@ -76,7 +71,9 @@ def refuses_gaps(subject: Subject) -> None:
 
 
 def refuses_broken_logs(subject: Subject) -> None:
-    """Check that determinants are appended without gaps or contradictions, and that an equal overlap is trimmed."""
+    """Check that determinants must be appended without gaps or contradictions, and that an identical overlap is
+    trimmed.
+    """
     store, state = subject.opened()
     state = fill(subject, store, state, 10)
     good = bundle_at(subject, state, 4)
@@ -98,7 +95,9 @@ def refuses_broken_logs(subject: Subject) -> None:
 
 
 def keeps_what_is_stable(subject: Subject) -> None:
-    """Check that a delta without bytes marks all earlier bytes as stable, so that the log is kept from there on."""
+    """Check that a delta without bytes marks all earlier bytes as stable, so that the store keeps the log only from
+    there.
+    """
     store, state = subject.opened()
     state = fill(subject, store, state, 10)
     bundle = bundle_at(subject, state, 4)
@@ -124,7 +123,7 @@ def keeps_what_is_stable(subject: Subject) -> None:
 
 
 def takes_a_lost_acknowledgement(subject: Subject) -> None:
-    """Check that writing the last bundle again has no effect, and that a bundle which differs from it is refused."""
+    """Check that writing the last bundle again has no effect, and that a different bundle in its place is refused."""
     store, state = subject.opened()
     state = fill(subject, store, state, 12)
     bundle = bundle_at(subject, state, 5)
@@ -144,7 +143,7 @@ def takes_a_lost_acknowledgement(subject: Subject) -> None:
 
 
 def takes_bundles_without_rows(subject: Subject) -> None:
-    """Check that a bundle may contain only determinants and the end marker."""
+    """Check that a bundle may contain only determinants, and that no rows are accepted after the end marker."""
     store, state = subject.opened()
     ahead = tuple(LogDelta(owner, 0, 0, log_at(owner, 0, 3)) for owner in OWNERS)
     empty = Bundle(0, 0, b"", 0, 0, 1, ahead)
@@ -163,7 +162,7 @@ def takes_bundles_without_rows(subject: Subject) -> None:
 
 
 def truncates(subject: Subject) -> None:
-    """Check that the store permanently discards determinants of covered epochs, but never rows."""
+    """Check that the store permanently discards the determinants of truncated epochs, but never discards rows."""
     store, state = subject.opened()
     state = fill(subject, store, state, 2 * EPOCH_ROWS + 5)
     store.truncate(1)
@@ -184,7 +183,7 @@ def truncates(subject: Subject) -> None:
 
 
 def fences_zombies(subject: Subject) -> None:
-    """Check that an incarnation changes nothing after a newer one has opened the store."""
+    """Check that an incarnation can change nothing after a newer one has opened the store."""
     old, state = subject.opened(1)
     state = fill(subject, old, state, 9, 1)
     young, young_state = subject.opened(3)
@@ -207,7 +206,7 @@ def fences_zombies(subject: Subject) -> None:
 
 
 def keeps_tasks_and_runs_apart(subject: Subject) -> None:
-    """Check that each task has its own positions, and that rows of another run are refused with one line."""
+    """Check that each task has its own positions, and that a store with rows of another run refuses to open."""
     one, state_one = subject.opened()
     two, state_two = subject.opened(5, task="out/1")
     fill(subject, one, state_one, 12)

@@ -1,6 +1,6 @@
-"""Checks of a store's promises when writers die: at every step, at random moments, or in the middle of a bundle.
+"""Checks of a store's promises when writers die: at any step, at random moments, or in the middle of a bundle.
 
-These checks fork processes and kill or stop them (Linux).
+These checks fork processes and kill or stop them, so they need Linux.
 """
 
 from __future__ import annotations
@@ -53,7 +53,9 @@ def dies_at_every_step_of_a_write(subject: Subject) -> None:
 
 
 def takes_a_half_written_bundle_for_nothing(subject: Subject) -> None:
-    """Check that a dead writer's partial bundle is completed or withdrawn, and that readers never see a part of it."""
+    """Check that a dead writer's partial bundle is either completed or withdrawn, and that readers never see part of
+    it.
+    """
     if not subject.tears:
         raise SkipTest("use Subject(tears=[…]) to have half-written bundles checked, unless a transaction covers them")
     for number, tear in enumerate(subject.tears):
@@ -75,9 +77,10 @@ def takes_a_half_written_bundle_for_nothing(subject: Subject) -> None:
 
 
 def survives_kills(subject: Subject, kills: int = 20, seed: int = 1) -> None:
-    """Check that nothing is lost, duplicated or left incomplete when a writer is killed repeatedly at random moments.
+    """Check that nothing is lost, duplicated or left incomplete when writers are repeatedly killed at random moments.
 
-    A newer incarnation takes over, as in a job. Requests of the killed one that a server received have no effect then.
+    As in a job, a newer incarnation takes over after each kill. From then on, requests that the killed writer had
+    already sent to a server have no effect.
     """
     for number in killed_writers(lambda number: _writer(subject, 2 * number - 1), kills, seed):
         store, state = subject.opened(2 * number)
@@ -91,12 +94,13 @@ def survives_kills(subject: Subject, kills: int = 20, seed: int = 1) -> None:
 
 
 def stops_zombies_that_wake_up(subject: Subject, stops: int = 8, seed: int = 1) -> None:
-    """Check that a writer that was stopped at a random moment and replaced is fenced when it resumes, and changes
-    nothing.
+    """Check that a writer that is stopped at a random moment and replaced is fenced, and changes nothing, when it
+    resumes.
     """
     chance = Random(seed)
     for incarnation in range(1, 2 * stops, 2):
-        pid = _writer(subject, incarnation, pause_s=0.003)  # so that the writer does not always hold a lock
+        # The pause gives the stopped writer a chance of not holding a lock.
+        pid = _writer(subject, incarnation, pause_s=0.003)
         time.sleep(chance.uniform(0.0, 0.01))
         os.kill(pid, signal.SIGSTOP)
         os.waitpid(pid, os.WUNTRACED)
@@ -112,7 +116,7 @@ def stops_zombies_that_wake_up(subject: Subject, stops: int = 8, seed: int = 1) 
 
 
 def _opened_beside(subject: Subject, incarnation: int, stopped: int) -> tuple[SinkStore, StoreState]:
-    """Open the store while a stopped process may hold its lock; if necessary, let that process run a little first."""
+    """Open the store although a stopped process may hold its lock; resume that process briefly to release it."""
     pause_s = 0.001
     while True:
         with suppress(Unavailable):
@@ -125,7 +129,7 @@ def _opened_beside(subject: Subject, incarnation: int, stopped: int) -> tuple[Si
 
 
 def _writer(subject: Subject, incarnation: int, pause_s: float = 0.0) -> int:
-    """Return the id of a process that writes bundles and truncates until it is killed or fenced."""
+    """Start a process that writes bundles and truncates until it is killed or fenced, and return its id."""
 
     def write(begin: Callable[[], object]) -> None:
         store, state = subject.opened(incarnation)

@@ -1,4 +1,4 @@
-"""Writers that run in their own processes, to be killed or fenced (Linux)."""
+"""Writers that run in their own processes, where checks can kill or fence them (Linux)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ FENCED_STATUS, FAILED_STATUS = 3, 4
 
 
 def forked(step: Callable[[], None]) -> int:
-    """Fork a process that runs `step`, and return its id; its exit status is 0, 3 (fenced) or 4 (another error)."""
+    """Fork a process that runs `step`, and return its id; its exit status is 0 (success), 3 (fenced) or 4 (another
+    error).
+    """
     pid = os.fork()
     if pid:
         return pid
@@ -35,7 +37,7 @@ def forked(step: Callable[[], None]) -> int:
 
 
 def begun(step: Callable[[Callable[[], object]], None]) -> int:
-    """Fork as `forked` does, and return when `step` has called its argument or has ended."""
+    """Fork a process as `forked` does, and return once `step` has called its argument or has ended."""
     receiving, sending = os.pipe()
     pid = forked(lambda: step(lambda: os.write(sending, b"!")))
     os.close(sending)
@@ -45,7 +47,7 @@ def begun(step: Callable[[Callable[[], object]], None]) -> int:
 
 
 def killed_writers(writer: Callable[[int], int], kills: int, seed: int) -> Iterator[int]:
-    """Yield the number of each process started by `writer`, after killing that process at a random moment."""
+    """Start processes with `writer`, kill each one at a random moment, and yield its number."""
     chance = Random(seed)
     for number in range(1, kills + 1):
         pid = writer(number)

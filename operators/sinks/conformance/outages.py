@@ -1,4 +1,4 @@
-"""Checks of the promises of a store that accepts no rows, because it is unavailable or refuses a row permanently."""
+"""Checks of a store that accepts no rows because it is unavailable, or that refuses a row permanently."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TASK = "out/0"
 
 
 def waits_for_an_unavailable_store(subject: Subject) -> None:
-    """Check that every call to an unavailable store raises `Unavailable`, and that a retried bundle is stored once."""
+    """Check that writes to an unavailable store raise `Unavailable`, and that a retried bundle is stored only once."""
     if subject.away is None:
         raise SkipTest("use Subject(away=…) to have a store that cannot be reached checked")
     store, state = subject.opened()
@@ -45,7 +45,7 @@ def waits_for_an_unavailable_store(subject: Subject) -> None:
     with subject.away():
         expect_error(Unavailable, "it may be unavailable again", lambda: store.write(bundle_at(subject, state, 5)))
         store.close()
-        with suppress(Unavailable):  # a store with its own journal can answer, and fences immediately
+        with suppress(Unavailable):  # a store with its own journal can answer and fence without the server
             subject.opened(2)[0].close()
     store, state = subject.opened(3)
     subject.expect_rows(state.next, "the next process finds rows and position agreed")
@@ -56,7 +56,7 @@ def waits_for_an_unavailable_store(subject: Subject) -> None:
 
 
 def puts_refused_rows_aside(subject: Subject) -> None:
-    """Check that a refused row is named and changes nothing and, once left out, keeps its position."""
+    """Check that a refused row is named and changes nothing, and that a row that is left out keeps its position."""
     store, state = subject.opened()
     state = fill(subject, store, state, 5)
     poison = _poison_of(subject)
@@ -82,7 +82,7 @@ def puts_refused_rows_aside(subject: Subject) -> None:
 
 
 def leaves_out_all_rows_of_a_bundle(subject: Subject) -> None:
-    """Check that a bundle whose rows are all refused counts like any other, and that a zombie cannot leave rows out."""
+    """Check that a bundle whose rows are all refused advances the position, and that a zombie cannot leave out rows."""
     store, state = subject.opened()
     state = fill(subject, store, state, 5)
     bundle = _poisoned(subject, state, _poison_of(subject), *range(6))
@@ -116,7 +116,7 @@ def _poisoned(subject: Subject, state: StoreState, poison: Any, *places: int) ->
 
 
 def _refused(store: SinkStore, bundle: Bundle) -> dict[int, str]:
-    """Return the reasons that the store reports for the rows that it refuses, by position."""
+    """Return the store's reason for each row that it refuses, keyed by position."""
     try:
         store.write(bundle)
     except RowRefused as refused:
@@ -127,7 +127,7 @@ def _refused(store: SinkStore, bundle: Bundle) -> dict[int, str]:
 
 
 def _set_aside(store: SinkStore, bundle: Bundle) -> Bundle:
-    """Write the bundle without its refused rows, as a job does that sets such rows aside; return what was written."""
+    """Write the bundle without its refused rows, as a job that sets rows aside does; return the bundle as written."""
     out = dict(bundle.refused)
     while True:
         lacking = replace(bundle, refused=tuple(sorted(out.items())))

@@ -1,8 +1,9 @@
-"""The steps of a write at which a process can be stopped or killed: in the store's own code, and between its calls.
+"""The steps of a write at which a process can be stopped or killed, inside the store's own code or between its calls.
 
-A write takes hundreds of calls and returns of functions, most of them in code without outside effects; a gap between
-two steps that should be one may be a handful of them. So places in the files that define the store, and the calls made
-from there, are all tried, up to a bound, and in addition steps spread evenly over the whole.
+A write consists of hundreds of function calls and returns, most of them in code without outside effects. If two steps
+that should be atomic are separate, only a handful of calls may lie between them. The checks therefore try all places in
+the files that define the store and all calls made from there, up to a limit, and in addition steps that are spread
+evenly over the whole write.
 """
 
 from __future__ import annotations
@@ -32,8 +33,10 @@ Place = tuple[str, str, int]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step of a call: the `index`th of all steps or, with a place, the `index`th visit of that place; 0 is the
-    end.
+    """A step of a call.
+
+    With a place, `index` counts the visits to that place; otherwise it counts all steps. Index 0 is the end of the
+    call.
     """
 
     index: int
@@ -47,14 +50,14 @@ class Step:
 
 
 def own_files(store: object) -> frozenset[str]:
-    """Return the files that define what the store does, ignoring decorators of its methods."""
+    """Return the files that define the store's behaviour, ignoring decorators of its methods."""
     methods = [inspect.unwrap(each) for kind in type(store).__mro__ for each in vars(kind).values() if callable(each)]
     codes = [method.__code__ for method in methods if hasattr(method, "__code__")]
     return frozenset(code.co_filename for code in codes if not code.co_filename.startswith("<"))
 
 
 def place_of(frame: Any, event: str, argument: Any, own: frozenset[str]) -> Place | None:
-    """Return the place of a profile event in one of the store's files; None for other files."""
+    """Return the place of a profile event in one of the store's files, or None if the event happened elsewhere."""
     name = getattr(argument, "__name__", "?") if event.startswith("c_") else frame.f_code.co_name
     for at in (frame, frame.f_back):
         if at is not None and at.f_code.co_filename in own:
@@ -65,7 +68,7 @@ def place_of(frame: Any, event: str, argument: Any, own: frozenset[str]) -> Plac
 
 
 def interrupted(store: object, at: Step, act: Callable[[], object], call: Callable[[], object]) -> None:
-    """Make the call, and run `act` once when the call reaches the given step, if it does."""
+    """Make the call, and run `act` once if and when the call reaches the given step."""
     own, left = own_files(store), at.index
 
     def step(frame: Any, event: str, argument: Any) -> None:
@@ -83,7 +86,7 @@ def interrupted(store: object, at: Step, act: Callable[[], object], call: Callab
 
 
 def killed_at(at: Step, prepared: Prepared) -> None:
-    """Fork a process that makes the call and is killed at the given step of the call, or after it."""
+    """Fork a process that makes the call and is killed at the given step, or after the call if it ends earlier."""
 
     def die() -> None:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -98,7 +101,7 @@ def killed_at(at: Step, prepared: Prepared) -> None:
 
 
 def writing(subject: Subject, incarnation: int) -> Prepared:
-    """Return a preparation of a write of the next two rows by a process of the given incarnation."""
+    """Return a function that prepares to write the next two rows in the given incarnation."""
 
     def prepared() -> tuple[object, Callable[[], object]]:
         store, state = subject.opened(incarnation)
@@ -109,7 +112,7 @@ def writing(subject: Subject, incarnation: int) -> Prepared:
 
 
 def steps_of(prepared: Prepared) -> list[Step]:
-    """Return the steps of a call that are worth trying, in order; they are counted in a separate process."""
+    """Return the steps of a call that are worth interrupting, in order; a separate process counts them."""
     receiving, sending = os.pipe()
 
     def count() -> None:

@@ -1,7 +1,7 @@
-"""The material of all checks: a sink under test, bundles to write, expected determinants and rows.
+"""The material of all checks: a sink under test, bundles to write, and the expected determinants and rows.
 
-All input of a store (rows, digest, determinants) is a function of the position alone. Whatever happens to a store, the
-kit can therefore derive from the position that the store reports what it must contain.
+Everything that a check writes to a store (rows, digest, determinants) is a function of the position alone. Whatever
+happens to a store, the kit can therefore derive the expected contents from the position that the store reports.
 """
 
 from __future__ import annotations
@@ -27,27 +27,28 @@ OWNERS = {0: 2, 3: 1}
 
 
 class NotConforming(AssertionError):
-    """A sink broke a promise; the message names it."""
+    """The error raised when a sink breaks a promise; the message names the promise."""
 
 
 @dataclass(slots=True)
 class Subject:
-    """A sink under test, and what a user sees of it.
+    """A sink under test, and how a user reads its rows.
 
     Args:
         sink: the sink, which must be new and empty.
-        read: returns the rows of a task that a user sees now, in order; it may be called at any moment.
-        seen: returns the expected result of `read` after the given records were written; by default, the records.
-        away: a context in which no process can reach or write the store: its server is stopped, its file is locked …
-        tears: functions, each of which changes the stored data of a task to a state that a writer may leave if it dies
-            in the middle of the last bundle, which has 5 rows; for example, by cutting off the end of a file. None are
-            needed if a transaction of the store covers all of a bundle.
-        replacing: the same sink, but one that lets a newer run replace an older one; by default, a copy of `sink` with
+        read: returns the rows of a task that a user can see now, in order; it may be called at any moment.
+        seen: returns the result expected from `read` after the given records were written; by default, the records.
+        away: a context in which no process can reach or write to the store, for example because its server is stopped
+            or its file is locked.
+        tears: functions that each change a task's stored data to a state that a writer may leave if it dies while
+            writing the last bundle, which has 5 rows; for example, by cutting off the end of a file. None are needed if
+            one transaction of the store covers the whole bundle.
+        replacing: the same sink, configured to let a newer run replace an older one; by default, a copy of `sink` with
             `existing="replace"`, if `sink` has that option.
         reads: returns what a user reads for a written value, if that is not the value's JSON
             (`conformance.values.as_json`).
-        poison: returns a record that can be encoded but that the store refuses permanently from now on; it may first
-            add a constraint to the store, which contains rows of the kit by then.
+        poison: returns a record that can be encoded but that the store refuses permanently from now on; the function
+            may first add a constraint to the store, which already contains rows of the kit.
     """
 
     sink: Sink
@@ -66,7 +67,7 @@ class Subject:
             self.replacing.existing = "replace"
 
     def opened(self, incarnation: int = 1, run: str = "run-1", task: str = "out/0") -> tuple[SinkStore, StoreState]:
-        """Return a new store object, opened as a new process would open it, and its state."""
+        """Open a new store object as a new process would, and return the object and its state."""
         store = self.sink.open_store(task, self.job_directory)
         return store, store.open(task, run, incarnation)
 
@@ -82,7 +83,7 @@ def record_at(task: str, position: int) -> Any:
 
 
 def log_at(owner: int, epoch: int, rows: int) -> bytes:
-    """Return the determinants that `owner` has logged in `epoch` when it has emitted `rows` rows."""
+    """Return the determinants that `owner` has logged in `epoch` once it has emitted `rows` rows of that epoch."""
     return bytes((owner * 31 + epoch * 7 + place) % 251 for place in range(rows * OWNERS[owner]))
 
 
@@ -103,7 +104,7 @@ def bundle_at(subject: Subject, state: StoreState, count: int, incarnation: int 
 
 
 def after(state: StoreState, bundle: Bundle) -> StoreState:
-    """Return the state of a store after it has accepted `bundle` in `state`; the logs follow from the position."""
+    """Return the state of the store after it has accepted `bundle`, with the logs of the old state."""
     return StoreState(bundle.first + bundle.count, bundle.digest, state.logs)
 
 
@@ -121,7 +122,9 @@ def fill(
 def expect_held(
     subject: Subject, state: StoreState, promise: str, task: str = "out/0", kept_from: int | None = 0
 ) -> None:
-    """Expect the digest and determinants of the position; `kept_from` None allows the logs to begin at any epoch."""
+    """Require the digest and determinants that belong to the position; if `kept_from` is None, logs may begin at any
+    epoch.
+    """
     digest = 0
     for position in range(state.next):
         digest = xxh3_64_intdigest(subject.sink.encode([record_at(task, position)]), digest)
@@ -140,7 +143,7 @@ def expect_held(
 def expect_agreement(
     subject: Subject, state: StoreState, promise: str, task: str = "out/0", kept_from: int | None = 0
 ) -> None:
-    """Expect the rows, digest and determinants of the position; see `expect_held`."""
+    """Require the rows, digest and determinants that belong to the position; see `expect_held`."""
     subject.expect_rows(state.next, f"{promise}, rows and position agree", task)
     expect_held(subject, state, f"{promise}, determinants and position agree", task, kept_from)
 
@@ -152,7 +155,7 @@ def expect(holds: bool, promise: str, detail: str) -> None:
 
 
 def expect_error(kind: type[CausalError], promise: str, step: Callable[[], object], *others: type[CausalError]) -> None:
-    """Raise `NotConforming` unless `step` raises an error of type `kind` or of one of the other types."""
+    """Raise `NotConforming` unless `step` raises an error of type `kind` or of one of the other given types."""
     expected = " or ".join(each.__name__ for each in (kind, *others))
     try:
         step()

@@ -1,7 +1,8 @@
-"""Checks of several runs that use a store in turn: the newest owns it, and no older run can return (D15).
+"""Checks of successive runs that use the same store: the newest run owns it, and no older run can return (D15).
 
-A run's identity sorts after that of every run that was started before it. An older run that returns must be refused
-with an error that ends its job: after `Fenced`, a successor would be promoted and refused, forever.
+A run's identity sorts after the identity of every run that was started before it. An older run that returns must be
+refused with an error that ends its job. If the error were `Fenced`, the supervisor would promote a successor, which
+would be refused as well, and so on forever.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from operators.sinks.conformance.subject import Subject, bundle_at, expect, expe
 
 
 def lets_no_older_run_come_back(subject: Subject) -> None:
-    """Check that an older run can neither open nor change a newer run's store, whether or not the store has rows."""
+    """Check that an older run can neither open nor change a newer run's store, even one without rows."""
     young, state = subject.opened(run="run-2")
     young.close()
     _expect_refused(subject, "run-1", "an older run cannot open what a newer one has opened")
@@ -53,7 +54,7 @@ def lets_no_older_run_come_back(subject: Subject) -> None:
 
 
 def dies_at_every_step_of_a_replacement(subject: Subject) -> None:
-    """Check that a newer run killed during its takeover has either changed nothing or taken over permanently."""
+    """Check that a newer run that is killed during its takeover has changed nothing or has taken over permanently."""
     if subject.replacing is None:
         raise SkipTest("use Subject(replacing=…) if a newer run can take the place of an older one")
     replacing = replace(subject, sink=subject.replacing)

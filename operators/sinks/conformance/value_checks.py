@@ -1,6 +1,6 @@
-"""Checks of every value that a record can contain: a user reads the value unchanged, or the row is refused.
+"""Checks of every kind of value that a record can contain: a user reads the value unchanged, or the row is refused.
 
-A store may refuse a value for which it has no type, but it must not round, cut, convert or omit the value.
+A store may refuse a value for which it has no type, but it must not round, truncate, convert or omit the value.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ VALUES: tuple[Any, ...] = (
 
 
 def as_json(value: Any) -> Any:
-    """Return the JSON value that a user reads for a written value, spelled as by `encode_json`."""
+    """Return the JSON value that a user reads for a written value; it follows the rules of `encode_json`."""
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, datetime):
@@ -53,7 +53,7 @@ def _key(key: Any) -> str:
 
 
 def keeps_every_value_or_refuses_it(subject: Subject) -> None:
-    """Check each value inside a record: it is read back unchanged, or the row is refused and absent."""
+    """Check each value inside a record: either it is read back unchanged, or its row is refused and does not appear."""
     store, state = subject.opened()
     spelled = as_json if subject.reads is None else subject.reads
     position, digest = state.next, state.digest
@@ -83,7 +83,9 @@ def _last(read: Any) -> str:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Return whether two values are equal and of the same type: True is not 1, and NaN equals itself."""
+    """Return whether two values are equal, treating NaN as equal to itself, and True and False as different from 1 and
+    0.
+    """
     if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
         return len(one) == len(other) and all(map(same, one, other))
     if isinstance(one, dict) and isinstance(other, dict):

@@ -1,7 +1,7 @@
 """Checks of withdrawals, in addition to `operators.sinks.conformance`, for stores that have `withdraw`.
 
-Below full sharing depth, more simultaneous failures than it covers may lose determinants on which visible rows depend
-(D9).
+Below full sharing depth, visible rows may depend on determinants that are lost when more tasks fail simultaneously than
+the sharing depth covers (D9).
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from operators.sinks.conformance.dying import begun, killed_writers
 
 
 def marked(bundle: Bundle) -> Bundle:
-    """Return the bundle with the dependencies of its rows, as below full sharing depth."""
+    """Return the bundle with the dependencies of its rows, as written below full sharing depth."""
     epoch, rows = bundle.epoch, bundle.first + bundle.count - bundle.epoch * EPOCH_ROWS
     return replace(bundle, depends=tuple((owner, epoch, len(log_at(owner, epoch, rows))) for owner in OWNERS))
 
 
 def fill_marked(subject: Subject, store: SinkStore, state: StoreState, rows: int, incarnation: int = 1) -> StoreState:
-    """Write marked bundles of up to 7 rows until `rows` rows are there."""
+    """Write marked bundles of up to 7 rows until the store contains `rows` rows."""
     while state.next < rows:
         bundle = marked(bundle_at(subject, state, min(7, rows - state.next), incarnation))
         store.write(bundle)
@@ -56,7 +56,7 @@ def _mark_at(state: StoreState, position: int) -> WithdrawPoint:
 
 
 def remembers_where_bundles_ended(subject: Subject) -> None:
-    """Check that marks and dependencies are returned, and that a complete checkpoint keeps the last mark it covers."""
+    """Check that the store returns marks with their dependencies, and that truncation keeps the last mark it covers."""
     store, state = _opened(subject)
     fill_marked(subject, store, state, EPOCH_ROWS + 14)
     store.close()
@@ -74,15 +74,12 @@ def remembers_where_bundles_ended(subject: Subject) -> None:
 
 
 def marked_depends(epoch: int, rows: int) -> tuple[tuple[int, int, int], ...]:
-    """Return the determinants on which the first `rows` rows of an epoch of the kit depend."""
+    """Return the determinants on which the first `rows` rows of one of the kit's epochs depend."""
     return tuple((owner, epoch, len(log_at(owner, epoch, rows))) for owner in OWNERS)
 
 
 def takes_rows_back(subject: Subject) -> None:
-    """Check that rows and determinants after a mark are removed immediately and permanently, and that others may
-    replace
-    them.
-    """
+    """Check that rows and determinants after a mark are removed permanently, and that other rows may replace them."""
     store, state = _opened(subject)
     fill_marked(subject, store, state, 30)
     store.close()
@@ -124,7 +121,7 @@ def takes_back_only_to_a_mark(subject: Subject) -> None:
 
 
 def takes_back_rows_that_were_left_out(subject: Subject) -> None:
-    """Check that rows refused after the mark no longer count, whereas rows refused before the mark do."""
+    """Check that rows refused after the mark are no longer counted, whereas rows refused before the mark still are."""
     if subject.poison is None:
         raise SkipTest("use Subject(poison=…) to have refused rows checked, if the store can refuse any")
     store, state = _opened(subject)
@@ -143,7 +140,7 @@ def takes_back_rows_that_were_left_out(subject: Subject) -> None:
 
 
 def withdraws_all_or_nothing(subject: Subject, kills: int = 15, seed: int = 1) -> None:
-    """Check that rows, position and determinants agree if a process that writes and withdraws is killed repeatedly."""
+    """Check that rows, position and determinants agree when processes that write and withdraw are repeatedly killed."""
     for number in killed_writers(lambda number: _writer(subject, 2 * number - 1), kills, seed):
         store, state = _opened(subject, 2 * number)
         expect_agreement(subject, state, "after a kill")
@@ -151,7 +148,7 @@ def withdraws_all_or_nothing(subject: Subject, kills: int = 15, seed: int = 1) -
 
 
 def lets_no_older_run_withdraw(subject: Subject) -> None:
-    """Check that a run that was replaced by a newer one cannot withdraw the newer run's rows."""
+    """Check that a run cannot withdraw rows of the newer run that has replaced it."""
     if subject.replacing is None:
         raise SkipTest("use Subject(replacing=…) if a newer run can take the place of an older one")
     old, state = _opened(subject)
@@ -167,7 +164,7 @@ def lets_no_older_run_withdraw(subject: Subject) -> None:
 
 
 def _writer(subject: Subject, incarnation: int) -> int:
-    """Return the id of a process that writes and withdraws until it is killed."""
+    """Start a process that writes and withdraws rows until it is killed, and return its id."""
 
     def write(begin: Callable[[], object]) -> None:
         store, state = _opened(subject, incarnation)

@@ -1,7 +1,8 @@
-"""Checks of a writer that is stopped in the middle of a write, replaced, and resumed (Linux).
+"""Checks of a writer that is stopped in the middle of a write, replaced, and then resumed (Linux).
 
-The check of the incarnation must be in the same atomic step as the rows: a store that checks first and writes later
-lets a zombie write in between. Random moments seldom reveal this; here, a writer is stopped at each step in turn.
+The store must check the incarnation in the same atomic step in which it writes the rows. A store that checks first and
+writes later lets a zombie write in between. Stopping a writer at random moments seldom reveals this mistake, so these
+checks stop a writer at each step in turn.
 """
 
 from __future__ import annotations
@@ -28,9 +29,7 @@ RETRY_S, TRIES_MAX = 0.01, 500
 
 
 def fences_zombies_at_every_step_of_a_write(subject: Subject) -> None:
-    """Check that a writer stopped anywhere in a write and replaced changes nothing that its successor has read when it
-    resumes.
-    """
+    """Check that a writer that is stopped anywhere in a write, and then replaced, changes nothing when it resumes."""
     store, state = subject.opened()
     fill(subject, store, state, 10)
     store.close()
@@ -41,7 +40,7 @@ def fences_zombies_at_every_step_of_a_write(subject: Subject) -> None:
 
 
 def _stop_at(subject: Subject, step: Step, incarnation: int, successor_first: bool) -> None:
-    """Stop one writer at `step`, and let a successor write before or after the first one resumes."""
+    """Stop one writer at `step`, and let a successor write before or after the stopped writer resumes."""
     store, state = subject.opened(incarnation)
     before = state.next
     store.close()
@@ -70,7 +69,7 @@ def _stop_at(subject: Subject, step: Step, incarnation: int, successor_first: bo
 
 
 def _stop_in_a_write(subject: Subject, incarnation: int, step: Step) -> None:
-    """Write two rows, and sleep until SIGCONT at the given step or, if the write does not reach it, after the write."""
+    """Write two rows, and stop until SIGCONT at the given step, or after the write if it does not reach the step."""
     store, call = writing(subject, incarnation)()
     slept = False
 
@@ -92,7 +91,7 @@ def _stop_in_a_write(subject: Subject, incarnation: int, step: Step) -> None:
 
 
 class _Zombie:
-    """A process that stops itself, and the check that runs in the meantime."""
+    """A process that stops itself, and a way to act while it is stopped."""
 
     def __init__(self, act: Callable[[], None], promise: str) -> None:
         self._pid = forked(act)
@@ -101,7 +100,7 @@ class _Zombie:
         self._left = True
 
     def beside(self, act: Callable[[], T]) -> T:
-        """Attempt a write, even if it needs a lock that the zombie holds."""
+        """Run `act` while the process is stopped, even if `act` needs a lock that the process holds."""
         awake = threading.Timer(LOCK_S, os.kill, (self._pid, signal.SIGCONT))
         awake.start()
         try:

@@ -1,18 +1,18 @@
 """The contract of a sink, and everything that the author of a sink imports (D8).
 
 A sink has no downstream task to hold its determinants, so its store keeps them next to the rows. A `Sink` encodes
-records and opens a `SinkStore` for each of its tasks; the runtime passes one `Bundle` at a time to that store, and
-reads the store's state (`StoreState`) after a failure. An `Account` decides which bundle is accepted, in the same way
-for every store; a store only makes the decision durable in one atomic step. Errors that a store may raise:
+records and opens a `SinkStore` for each of its tasks. The runtime passes one `Bundle` at a time to that store, and
+reads the store's state (`StoreState`) after a failure. An `Account` decides which bundle is accepted, by the same rules
+for every store; the store only makes the decision durable in one atomic step. A store may raise these errors:
 
     Fenced             a newer incarnation has opened the store: this process must exit
-    Superseded         a newer run has begun to write the same output: the job ends with that line (`check_newest`)
+    Superseded         a newer run has begun to write the same output: the job ends with that error (`check_newest`)
     Unavailable        nothing was written, or the bundle may be rewritten: it is retried for `sink_retry_timeout_s`
     RowRefused         the row will never be accepted: the job ends, or the row is set aside (`on_error`)
-    PipelineError      the user must change something first; the job ends with that line
-    CorruptData        stored data does not match its digest; the job ends with that line
+    PipelineError      the user must change something first; the job ends with that error
+    CorruptData        stored data does not match its digest; the job ends with that error
 
-`operators.sinks.conformance` checks a sink; docs/guide/sinks.md shows how to write one, step by step.
+`operators.sinks.conformance` checks a sink; docs/guide/sinks.md shows step by step how to write one.
 """
 
 from causal.errors import CorruptData, Fenced, PipelineError, RowRefused, Superseded, Unavailable, fenced

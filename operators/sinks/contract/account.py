@@ -1,9 +1,9 @@
 """The account that a store keeps of one sink task, and the rules by which every store accepts bundles (D8).
 
-Pure: this module uses no file and no database. A store loads an `Account`, asks it to accept a bundle, and makes
-exactly its answer durable in one atomic step. If that step fails, the store discards the account and loads it again, so
-that the account in memory is never ahead of the stored one. A store that appends keeps an account as numbers and parts;
-a store that rewrites it as a whole keeps it as bytes (`packed`).
+This module is pure: it uses no file and no database. A store loads an `Account`, asks it to accept a bundle, and makes
+exactly the resulting account durable in one atomic step. If that step fails, the store discards the account and loads
+it again, so that the account in memory is never ahead of the stored one. A store that appends keeps an account as
+numbers and parts; a store that rewrites the whole account keeps it as bytes (`packed`).
 """
 
 from __future__ import annotations
@@ -25,21 +25,22 @@ from operators.records.seconds import seconds_of
 
 
 def fingerprint(bundle: Bundle) -> bytes:
-    """Return 16 bytes that differ for different bundles, to recognise a bundle whose acknowledgement was lost."""
+    """Return 16 bytes that identify a bundle, so that a bundle whose acknowledgement was lost can be recognised."""
     logs = [[delta.task, delta.epoch, delta.offset, delta.bytes] for delta in bundle.logs]
     fields = [bundle.first, bundle.count, bundle.digest, bundle.epoch, bundle.incarnation, logs, bundle.ended]
     if bundle.depends is not None:
         fields += [[list(extent) for extent in bundle.depends], bundle.rollback]
     if bundle.refused:
         fields.append({"refused": [list(row) for row in bundle.refused]})
-    hashed = xxh3_128(encode_loosely(fields))  # all values are plain, and a stricter check would slow down every bundle
+    # All values are plain, and a stricter encoder would slow down every bundle.
+    hashed = xxh3_128(encode_loosely(fields))
     hashed.update(bundle.rows)
     return hashed.digest()
 
 
 @dataclass(slots=True)
 class Account:
-    """The position, digest, incarnation and determinants of one sink task, as its store holds them."""
+    """The position, digest, incarnation and determinants of one sink task, as kept by its store."""
 
     task: str
     run: str
@@ -68,13 +69,12 @@ class Account:
     """The `refused` at each mark."""
 
     def take(self, bundle: Bundle) -> tuple[LogDelta, ...] | None:
-        """Account for `bundle`; return the new log bytes, or None if it is the last bundle again.
+        """Account for `bundle`, and return the log bytes that are new, or None if it is the last bundle again.
 
         Raises:
             InvariantViolation: the bundle does not begin at the next position, or its sizes do not agree.
             PeerViolation: a delta leaves a gap or contradicts the held determinants. The account is then unusable and
                 must be discarded.
-
         State: everything changes unless the result is None.
         """
         mark = fingerprint(bundle)
@@ -106,7 +106,7 @@ class Account:
         self.mark_refused.append(self.refused)
 
     def leave_out(self, before: Bundle, bundle: Bundle) -> None:
-        """Replace the last bundle, `before`, with one that leaves out further rows; it may be of another
+        """Replace the last bundle, `before`, with the same bundle without further rows, possibly from another
         incarnation.
         """
         again = replace(before, refused=bundle.refused, incarnation=bundle.incarnation)
@@ -118,7 +118,7 @@ class Account:
             self.mark_refused[-1] = self.refused
 
     def withdraw(self, mark: WithdrawPoint) -> None:
-        """Withdraw every bundle after `mark`, and the determinants that arrived with these bundles."""
+        """Withdraw all bundles after `mark`, together with the determinants that arrived with them."""
         invariant(mark in self.marks, "rows are taken back to a mark of the store", task=self.task, next=mark.next)
         while self.marks[-1] != mark:
             self.marks.pop()
@@ -136,14 +136,14 @@ class Account:
             log.cut({epoch: extent for (task, epoch), extent in stands.items() if task == log.task})
 
     def merge(self, deltas: Iterable[LogDelta]) -> tuple[LogDelta, ...]:
-        """Store determinants; return only the new ones, where each delta begins at the previous end of its log."""
+        """Store determinants, and return only new ones, as deltas that each begin where the stored log ended."""
         fresh = []
         for delta in deltas:
             log = self.logs.get(delta.task)
             if log is None:
                 log = self.logs[delta.task] = DeterminantLog(delta.task, self.kept_from)
             taken = log.merge(delta)
-            if taken and not delta.bytes:  # the earlier bytes are stable, and will never arrive
+            if taken and not delta.bytes:  # the earlier bytes are stable, and will never arrive here
                 fresh.append(delta)
             elif taken:
                 start = log.extent(delta.epoch) - taken
@@ -151,7 +151,7 @@ class Account:
         return tuple(fresh)
 
     def truncate(self, epoch: int) -> bool:
-        """Discard determinants and starts of epochs below `epoch`; return False if there was nothing to discard."""
+        """Discard the determinants and starts of epochs below `epoch`; return False if there was nothing to discard."""
         if epoch <= self.kept_from:
             return False
         self.kept_from = epoch
@@ -160,13 +160,13 @@ class Account:
             log.truncate(epoch)
         self.marks = truncated(self.marks, epoch)
         if self.marks and self.marks[-1].epoch < epoch and self.marks[-1].next < self.next:
-            self.marks = []  # after an upgrade, rows without dependencies cannot be withdrawn
+            self.marks = []  # rows written before an upgrade have no dependencies and cannot be withdrawn
         self.mark_bytes = self.mark_bytes[len(self.mark_bytes) - len(self.marks) :]
         self.mark_refused = self.mark_refused[len(self.mark_refused) - len(self.marks) :]
         return True
 
     def store_state(self) -> StoreState:
-        """Return the state that `SinkStore.open` returns: whole logs, by task and epoch."""
+        """Return the state that `SinkStore.open` returns, with the whole logs ordered by task and epoch."""
         whole = tuple(delta for task in sorted(self.logs) for delta in self.logs[task].whole())
         return StoreState(self.next, self.digest, whole, tuple(self.marks), self.withdrawn, self.refused)
 
@@ -182,7 +182,7 @@ class Account:
 
 
 def shown(run: str) -> str:
-    """Return a run as messages name it: its identity and, if known, its start time."""
+    """Return a run's identity and, if known, its start time, for messages."""
     start = start_of(run)
     if not start:
         return run
@@ -190,7 +190,7 @@ def shown(run: str) -> str:
 
 
 def check_newest(place: object, run: str, *others: str | None) -> None:
-    """Raise `Superseded` if one of the other runs that have begun to write there is newer than `run` (D15)."""
+    """Raise `Superseded` if any of the other runs that have started writing at `place` is newer than `run` (D15)."""
     newest = max([other for other in others if other], default="")
     if newest > run:
         raise Superseded(
@@ -214,15 +214,15 @@ Part = tuple[int, int, bytes]
 
 
 def log_parts(deltas: Iterable[LogDelta]) -> list[Part]:
-    """Return one part per epoch, so that appending never changes stored parts."""
+    """Return one part per epoch, so that later deltas can be appended without changing stored parts."""
     by_epoch: dict[int, list[list[object]]] = {}
-    for delta in deltas:  # lists: a tuple costs MessagePack five times as much
+    for delta in deltas:  # lists, because encoding a tuple in MessagePack takes five times as long
         by_epoch.setdefault(delta.epoch, []).append([delta.task, delta.offset, delta.bytes])
     return [(LOG, epoch, encode_loosely(entries)) for epoch, entries in by_epoch.items()]
 
 
 def mark_parts(account: Account, start: int) -> list[Part]:
-    """Return the account's marks from `start` on."""
+    """Return the account's marks, beginning with index `start`, as parts."""
     return [
         (MARK, mark.epoch, encode([mark.next, mark.digest, mark.rollback, mark.depends, refused]))
         for mark, refused in zip(account.marks[start:], account.mark_refused[start:], strict=True)
@@ -230,10 +230,10 @@ def mark_parts(account: Account, start: int) -> list[Part]:
 
 
 def take_part(account: Account, kind: int, epoch: int, body: bytes) -> None:
-    """Add a stored part; parts must be added in the order in which they were stored.
+    """Add a stored part to the account; parts must be added in the order in which they were stored.
 
     Raises:
-        CausalError, TypeError, ValueError: `body` is not such a part.
+        CausalError, TypeError, ValueError: `body` is not a valid part.
     """
     if kind == LOG:
         account.merge(LogDelta(owner, epoch, start, bytes_) for owner, start, bytes_ in decode(body))
@@ -246,7 +246,7 @@ def take_part(account: Account, kind: int, epoch: int, body: bytes) -> None:
 
 
 def packed(account: Account) -> bytes:
-    """Return the account as bytes, which `unpacked` reads."""
+    """Return the account as bytes that `unpacked` can read."""
     numbers = [account.run, account.incarnation, account.next, account.digest, account.last, account.kept_from]
     more = [account.ended, account.row_bytes, account.withdrawn, account.refused]
     parts = [*log_parts(account.store_state().logs), *mark_parts(account, 0)]

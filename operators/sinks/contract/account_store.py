@@ -1,11 +1,11 @@
-"""The store of one sink task: an account and rows that change together, in one step.
+"""The store of one sink task: an account and rows, which change together in one step.
 
-`AccountStore` is the common logic of every store: claim, current, advance, truncate, withdraw, last bundle. There are
-two kinds. A journaled store (`operators.sinks.journaled`) appends each step to a journal. A `ConnectedStore` sends each
-step to a server or a database. A statement or script whose answer was lost may still be executed. Each of them
-therefore names the account that it follows, so that it takes effect once or not at all, and after any error the account
-is read again. A store of this kind adds its connection, and functions that read the account and change it in one step:
-a script of a server, or a transaction of a database.
+`AccountStore` contains the logic that all stores share: opening, writing, truncating, withdrawing and reading the last
+bundle. There are two kinds of stores. A journaled store (`operators.sinks.journaled`) appends each step to a journal. A
+`ConnectedStore` sends each step to a server or a database. A statement or script may still be executed after its answer
+was lost. Each one therefore names the account that it follows, so that it takes effect at most once, and the store
+reads the account again after any error. A subclass of `ConnectedStore` adds its connection, and functions that read the
+account and change it in one step: a script on a server, or a database transaction.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ S = TypeVar("S")
 
 
 class AccountStore(ABC, Generic[S]):
-    """The common logic of a store. Only one thread may use it at a time.
+    """The logic that all stores share. Only one thread may use a store at a time.
 
     State: `_account` is None if nothing in memory can be trusted; the next step then reads the account again.
     """
@@ -36,7 +36,7 @@ class AccountStore(ABC, Generic[S]):
         self._account: Account | None = None
 
     def open(self, task: str, run: str, incarnation: int) -> StoreState:
-        """See `causal.ports.SinkStore.open`; also raises `PipelineError` if the place is unsuitable."""
+        """See `causal.ports.SinkStore.open`; also raises `PipelineError` if the store's place is unsuitable."""
         invariant(
             task == self._task, "a store is opened by the task for which it was created", made_for=self._task, task=task
         )
@@ -79,18 +79,18 @@ class AccountStore(ABC, Generic[S]):
         self._release()
 
     def _forget(self) -> None:
-        """Make the next step read the account again."""
+        """Discard the account in memory, so that the next step reads it again."""
         self._account = None
 
     # -- what a subclass provides ----------------------------------------------------------------------------
 
     @abstractmethod
     def _opening(self) -> AbstractContextManager[S]:
-        """Return the session of `open`, which claims the place for this run before the account is claimed."""
+        """Return the session of `open`; it claims the place for this run before the account is claimed."""
 
     @abstractmethod
     def _asking(self, bundle: Bundle | None = None) -> AbstractContextManager[S]:
-        """Return the session of any other call, which writes `bundle`; after an error inside, the account is read
+        """Return the session of any other call; `bundle` is the bundle of a write. After an error, the account is read
         again.
         """
 
@@ -100,11 +100,13 @@ class AccountStore(ABC, Generic[S]):
 
     @abstractmethod
     def _claimed(self, session: S) -> Account:
-        """Fence every lower incarnation of this task, and read the stored state in the same step."""
+        """Fence all lower incarnations of this task, and read the stored state in the same step."""
 
     @abstractmethod
     def _owned(self, session: S) -> Account:
-        """Return the account from memory, or read it again after a failure; never that of a newer incarnation."""
+        """Return the account from memory, or read it again after a failure; raise an error if a newer incarnation owns
+        it.
+        """
 
     @abstractmethod
     def _taken(self, session: S, account: Account, bundle: Bundle) -> bool:
@@ -115,7 +117,7 @@ class AccountStore(ABC, Generic[S]):
         """Store the account, which has just discarded the determinants of epochs below `epoch`."""
 
     def _check_owner(self, session: S) -> None:
-        """Raise `Fenced` if another process owns the account and `_owned` may not know this yet."""
+        """Raise `Fenced` if another process owns the account, unless `_owned` always checks the owner."""
 
 
 class WithdrawingAccountStore(AccountStore[S]):
@@ -129,14 +131,14 @@ class WithdrawingAccountStore(AccountStore[S]):
 
     @abstractmethod
     def _taken_back(self, session: S, account: Account, mark: WithdrawPoint) -> None:
-        """Withdraw the rows after the mark and store the account without them, in one step."""
+        """Withdraw the rows after the mark and store the account without them, in a single step."""
 
 
-# -- over a connection ---------------------------------------------------------------------------------------
+# -- stores over a connection -----------------------------------------------------------------------------------
 
 
 class Connection(Protocol):
-    """A client of a server, or of a file."""
+    """A client connected to a server or a file."""
 
     def close(self) -> None: ...
 
@@ -147,7 +149,7 @@ Before = tuple[int, bytes]
 
 
 class ConnectedStore(AccountStore[C]):
-    """An account and rows over a connection. Only one thread may use the store at a time."""
+    """A store that accesses its account and rows over a connection. Only one thread may use it at a time."""
 
     _errors: type[Exception]
     """The exceptions of the driver."""
@@ -180,15 +182,17 @@ class ConnectedStore(AccountStore[C]):
 
     @abstractmethod
     def _connected(self, bundle: Bundle | None) -> AbstractContextManager[C]:
-        """Return a connection for one call, a new one if necessary; `bundle` is what the call writes."""
+        """Return a connection for one call, opening a new one if necessary; `bundle` is the bundle that the call
+        writes.
+        """
 
     @abstractmethod
     def _translated(self, problem: Any) -> CausalError:
-        """Return our error that corresponds to an exception of the driver."""
+        """Return the project's error that corresponds to an exception of the driver."""
 
     @abstractmethod
     def _loaded(self, connection: C) -> Account | None:
-        """Return the stored account after all pending work is done; None if there is none."""
+        """Return the stored account once all pending work is done, or None if there is no account."""
 
     @abstractmethod
     def _owner(self, connection: C) -> tuple[str, int] | None:
@@ -196,21 +200,23 @@ class ConnectedStore(AccountStore[C]):
 
     @abstractmethod
     def _check_newest(self, connection: C) -> None:
-        """Raise `Superseded` if a newer run has opened this output."""
+        """Raise `Superseded` if a newer run has opened this sink's output."""
 
     @abstractmethod
     def _advance(self, connection: C, account: Account, before: Before, parts: Sequence[Part], bundle: Bundle) -> bool:
-        """Store a bundle, its account and its parts; return False if the stored account is not `before`."""
+        """Store a bundle with its account and parts; return False if the stored account is not the one in `before`."""
 
     @abstractmethod
     def _shorten(self, connection: C, account: Account, epoch: int) -> bool:
-        """Store the account without the determinants of epochs below `epoch`; return False as `_advance` does."""
+        """Store the account without the determinants of epochs below `epoch`; return False if another account is
+        stored.
+        """
 
     # -- the account ---------------------------------------------------------------------------------------
 
     @contextmanager
     def _asking(self, bundle: Bundle | None = None) -> Iterator[C]:
-        """Yield a connection for one call; after any error, read the account again, on a new connection if
+        """Yield a connection for one call; after any error, the account is read again, over a new connection if
         necessary.
         """
         if self._run == "":
@@ -227,7 +233,8 @@ class ConnectedStore(AccountStore[C]):
         except BaseException:
             self._drop()
             raise
-        if self._account is not None:  # not earlier: a transaction ends together with the context of its connection
+        # Not earlier, because a transaction ends together with the context of its connection.
+        if self._account is not None:
             self._acknowledged = self._account.next
 
     def _owned(self, connection: C) -> Account:
@@ -264,7 +271,7 @@ class ConnectedStore(AccountStore[C]):
         )
 
     def _changed(self, connection: C, done: bool) -> None:
-        """Raise the reason why the account was not stored, unless `done` is true."""
+        """Unless `done` is true, raise the error that explains why the account was not stored."""
         if done:
             return
         self._account = None
@@ -276,7 +283,7 @@ class ConnectedStore(AccountStore[C]):
             raise self._not_owner(connection)
 
     def _not_owner(self, connection: C) -> Fenced:
-        """Return the error for a process that another one has replaced; raise `Superseded` if the other is of a newer
+        """Return the error for a process that another has replaced; raise `Superseded` if the other belongs to a newer
         run.
         """
         self._check_newest(connection)
@@ -294,10 +301,12 @@ class WithdrawingConnectedStore(WithdrawingAccountStore[C], ConnectedStore[C]):
 
     @abstractmethod
     def _take_back(self, connection: C, account: Account, before: Before, parts: Sequence[Part]) -> bool:
-        """Delete the rows from `account.next` on, and store the account with only these parts; return as `_advance`."""
+        """Delete the rows from `account.next` on, and store the account with only these parts; return False as
+        `_advance` does.
+        """
 
 
 def check_lines(bundle: Bundle, task: str) -> None:
-    """Check that a bundle has one line per row, before a server counts the lines."""
+    """Check that a bundle has one line per row, because a server will count the lines."""
     lines = bundle.rows.count(b"\n")
     invariant(lines == bundle.count, "one line per row", task=task, first=bundle.first, lines=lines)

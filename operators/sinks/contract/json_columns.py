@@ -1,7 +1,7 @@
-"""The encoding of vectors as JSON lines, column by column, with the same bytes as the row path's encoder produces.
+"""The encoding of vectors as JSON lines, column by column, with the same bytes as the encoder of rows produces.
 
-Arrow writes integers, booleans and text that needs no escaping. In every other column, each distinct value is encoded
-once, by the row path's own encoder.
+Arrow writes integers, booleans, and text that needs no escaping. Floats are encoded one by one. In all other columns,
+the encoder of rows encodes each distinct value once.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ Encode = Callable[[Any], str]
 
 
 def json_lines(vectors: Vectors, encode: Encode) -> bytes:
-    """Return one document per row; each line ends with a newline.
+    """Return one JSON document per row, each followed by a newline.
 
     Args:
-        encode: returns one value as JSON.
+        encode: returns the JSON of one value.
     """
     parts: list[Any] = []
     before = "{"
@@ -38,7 +38,7 @@ def json_lines(vectors: Vectors, encode: Encode) -> bytes:
 
 
 def _written(column: pa.Array, encode: Encode) -> pa.Array:
-    """Return the values of a column as JSON."""
+    """Return the values of a column as JSON text."""
     kind = column.type
     if types.is_integer(kind) or types.is_boolean(kind):
         return pc.fill_null(column.cast(pa.large_string()), "null")
@@ -50,7 +50,7 @@ def _written(column: pa.Array, encode: Encode) -> pa.Array:
                 pc.binary_join_element_wise(quote, text, quote, pa.scalar("", pa.large_string())), "null"
             )
     if types.is_floating(kind):
-        # Not by distinct value, because 0.0 and -0.0 would be treated as one value.
+        # Encode every value separately: by distinct value, 0.0 and -0.0 would be treated as the same.
         return pa.array([encode(value) for value in column.to_pylist()], pa.large_string())
     encoded = column.dictionary_encode(null_encoding="encode")
     distinct = pa.array([encode(value) for value in values_of(encoded.dictionary)], pa.large_string())

@@ -1,10 +1,10 @@
-"""Dead letters of refused rows: hidden from readers until their bundle is stored, and then shown.
+"""Dead letters of refused rows, which are hidden from readers until the store has accepted their bundle.
 
-A bundle may never be stored because its writer died; another bundle then replaces it, with other rows at the same
-positions. Letters are therefore written twice. First they are *kept*, together with the state that the store will have
-once it has accepted the bundle without these rows; then they are shown. The next process asks the store for its state,
-shows the letters that were kept for exactly this state, and drops the others. No letter is lost, and none contradicts
-the store.
+A bundle may never be stored because its writer died; another bundle, with other rows at the same positions, then
+replaces it. Letters are therefore written twice. They are first *kept*, together with the state that the store will
+have once it has accepted the bundle without these rows; they are shown afterwards. The next process asks the store for
+its state, shows the letters that were kept for exactly this state, and drops the others. No letter is lost, and no
+letter contradicts the store.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ def letter_of(operator: str, task: str, run: str, position: int, record: Any, re
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """The letters for the rows of one bundle that were refused at the same time.
+    """The letters for those rows of one bundle that were refused at the same time.
 
     Attributes:
         run: the run of the job.
         first: the position of the bundle's first row.
         next: the position after the bundle's last row.
         digest: the digest of all rows before `next`.
-        before: the total number of rows that the store has left out, without these rows.
+        before: the total number of rows that the store has left out, excluding these rows.
         letters: a line of JSON for each row.
     """
 
@@ -57,7 +57,7 @@ class Kept:
 
 
 def unpacked(body: bytes) -> Kept:
-    """Return the letters from bytes that `Kept.packed` returned and that a checksum protects."""
+    """Return the letters from the bytes that `Kept.packed` returned; a checksum protects the bytes."""
     try:
         return Kept(*decode(body))
     except (CausalError, TypeError, ValueError) as problem:
@@ -66,12 +66,12 @@ def unpacked(body: bytes) -> Kept:
 
 
 def standing(every: Iterable[Kept], run: str, state: StoreState) -> list[Kept]:
-    """Return the kept letters, in order, whose rows are left out in the given state of the store."""
+    """Return, in order, the kept letters whose rows the store has left out in the given state."""
     stand: list[Kept] = []
     for kept in every:
         if (kept.run, kept.next, kept.digest) == (run, state.next, state.digest):
             while stand and stand[-1].after > kept.before:
-                stand.pop()  # it was not recorded that this letter was kept, and its rows were refused again
+                stand.pop()  # their writer did not record that they were kept, and their rows were refused again
             stand.append(kept)
     while stand and stand[-1].after > state.refused:
         stand.pop()
@@ -79,7 +79,7 @@ def standing(every: Iterable[Kept], run: str, state: StoreState) -> list[Kept]:
 
 
 def stored(every: list[Kept], run: str) -> list[Kept]:
-    """Return the letters kept by a writer whose rows are left out in the bundle that it has just stored."""
+    """Return the letters that a writer kept for the rows left out of the bundle that it has just stored."""
     last = every[-1:]
     return standing(every, run, StoreState(last[0].next, last[0].digest, (), refused=last[0].after)) if last else []
 
@@ -91,17 +91,21 @@ class Letters(Protocol):
     """
 
     def keep(self, kept: Kept, incarnation: int) -> None:
-        """Keep letters until their bundle is stored, after letters already kept for other rows of the bundle."""
+        """Keep letters until their bundle is stored; letters kept earlier for other rows of the bundle remain."""
         ...
 
     def show(self, incarnation: int) -> None:
-        """Show all letters that this incarnation has kept: the store has accepted their bundle without these rows."""
+        """Show all letters that this incarnation has kept, because the store has accepted their bundle without these
+        rows.
+        """
         ...
 
     def settle(self, state: StoreState, incarnation: int) -> None:
-        """Show the letters kept up to this incarnation that are valid in this state of the store; drop the others."""
+        """Show the letters kept by this or earlier incarnations that match the store's state, and drop the others."""
         ...
 
     def withdraw(self, position: int) -> None:
-        """Remove the letters from `position` on: their rows were withdrawn, and other rows will replace them."""
+        """Remove the letters for positions from `position` on, whose rows were withdrawn and will be replaced by
+        others.
+        """
         ...

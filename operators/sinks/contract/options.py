@@ -1,6 +1,6 @@
 """Checks of options that several sinks share, with uniform messages.
 
-`sink` is the name of the sink in messages.
+In each function, `sink` is the name of the sink for messages.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ def check_choice(sink: str, name: str, value: object, choices: Sequence[str]) ->
 
 
 def absolute(sink: str, name: str, path: str | os.PathLike[str]) -> Path:
-    """Return `path` as an absolute path, relative to the working directory; raise `PipelineError` if it is not one."""
+    """Return `path` as an absolute path, based on the working directory; raise `PipelineError` if it is not a path."""
     if not path or not isinstance(path, (str, os.PathLike)):
         raise PipelineError(f"{sink}: {name} is {path!r}; use a path, as a str or a Path")
     return Path(path).absolute()
 
 
 def check_durability(sink: str, value: object, choices: Sequence[str] = DURABILITY) -> None:
-    """Raise `PipelineError` unless `value` is one of the choices, or None for the job's setting."""
+    """Raise `PipelineError` unless `value` is one of the choices or None, which means the job's setting."""
     if value is not None:
         check_choice(sink, "durability", value, choices)
 

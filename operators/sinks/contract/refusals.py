@@ -1,8 +1,8 @@
-"""The treatment of rows that a sink's store will never accept: the job ends with one line, or the row is set aside.
+"""The treatment of rows that a store will never accept: the job ends with an error, or the row is set aside.
 
-`refusing` wraps any store. The letter of a row that is set aside is first kept where no reader sees it; then its bundle
-is written without the row. In the same step, the store records that the row was left out, and its position still
-counts, so that a replay, which regenerates the row, matches. Finally the letter is shown, exactly once, whichever
+`refusing` wraps any store. To set a row aside, it first keeps the row's letter where no reader sees it, and then writes
+the bundle without the row. In the same step, the store records that the row was left out. The row's position is still
+counted, so that a replay, which regenerates the row, matches. Finally the letter is shown, exactly once, whichever
 process dies (`operators.sinks.contract.letters`).
 """
 
@@ -23,19 +23,17 @@ SHOWN_MAX = 200
 
 @runtime_checkable
 class PromisingStore(Protocol):
-    """A store that holds a bundle before the outside world has accepted it."""
+    """A store that records a bundle before the outside world has accepted its rows."""
 
     def promised_bundle(self) -> Bundle | None:
-        """Return a held bundle that has not completely reached the outside world and must be written again; else
-        None.
-        """
+        """Return the recorded bundle that was not delivered completely and must be written again, or None."""
         ...
 
 
 class RefusingStore:
-    """A store in which a refused row stops the job or is set aside.
+    """A store that stops the job at a refused row, or sets the row aside.
 
-    State: `refused` is the total number of rows that the store left out below its position.
+    State: `refused` is the total number of rows that the store has left out below its position.
     """
 
     def __init__(self, inner: SinkStore, sink: Sink, name: str, task: str, letters: Letters | None) -> None:
@@ -75,7 +73,7 @@ class RefusingStore:
         """See `causal.ports.SinkStore.write`.
 
         Raises:
-            OperatorFailed: the store refuses a row, and the job is configured to stop.
+            OperatorFailed: the store refuses a row, and the job is configured to stop at refused rows.
         """
         this = (bundle.first, bundle.count, bundle.digest)
         if self._of != this:
@@ -123,7 +121,7 @@ class RefusingStore:
         self._inner.close()
 
     def _settled(self, state: StoreState, incarnation: int) -> StoreState:
-        """Reconcile the letters with the store, which is in the given state and which no other process writes."""
+        """Reconcile the letters with the given state of the store, to which no other process is writing."""
         if self._letters is not None:
             self._letters.settle(state, incarnation)
             if state.withdrawn:
@@ -147,11 +145,11 @@ class WithdrawingRefusingStore(RefusingStore):
 
 
 def refusing(inner: SinkStore, sink: Sink, name: str, task: str, letters: Letters | None) -> RefusingStore:
-    """Return `inner`, wrapped so that refused rows stop the job or are set aside.
+    """Return `inner`, wrapped so that a refused row stops the job or is set aside.
 
     Args:
         name: the name of the sink's operator.
-        letters: the destination of refused rows; None stops the job instead.
+        letters: the destination of the dead letters for refused rows; None stops the job instead.
     """
     kind = WithdrawingRefusingStore if isinstance(inner, WithdrawingStore) else RefusingStore
     return kind(inner, sink, name, task, letters)

@@ -1,4 +1,4 @@
-"""Dead letters of rows that a sink's store refuses, in files on one machine.
+"""Dead letters for rows that a sink's store refuses, in files on one machine.
 
     refused-<task>.jsonl                             the letters
     .refused-<task>.<incarnation>.kept               letters kept until their bundle is stored, as framed records
@@ -29,11 +29,12 @@ BUSY_MS = 2000
 
 
 class RefusedRows:
-    """The dead letters of one sink task (`operators.sinks.contract.letters.Letters`); no file exists before the first.
+    """The dead letters of one sink task (see `operators.sinks.contract.letters.Letters`); files are created when
+    needed.
 
     Args:
-        directory: the directory of the dead letters; its parent exists.
-        run: the run of the job; letters are not added to those of another run.
+        directory: the directory of the dead letters; its parent must exist.
+        run: the run of the job; letters are never added to a file with letters of another run.
         private: whether only the job's user can read the letters.
     """
 
@@ -59,7 +60,8 @@ class RefusedRows:
                 fresh = not path.exists()
                 file = opened(path, os.O_RDWR | os.O_APPEND, mode_of_files(self._private))
                 try:
-                    os.ftruncate(file, bodies(path.read_bytes(), path)[1])  # an earlier attempt may have torn it
+                    # An earlier attempt may have left a partial record.
+                    os.ftruncate(file, bodies(path.read_bytes(), path)[1])
                     write_whole(file, framed(kept.packed()))
                     os.fdatasync(file)
                 finally:
@@ -68,7 +70,7 @@ class RefusedRows:
                     sync_directory(self.path.parent)
 
     def show(self, incarnation: int) -> None:
-        """See `Letters.show`; does nothing if a successor has shown the letters."""
+        """See `Letters.show`; does nothing if a successor has already shown the letters."""
         with self._writing(), self._locked():
             path = self._kept_of(incarnation)
             if every := self._kept_in(path):
@@ -126,7 +128,7 @@ class RefusedRows:
             self._append(kept.first, kept.letters)
 
     def _append(self, first: int, letters: Iterable[bytes]) -> None:
-        """Show the given letters, of a bundle that begins at `first`, unless they are already shown."""
+        """Show those of the given letters that are not yet shown; their bundle begins at `first`."""
         file = opened(self.path, os.O_RDWR | os.O_APPEND, mode_of_files(self._private))
         try:
             if self._shown is None:
@@ -146,12 +148,14 @@ class RefusedRows:
             os.close(file)
 
     def _read(self, first: int) -> int:
-        """Read the letters of rows from `first` on; return the size of the part of the file that has whole letters."""
+        """Read the shown letters of rows from `first` on, and return the size of the part of the file with whole
+        letters.
+        """
         self._shown, whole = set(), 0
         with open(self.path, "rb") as file:
             for line in file:
                 if not line.endswith(b"\n"):
-                    break  # a torn letter: its writer died, or the disk was full
+                    break  # an incomplete letter, because its writer died or the disk was full
                 whole += len(line)
                 letter = json.loads(line)
                 if letter["run"] != self._run:

@@ -1,4 +1,4 @@
-"""The base class of sinks, the encoding of records as rows, and the checks that sinks make before a job starts."""
+"""The base class of sinks, the encoding of records as rows, and checks that sinks make before a job starts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _plain(before_bytes: str, value: Any) -> Any:
 
 
 def _spelled(value: Any) -> Any:
-    """Return the value with text in place of numbers that JSON lacks: NaN and the infinities, even as keys."""
+    """Return the value with text in place of the numbers that JSON lacks (NaN and the infinities), even in keys."""
     if isinstance(value, float) and not isfinite(value):
         return NOT_FINITE[repr(value)]
     if isinstance(value, dict):
@@ -54,9 +54,11 @@ NOT_FINITE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 
 
 def json_encoder(before_bytes: str = "") -> Callable[[Any], str]:
-    """Return an equivalent of `JSONEncoder.encode` that creates its C part only once, which saves a third of the time.
+    """Return an equivalent of `JSONEncoder.encode` that creates its C encoder only once, which saves a third of the
+    time.
 
-    It does not detect records that contain themselves, because every record that reaches a sink was decoded from bytes.
+    The encoder does not detect records that contain themselves. Every record that reaches a sink was decoded from
+    bytes, so none does.
 
     Args:
         before_bytes: the text to put before the hexadecimal digits of bytes.
@@ -76,7 +78,9 @@ def json_encoder(before_bytes: str = "") -> Callable[[Any], str]:
             return again(record)
 
     def again(record: Any) -> str:
-        """Encode a record with numbers or keys that JSON lacks, or with nesting beyond the usual recursion limit."""
+        """Encode a record that contains numbers or keys that JSON lacks, or that is nested beyond the usual recursion
+        limit.
+        """
         with room_for_nesting():
             try:
                 try:
@@ -96,7 +100,7 @@ or None is its text; any other is refused (`NotCarried`)."""
 
 
 class Sink(ABC):
-    """A sink, as accepted by `.sink(name, …)`."""
+    """A sink, as passed to `.sink(name, …)`."""
 
     durability: str | None = None
     """The promise of its stores for acknowledged rows: "process" means that they survive the death of every process,
@@ -124,9 +128,7 @@ class Sink(ABC):
         return self.encode(rows.listed() if type(self).encode is not Sink.encode else rows)  # type: ignore[arg-type]
 
     def encode_vectors(self, vectors: Vectors) -> bytes:
-        """Return the rows that `encode` returns for the rows of `vectors`, column by column unless `encode` is
-        overridden.
-        """
+        """Return the rows that `encode` returns for `vectors`, column by column unless `encode` is overridden."""
         from operators.records.arrow_rows import rows_of
         from operators.sinks.contract.json_columns import json_lines
 
@@ -135,25 +137,25 @@ class Sink(ABC):
         return json_lines(vectors, encode_json)
 
     def shown_row(self, rows: bytes, index: int) -> Any:
-        """Return one of the rows that `encode` returned as a JSON-compatible value, for dead letters and for display.
+        """Return one of the rows that `encode` returned as a JSON-compatible value, for dead letters and messages.
 
-        A sink whose `encode` does not return one JSON document per line overrides this method.
+        A sink whose `encode` does not return one JSON document per line must override this method.
         """
         return json.loads(rows.split(b"\n", index + 1)[index])
 
     @abstractmethod
     def open_store(self, task: str, job_directory: Path) -> SinkStore:
-        """Return the store of one sink task; it fences and reads nothing before its `open`."""
+        """Return the store of one sink task; the store fences and reads nothing until it is opened."""
 
     def check(self) -> None:
         """Raise `PipelineError` for mistakes that can be detected before the job starts, such as a wrong path."""
 
     def newest_run(self) -> str | None:
-        """Return the newest run that has begun to write to this sink's output; None if there is none, or it is unknown.
+        """Return the newest run that has started writing to this sink's output, or None if no such run is known.
 
-        A new run receives a higher start number than the one returned. A sink that lets a newer run replace an older
-        one (`existing="replace"`) should override this method: otherwise, a clock that was set back would make the new
-        run appear older.
+        A new run receives a higher start number than the run returned here. A sink that lets a newer run replace an
+        older one (`existing="replace"`) should override this method. Otherwise, if a clock is set back, a new run
+        appears older than its predecessor.
 
         Raises:
             Unavailable: the store cannot be queried now.
@@ -162,7 +164,7 @@ class Sink(ABC):
 
 
 def check_writable(directory: Path, sink: str) -> None:
-    """Raise `PipelineError` unless a file can be created in `directory`; no file remains afterwards."""
+    """Raise `PipelineError` unless a file can be created in `directory`; the check leaves no file there."""
     if not directory.is_dir():
         raise PipelineError(f"{sink}: the directory {directory} does not exist; make it first (mkdir -p {directory})")
     try:
@@ -174,7 +176,7 @@ def check_writable(directory: Path, sink: str) -> None:
 
 
 def check_directory(directory: Path, sink: str) -> None:
-    """Raise `PipelineError` unless files can be created in `directory`, or `directory` itself can be created."""
+    """Raise `PipelineError` unless files can be created in `directory` or, if it does not exist, in its parent."""
     if directory.exists() and not directory.is_dir():
         raise PipelineError(f"{sink}: {directory} is not a directory; use another path")
     check_writable(directory if directory.exists() else directory.parent, sink)
@@ -183,7 +185,7 @@ def check_directory(directory: Path, sink: str) -> None:
 def lines_of(bundle: Bundle) -> tuple[Iterable[int], Iterable[str]]:
     """Return the positions and lines of the rows to store: all rows of the bundle except those in `refused`.
 
-    This is for sinks that do not override `Sink.encode`.
+    This function is for sinks that do not override `Sink.encode`.
     """
     lines = bundle.rows.decode().split("\n")
     invariant(len(lines) == bundle.count + 1, "one line per row", first=bundle.first, count=bundle.count)

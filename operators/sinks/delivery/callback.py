@@ -1,4 +1,4 @@
-"""A sink that passes rows to a user's function, for systems that have no sink of their own."""
+"""A sink that passes rows to a user's function, for systems without a sink of their own."""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ BATCH_ROWS_MAX = 100_000
 class CallbackSink(Sink):
     """A sink that calls `fn(delivery)` with up to `batch_rows` rows at a time, in order, from one thread per task.
 
-    When `fn` returns, its rows count as accepted. `fn` raises `causal.errors.Unavailable`, or one of `retried`, if it
-    may be called again with the same delivery. It raises `RowRefused(position, reason)`, without having accepted any
-    row, if the row at that position will never be accepted. Any other exception ends the job.
+    When `fn` returns, its rows count as accepted. It should raise `causal.errors.Unavailable`, or one of the exceptions
+    in `retried`, if it may be called again with the same delivery. It should raise `RowRefused(position, reason)`,
+    without having accepted any row, if the row at that position will never be accepted. Any other exception ends the
+    job.
 
     Each row is delivered at least once, and always with the same key (`delivery.keys`, `delivery.positions`). Rows take
     effect exactly once if `fn` ignores keys that it has seen, for example by storing the highest position of each task
-    together with its effects. A row is delivered again only if a process died, or was cut off, after `fn` accepted the
-    row and before this was recorded.
+    together with its effects. A row is delivered again only if a process died or was cut off after `fn` accepted the
+    row but before the journal recorded this.
 
     Needs: nothing.
     Readers: what your function does with rows.
@@ -39,11 +40,10 @@ class CallbackSink(Sink):
     Server: the service's promise.
     Power: `durability="os"` for the journal.
     Limits: after a kill a row may arrive again, with the same key: exactly once only where keys are honoured; rows
-        cannot
-    be withdrawn.
+    cannot be withdrawn.
 
     Args:
-        durability: "process", or "os", with which the journal is on disk before rows are sent; by default, the job's.
+        durability: "process", or "os", which writes the journal to disk before rows are sent; by default, the job's.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class CallbackSink(Sink):
         self.durability = durability
 
     def open_store(self, task: str, job_directory: Path) -> SinkStore:
-        """Return the store of one sink task, with a journal in the directory of the job."""
+        """Return the store of one sink task, with a journal in the job directory."""
         carry = partial(self._carry, task)
         sync = self.durability == "os"
         return OutwardStore(task, job_directory / DELIVERIES, carry, _nothing, self.batch_rows, sync)
@@ -86,4 +86,4 @@ class CallbackSink(Sink):
 
 
 def _nothing() -> None:
-    """Do nothing: a function holds no resources."""
+    """Do nothing, because a function has no resources to release."""

@@ -1,4 +1,4 @@
-"""A sink whose rows `causal run` prints on its standard output, each once, even if tasks are killed."""
+"""A sink whose rows `causal run` prints to its standard output exactly once, even if tasks are killed."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ KEPT_BYTES_LEAST = 1 << 16
 class ConsoleSink(Sink):
     """A sink whose rows `causal run` prints as JSON, one per line.
 
-    Tasks run in processes without a terminal. They write their rows into the job's directory, as `JsonLinesSink` does;
+    Tasks run in processes without a terminal. They write their rows into the job directory, as `JsonLinesSink` does;
     `causal run` follows the files and frees the space of printed rows. Each row is printed once; `--resume` prints the
-    rows that were not printed before. A row is printed twice only if `causal run` itself was killed in between. Rows of
-    one task are printed in order. If the output is read more slowly than rows arrive, the job is throttled.
+    rows that were not printed before. A row is printed twice only if `causal run` itself is killed after printing the
+    row but before recording this. The rows of each task are printed in order. If the output is read more slowly than
+    rows arrive, the job is throttled.
 
     Needs: nothing.
     Readers: the standard output of `causal run`.
@@ -34,8 +35,8 @@ class ConsoleSink(Sink):
     Limits: a row is printed again only if `causal run` itself was killed.
 
     Args:
-        kept_bytes_max: the bytes of rows that may wait on disk to be printed, per task; beyond this, the job is
-            throttled.
+        kept_bytes_max: the maximum number of bytes of rows per task that may wait on disk to be printed; beyond this,
+            the job is throttled.
     """
 
     def __init__(self, kept_bytes_max: int = KEPT_BYTES_MAX) -> None:
@@ -46,7 +47,7 @@ class ConsoleSink(Sink):
         self.kept_bytes_max = kept_bytes_max
 
     def open_store(self, task: str, job_directory: Path) -> SinkStore:
-        """Return the store of one sink task, in the directory of the job."""
+        """Return the store of one sink task, in the job directory."""
         sink = JsonLinesSink(job_directory / CONSOLE, durability=self.durability)
         sink.private = True
         return ConsoleStore(sink, task, self.kept_bytes_max)

@@ -1,4 +1,4 @@
-"""HTTP connections that wait for the final answer to a request; informational answers (1xx) are read and skipped.
+"""HTTP connections that wait for the final answer to a request and skip informational answers (1xx).
 
 Python's own client skips only status 100, and treats 102 (Processing) or 103 (Early Hints) as the final answer.
 """
@@ -12,7 +12,7 @@ INTERIM_MAX = 100
 
 
 class FinalAnswer(http.client.HTTPResponse):
-    """An answer preceded by any number of interim answers; 101 is final, because it ends HTTP on the connection."""
+    """An answer after any number of informational answers; 101 is final, because it ends HTTP on the connection."""
 
     _interim = 0
 
@@ -22,7 +22,7 @@ class FinalAnswer(http.client.HTTPResponse):
             self._interim += 1
             if self._interim > INTERIM_MAX:
                 raise http.client.HTTPException(f"a request received more than {INTERIM_MAX} interim answers")
-            status = http.client.CONTINUE  # the client skips this status together with its headers
+            status = http.client.CONTINUE  # the base class skips an answer with this status together with its headers
         return version, status, reason
 
 
@@ -42,7 +42,7 @@ def content_of(answer: http.client.HTTPResponse, bytes_max: int) -> bytes:
     """Return at most the first `bytes_max` bytes of an answer's content.
 
     Raises:
-        HTTPException: the content ends before it is complete.
+        HTTPException: the connection ended before the content was complete.
     """
     content = answer.read(bytes_max)
     if answer.length and len(content) < bytes_max:

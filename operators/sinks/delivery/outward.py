@@ -2,13 +2,13 @@
 
 A bundle is first appended to the journal with its rows, determinants and position, in one write. From then on, exactly
 these rows will be delivered, whichever process dies. The rows are then sent in order, in batches, and each accepted
-batch is recorded. The next process that opens the store delivers the rest of a dead process's rows from the journal,
-with the same idempotency keys, so nothing is lost or contradicted. Rows that were accepted but not recorded are
-delivered again with the same key: each row takes effect exactly once if the other side honours keys, and at least once
-if it does not.
+batch is recorded. If the process dies, the next process that opens the store delivers the remaining rows from the
+journal, with the same idempotency keys, so nothing is lost or contradicted. Rows that were accepted but not recorded
+are delivered again with the same keys. Each row takes effect exactly once if the other side honours keys, and at least
+once otherwise.
 
-A zombie that resumes notices, before its next batch, that its journal was replaced. The batch that it was delivering
-may arrive late and once more, with the same keys.
+A zombie that resumes notices before its next batch that its journal was replaced. The batch that it was delivering may
+still arrive late, in addition to its successor's delivery, with the same keys.
 """
 
 from __future__ import annotations
@@ -33,9 +33,7 @@ BUSY_MS = 2000
 
 
 class DeliveryRefused(CausalError):
-    """The other side refuses a delivery of several rows and has accepted none of them; it is then delivered in
-    halves.
-    """
+    """The other side has accepted no row of a delivery; a delivery of several rows is then halved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +50,7 @@ class Delivery:
 
     @property
     def records(self) -> list[Any]:
-        """The rows, decoded from their JSON."""
+        """The rows, decoded from JSON."""
         return list(map(json.loads, self.lines))
 
     @property
@@ -66,21 +64,21 @@ class Delivery:
         return f"{self.run}/{self.task}/{self.positions[0]}-{self.positions[-1]}:{len(self.positions)}"
 
     def halves(self) -> tuple[Delivery, Delivery]:
-        """Return the first half of the rows, and the second half."""
+        """Return the delivery in two halves."""
         middle = len(self.positions) // 2
         first = replace(self, positions=self.positions[:middle], lines=self.lines[:middle])
         return first, replace(self, positions=self.positions[middle:], lines=self.lines[middle:])
 
 
 class OutwardStore(JournaledStore):
-    """The outside world of one sink task, and its journal. Only one thread may use it at a time.
+    """The delivery of one sink task's rows, and its journal. Only one thread may use it at a time.
 
     Args:
-        directory: the directory of the journals; its parent exists.
+        directory: the directory of the journals; its parent must exist.
         carry: delivers rows, and returns when the other side has accepted all of them. It raises `Unavailable` if the
             delivery may be retried, `RowRefused` if nothing was accepted because of rows that will never be accepted,
-            and `DeliveryRefused` if nothing was accepted and the row at fault is unknown.
-        let_go: called by `close`.
+            and `DeliveryRefused` if nothing was accepted and the refused row is unknown.
+        let_go: releases the resources of `carry`; called by `close`.
         batch_rows: the maximum number of rows per delivery.
         sync: whether the journal must be on disk before rows are sent.
     """
@@ -106,7 +104,7 @@ class OutwardStore(JournaledStore):
         """See `causal.ports.SinkStore.open`; rows that were promised but not accepted are delivered first."""
         state = super().open(task, run, incarnation)
         try:
-            with suppress(RowRefused):  # reported again when `operators.sinks.contract.refusals` rewrites the bundle
+            with suppress(RowRefused):  # raised again when `operators.sinks.contract.refusals` rewrites the bundle
                 self._deliver()
             return state
         except BaseException:
@@ -114,7 +112,7 @@ class OutwardStore(JournaledStore):
             raise
 
     def promised_bundle(self) -> Bundle | None:
-        """Return the bundle that was promised but not completely accepted, to be rewritten before any other; else
+        """Return the bundle that was promised but not completely accepted, which must be rewritten before any other, or
         None.
         """
         if self._ledger is None or not self._ledger.entries:
@@ -122,7 +120,9 @@ class OutwardStore(JournaledStore):
         return replace(self._ledger.entries[0].bundle, incarnation=self._incarnation)
 
     def write(self, bundle: Bundle) -> None:
-        """See `causal.ports.SinkStore.write`; rows of the bundle that precede a refused row remain delivered."""
+        """See `causal.ports.SinkStore.write`; if a row is refused, the rows that were delivered before it are not
+        withdrawn.
+        """
         super().write(bundle)
         self._deliver()
 
@@ -136,7 +136,7 @@ class OutwardStore(JournaledStore):
         invariant(ready, "a bundle is taken before the next one", task=self._task, first=bundle.first)
 
     def _publish(self, ledger: Ledger) -> None:
-        """Do nothing: rows are sent after the lock is released, because sending may take long."""
+        """Do nothing: rows are sent after the lock is released, because sending may take a long time."""
 
     def _deliver(self) -> None:
         """Deliver the pending rows one batch at a time, and record each batch."""
@@ -166,7 +166,7 @@ class OutwardStore(JournaledStore):
     def _note(self, position: int) -> None:
         """Record that all rows below `position` have been accepted."""
         if self._ledger is not None and self._ledger.published < position:
-            with self._journal.guarded():  # no lock is needed, because a newer process would have replaced the journal
+            with self._journal.guarded():  # no lock is needed, because a newer process replaces the journal
                 self._journal.append(publication_record(position), lasting=False)
             self._ledger.publish(position)
             progressed()

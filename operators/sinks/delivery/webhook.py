@@ -29,16 +29,17 @@ RETRY_AFTER_S_MAX = 60.0
 class WebhookSink(Sink):
     """A sink that posts `{"run", "task", "rows": [{"position", "record"}, …]}` to `url`.
 
-    The header `Idempotency-Key` is the same whenever the same rows are posted again. Each task has one request in
-    progress at a time, so rows arrive in order. A status of 2xx means that all rows of the request were accepted. After
-    a status in `retried`, an incomplete answer or a broken connection, the same request is sent again, not before
-    `Retry-After`. A status in `refused` means that no row was accepted: the request is halved until the refused row is
-    isolated, and that row stops the job or is set aside (`on_error`). Any other status, including a redirection, ends
-    the job.
+    The header `Idempotency-Key` is the same whenever the same rows are posted again. Each task has only one request in
+    progress at a time, so rows arrive in order. A 2xx status means that all rows of the request were accepted. After a
+    status in `retried`, an incomplete answer or a broken connection, the same request is sent again, but not before the
+    time in `Retry-After`. A status in `refused` means that no row was accepted: the request is halved until the refused
+    row is isolated, and that row stops the job or is set aside (`on_error`). Any other status, including a redirection,
+    ends the job.
 
-    Each row is posted at least once. It takes effect exactly once if the service ignores rows that it has accepted
-    before. The service can recognise them by a known key of the request or, however rows are divided into requests, by
-    a position not above the highest of its run and task, which the service stores together with the effects of the row.
+    Each row is posted at least once. It takes effect exactly once if the service ignores rows that it has already
+    accepted. The service can recognise them by the request's key. It can also store the highest position of each run
+    and task together with the effects of the rows, and ignore rows at or below that position; this works however the
+    rows are divided into requests.
 
     Needs: nothing.
     Readers: what your service does with rows.
@@ -53,7 +54,7 @@ class WebhookSink(Sink):
         batch_rows: the maximum number of rows per request.
         timeout_s: the time limit for connecting and for each wait for the answer.
         headers: headers to send with each request, for example for authorisation.
-        durability: "process", or "os", with which the journal is on disk before rows are sent; by default, the job's.
+        durability: "process", or "os", which writes the journal to disk before rows are sent; by default, the job's.
     """
 
     def __init__(
@@ -88,7 +89,7 @@ class WebhookSink(Sink):
         self.durability = durability
 
     def open_store(self, task: str, job_directory: Path) -> SinkStore:
-        """Return the store of one sink task, with a journal in the directory of the job."""
+        """Return the store of one sink task, with a journal in the job directory."""
         courier = Courier(self)
         sync = self.durability == "os"
         return OutwardStore(task, job_directory / DELIVERIES, courier.post, courier.close, self.batch_rows, sync)
@@ -103,7 +104,7 @@ class Courier:
         self._not_before_s = 0.0
 
     def post(self, delivery: Delivery) -> None:
-        """See `OutwardStore.carry`."""
+        """Post a delivery, as the argument `carry` of `OutwardStore` requires."""
         import http.client  # this import takes longer than the rest of a worker's start, and few jobs need it
 
         if monotonic() < self._not_before_s:
@@ -127,7 +128,7 @@ class Courier:
         answer = self._connection.getresponse()
         content = content_of(answer, ANSWER_BYTES_MAX)
         if answer.isclosed() is False or answer.will_close:
-            self.close()  # the answer is longer than the limit, or the service asks to close the connection
+            self.close()  # the answer exceeds the limit, or the service asks to close the connection
         return answer, content
 
     def _judge(self, answer: http.client.HTTPResponse, content: bytes) -> None:

@@ -1,1 +1,1 @@
-"""Rows in files on one host: JSON lines, and rows that wait for their checkpoint."""
+"""Sinks that write rows to files on one host, or to objects of a shared store, as JSON lines."""

@@ -1,10 +1,10 @@
 """A sink that writes rows to one `.jsonl` file per sink task, each line exactly once.
 
-A line counts once its newline is written. A line that counts never changes, and it is withdrawn only if determinants on
-which it depends were lost (below full sharing depth). Next to `out-0.jsonl` are `.out-0.journal` and `.out-0.lock`. A
-bundle is first appended to the journal (`operators.sinks.journaled.journaled_store`). Its rows are then written to
-their position in the `.jsonl` file; the position is known, so the write can be repeated, and the next process that
-opens the store completes it.
+A line is valid once its newline is written. A valid line never changes, and it is withdrawn only if determinants on
+which it depends were lost (below full sharing depth). The files `.out-0.journal` and `.out-0.lock` are next to
+`out-0.jsonl`. A bundle is first appended to the journal (`operators.sinks.journaled.journaled_store`). Its rows are
+then written to their known position in the `.jsonl` file. The write can therefore be repeated, and if the process dies,
+the next process that opens the store completes it.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ OWNER = ".causal.run"
 class JsonLinesSink(Sink):
     """A sink that writes `<directory>/<task>.jsonl`, where "-" replaces "/" in the task's name.
 
-    If it is given the URL of a shared store, it writes objects of lines (named as
-    `operators.sinks.objects.object_place` describes), and its tasks may move between hosts.
+    If it receives the URL of a shared store, it writes objects that contain lines (named as described in
+    `operators.sinks.objects.object_place`), and its tasks may move between hosts.
 
     Needs: nothing; extra `hosts` for a URL.
     Readers: one file of JSON lines per task; of a URL objects of rows, some seconds late; immediately by our readers.
@@ -59,13 +59,13 @@ class JsonLinesSink(Sink):
     before.
 
     Args:
-        directory: created if it is missing; its parent must exist. A relative path is relative to the directory in
-            which the sink is created. Alternatively, `s3://BUCKET/PREFIX`, or `file:///DIRECTORY` on storage that all
-            hosts mount.
+        directory: a directory, which is created if it is missing; its parent must exist. A relative path is relative to
+            the working directory when the sink is created. Alternatively, `s3://BUCKET/PREFIX`, or `file:///DIRECTORY`
+            on storage that all hosts mount.
         existing: what to do with rows of an earlier run in that directory: "refuse" to start, or "replace" them.
         durability: "process", or "os", which also waits for the disk; by default, the job's.
-        busy_ms: how long to wait for a process that writes the same file before the write counts as `Unavailable`.
-        file_bytes: in a shared store, the number of bytes of rows that make an object.
+        busy_ms: how long to wait for another process that is writing to the same file before raising `Unavailable`.
+        file_bytes: in a shared store, the number of bytes of rows that are collected into one object.
         publish_s: in a shared store, the longest time that rows wait for others before they are moved to an object;
             until then, only our readers see them.
     """
@@ -98,11 +98,11 @@ class JsonLinesSink(Sink):
         self.busy_ms = busy_ms
 
     def path_of(self, task: str) -> Path:
-        """Return the file with the rows of one sink task."""
+        """Return the path of the file with the rows of one sink task."""
         return self.directory / f"{task.replace('/', '-')}.jsonl"
 
     def open_store(self, task: str, job_directory: Path) -> SinkStore:
-        """Return the store of one sink task; it accesses nothing before its `open`."""
+        """Return the store of one sink task; the store accesses nothing until it is opened."""
         return self.objects_of(task) if self.url else JsonLinesStore(self, task)
 
     def objects_of(self, task: str) -> ObjectLines:
@@ -111,14 +111,14 @@ class JsonLinesSink(Sink):
         return ObjectLines(task, Cutting(self.url, "jsonl", *said))
 
     def check(self) -> None:
-        """Raise `PipelineError` if the directory cannot be created or written, or the store does not answer."""
+        """Raise `PipelineError` if the directory cannot be created or written to, or the store does not answer."""
         if self.url:
             check_place("JsonLinesSink", self.url)
             return
         check_directory(self.directory, "JsonLinesSink")
 
     def newest_run(self) -> str | None:
-        """Return the newest run that has opened the directory, or the place in the store."""
+        """Return the newest run that has opened the directory or the place in the shared store."""
         if self.url:
             return newest_run(self.url)
         with outside(self.directory):
@@ -134,16 +134,15 @@ def publish(url: str, ended: bool = False) -> None:
     Args:
         ended: whether the job will not be resumed, so that rows that could be withdrawn (below full sharing depth)
             become final.
-
     Raises:
-        PipelineError: no sink has written there.
+        PipelineError: no sink has written to that place.
     """
     sink = JsonLinesSink(url)
     publish_all(accounts(connected(sink.url)), sink.objects_of, ended)
 
 
 class _Lines:
-    """The part of a store that checks lines before they are accepted."""
+    """A mixin that checks the lines of a bundle before they are accepted."""
 
     _task: str
 
@@ -154,14 +153,14 @@ class _Lines:
 
 
 class ObjectLines(_Lines, ObjectRows):
-    """The outside world of one sink task, in objects of lines."""
+    """The store of one sink task's rows, in objects that contain lines."""
 
     def _packed(self, entries: Sequence[Entry], first: int, next_: int) -> bytes:
         return b"".join([entry.bundle.rows for entry in entries])
 
 
 class JsonLinesStore(_Lines, WithdrawingJournaledStore):
-    """The outside world of one sink task, in a `.jsonl` file and its journal. Only one thread may use it at a time."""
+    """The store of one sink task's rows, in a `.jsonl` file and its journal. Only one thread may use it at a time."""
 
     _journal: FileJournal
 
@@ -180,7 +179,7 @@ class JsonLinesStore(_Lines, WithdrawingJournaledStore):
         self._check_there(directory / OWNER)
         ensure_directory(directory, mode_of_directories(self._sink.private))
         if self._journal.sync:
-            sync_directory(directory.parent)  # even if the process that created it died before this
+            sync_directory(directory.parent)  # the process that created the directory may have died before this step
         with locked_once(directory / ".causal.lock", self._sink.busy_ms, directory, self._mode):
             self._make_room()
             yield
@@ -199,7 +198,9 @@ class JsonLinesStore(_Lines, WithdrawingJournaledStore):
             os.ftruncate(self._rows, end)
 
     def _stored(self, ledger: Ledger, least: int) -> int:
-        """Return the size of the file, which other programs may have truncated (log rotation) or written to."""
+        """Return the size of the file, which other programs may have truncated (for example, log rotation) or written
+        to.
+        """
         stored = os.fstat(self._rows).st_size
         if stored < least:
             raise CorruptData(
@@ -240,8 +241,9 @@ class JsonLinesStore(_Lines, WithdrawingJournaledStore):
     def _make_room(self) -> None:
         """Claim the directory for the newest run; refuse rows of an earlier run, or remove them with "replace".
 
-        The directory's file `.causal.run` names the run before anything is removed. An older run that returns during
-        the removal therefore notices it, and a run that is killed during the removal removes the rest when it returns.
+        The file `.causal.run` in the directory names the new run before anything is removed. An older run that returns
+        during the removal therefore notices it, and a run that is killed during the removal removes the rest when it
+        returns.
         """
         directory = self._sink.directory
         owner = _run_of(directory)
@@ -265,7 +267,7 @@ class JsonLinesStore(_Lines, WithdrawingJournaledStore):
 
 
 def _run_of(directory: Path) -> str | None:
-    """Return the run to which the directory belongs, according to its own file; None if there is none yet."""
+    """Return the run to which the directory belongs, according to its owner file, or None without such a file."""
     try:
         return (directory / OWNER).read_text("ascii").rstrip("\n")
     except FileNotFoundError:
@@ -279,7 +281,7 @@ def _owner_of(journal: Path) -> str:
 
 
 def _runs_in(directory: Path) -> list[str]:
-    """Return the runs of all journals of a directory."""
+    """Return the runs that own the journals in a directory."""
     return [_owner_of(journal) for journal in sorted(directory.glob(".*.journal"))]
 
 

@@ -1,10 +1,11 @@
 """The store of one sink task on top of a journal: the code that all stores in files on one host share.
 
 A bundle is first appended to the journal with its rows, determinants, position and digest, in one write: this is the
-atomic step. From then on its rows are pending, until the store has published them in its own form: lines in a file,
-Parquet files, deliveries. Publishing can be repeated: the process that opens the store next completes it.
+atomic step. From then on, its rows are pending until the store has published them in its own form: lines in a file,
+Parquet files, or deliveries. Publishing can be repeated: if a process dies, the next one that opens the store completes
+it.
 
-The journal is a file (`locked_journal`) or consists of objects of a shared store (`shared_journal`). `open` replaces
+The journal is a file (`locked_journal`) or consists of objects in a shared store (`shared_journal`). `open` replaces
 the old journal with a new one that contains its incarnation. A zombie that resumes notices this before its next step
 takes effect, and changes nothing.
 """
@@ -26,11 +27,10 @@ from operators.sinks.journaled.ledger import Ledger, bundle_record, state_record
 
 
 class JournaledStore(AccountStore[None]):
-    """The outside world of one sink task: a journal, and the data published from it. Only one thread may use it at a
-    time.
+    """The store of one sink task: a journal, and the data published from it. Only one thread may use it at a time.
 
     Args:
-        place: the store as users know it, for error messages.
+        place: the store's location as users know it, for error messages.
     """
 
     def __init__(self, task: str, journal: Journal, place: object) -> None:
@@ -53,31 +53,29 @@ class JournaledStore(AccountStore[None]):
         yield
 
     def _begin(self) -> None:
-        """Prepare for the first journal of the task."""
+        """Prepare for the task's first journal."""
 
     def _settle(self, ledger: Ledger) -> None:
-        """Check the published data against a ledger that was just read, and bring it into agreement with the ledger."""
+        """Check the published data against a ledger that has just been read, and make the data agree with it."""
 
     def _fitted(self, ledger: Ledger, bundle: Bundle) -> Any:
         """Check the rows of a bundle before it is accepted; return them as columns, or None."""
 
     def _publish(self, ledger: Ledger) -> None:
-        """Publish pending rows as far as this is done after every bundle; by default, rows exist only in the
-        journal.
-        """
+        """Publish pending rows after a bundle was accepted; by default, rows are kept only in the journal."""
         ledger.publish(ledger.account.next)
 
     def _make_way(self, ledger: Ledger) -> None:
-        """Rewrite the journal if it has grown much."""
+        """Rewrite the journal if it has grown too large."""
         if self._journal.is_due():
             self._renew(ledger)
 
     def _renew(self, ledger: Ledger) -> None:
-        """Replace the existing journal with one that contains only the state."""
+        """Replace the existing journal with one that contains only the current state."""
         self._journal.renew(state_record(ledger))
 
     def _foreign(self) -> CausalError:
-        """Return the error for a journal that an older run has written."""
+        """Return the error for a journal that an older run wrote."""
         return fenced(self._task, self._incarnation)
 
     def _release(self) -> None:
@@ -118,10 +116,10 @@ class JournaledStore(AccountStore[None]):
             if bundle.count:
                 ledger.entries[-1].columns = columns
                 self._publish(ledger)
-        return True  # it is known whether the bundle is ours
+        return True  # a repeated bundle needs no further check: `_owned` has already checked the owner
 
     def _truncated(self, session: None, account: Account, epoch: int) -> None:
-        self._renew(self._read_ledger)  # so that the journal does not grow without bound
+        self._renew(self._read_ledger)  # otherwise, the journal would grow without bound
 
     @property
     def _read_ledger(self) -> Ledger:
@@ -129,7 +127,7 @@ class JournaledStore(AccountStore[None]):
         return self._ledger  # type: ignore[return-value]
 
     def _claim(self) -> Ledger:
-        """Fence every lower incarnation."""
+        """Fence all lower incarnations, and return the ledger."""
         while self._journal.is_there:
             ledger = self._load()
             if self._journal.seize():
@@ -143,7 +141,7 @@ class JournaledStore(AccountStore[None]):
         return ledger
 
     def _check_there(self, proof: Path) -> None:
-        """Raise `Unavailable` if the place is expected to exist but `proof`, which every task creates, is missing."""
+        """Raise `Unavailable` if the place should exist but the file `proof`, which every task creates, is missing."""
         if self._expected and not proof.exists():
             raise absent(self._place, self._journal.where)
 
@@ -153,11 +151,11 @@ class JournaledStore(AccountStore[None]):
             raise absent(self._place, self._journal.where)
 
     def _sign(self, ledger: Ledger) -> None:
-        """Record this incarnation in the journal, which fences every lower one."""
+        """Record this incarnation in the journal, which fences all lower ones."""
         self._renew(ledger)
 
     def _current(self) -> Ledger:
-        """Return the ledger if no newer process has claimed the journal."""
+        """Return the ledger, unless a newer process has claimed the journal."""
         ours = self._journal.is_ours(self._incarnation)
         if self._ledger is None or not ours:
             self._forget()
@@ -166,7 +164,7 @@ class JournaledStore(AccountStore[None]):
         return self._ledger
 
     def _load(self) -> Ledger:
-        """Read the journal, publish what its writer may have left unpublished, and cut off a torn record at the end."""
+        """Read the journal, publish rows that its writer left unpublished, and cut off an incomplete record at the end."""
         ledger = Ledger.of(self._journal.read(), self._journal.where)
         account = ledger.account
         if account.task != self._task:
@@ -189,6 +187,6 @@ class WithdrawingJournaledStore(WithdrawingAccountStore[None], JournaledStore):
         self._retract(self._read_ledger, mark)
 
     def _retract(self, ledger: Ledger, mark: WithdrawPoint) -> None:
-        """Withdraw the rows in the journal, which is the atomic step; the published data is changed afterwards."""
+        """Withdraw the rows in the journal, which is the atomic step; the published data changes afterwards."""
         ledger.withdraw(mark)
         self._journal.append(withdrawal_record(mark))

@@ -1,8 +1,8 @@
 """The account of a sink task and its pending bundles, as derived from the records of a journal.
 
 The first record is a state. It is followed by bundles, publications, cuts, claims of newer incarnations, truncations
-and withdrawals, each of which takes effect once its record is complete. Nothing here changes a file, so a mere reader
-uses this module in the same way as the writer.
+and withdrawals, each of which takes effect once its record is complete. Nothing in this module changes a file, so
+readers use it in the same way as the writer.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from operators.sinks.contract.account import Account, packed, unpacked
 
 
 def bundle_fields(bundle: Bundle) -> list[Any]:
-    """Return the bundle as plain values, which `bundle_of` reads."""
+    """Return the bundle as a list of plain values that `bundle_of` can read."""
     deltas = [[delta.task, delta.epoch, delta.offset, delta.bytes] for delta in bundle.logs]
     depends = None if bundle.depends is None else [list(extent) for extent in bundle.depends]
     refused = [list(row) for row in bundle.refused]
@@ -31,10 +31,10 @@ def bundle_fields(bundle: Bundle) -> list[Any]:
 
 
 def bundle_of(fields: Sequence[Any]) -> Bundle:
-    """Return the bundle of these fields.
+    """Return the bundle that consists of these fields.
 
     Raises:
-        TypeError, ValueError: these are not the fields of a bundle.
+        TypeError, ValueError: the fields are not those of a bundle.
     """
     first, count, rows, digest, epoch, incarnation, deltas, ended, depends, rollback, refused = fields
     logs = tuple(LogDelta(*delta) for delta in deltas)
@@ -68,7 +68,7 @@ class Entry:
 
     @property
     def refused(self) -> list[int]:
-        """The positions that have no row."""
+        """The positions whose rows were left out."""
         return [position for position, _ in self.bundle.refused]
 
 
@@ -89,11 +89,11 @@ class Ledger:
 
     @classmethod
     def of(cls, records: Sequence[bytes], where: object) -> Ledger:
-        """Return the ledger of these records.
+        """Return the ledger that these records describe.
 
         Raises:
             CorruptData: the records are not those of a journal; the message names the file.
-            PipelineError: an earlier version of this package wrote them.
+            PipelineError: an earlier version of this package wrote the records.
         """
         try:
             kind, *fields = decode(records[0])
@@ -115,7 +115,7 @@ class Ledger:
         return ledger
 
     def feed(self, records: Iterable[bytes], where: object) -> None:
-        """Read further records, in their order."""
+        """Read further records, in the order in which they were written."""
         for record in records:
             try:
                 kind, *fields = decode(record)
@@ -124,9 +124,9 @@ class Ledger:
                 raise CorruptData(f"{where} has an invalid record ({problem}); restore the file") from None
 
     def take(self, bundle: Bundle) -> bool:
-        """Accept a bundle, or the pending bundle with further rows left out; return False if it is already there.
+        """Accept a bundle, or the pending bundle without further rows; return False if the ledger already contains it.
 
-        Raises: as for `Account.take`.
+        Raises: the same errors as `Account.take`.
         """
         pending = self.entries[-1].bundle if self.entries else None
         if pending is not None and pending.first == bundle.first:
@@ -153,7 +153,7 @@ class Ledger:
         return entry
 
     def publish(self, position: int) -> None:
-        """Record that no row below `position` is pending any more."""
+        """Record that no rows below `position` are pending any longer."""
         self.published = max(self.published, position)
         while self.entries and self.entries[0].next <= position:
             self.shift()
@@ -161,7 +161,7 @@ class Ledger:
             self.cuts.popleft()
 
     def cut(self, position: int) -> None:
-        """Record that all pending rows below `position` that are in no cut yet are published together."""
+        """Record that all pending rows below `position` that are not yet in a cut are published together."""
         self.cuts.append((self.cuts[-1][1] if self.cuts else self.published, position))
 
     def withdraw(self, mark: WithdrawPoint) -> None:
@@ -173,7 +173,7 @@ class Ledger:
 
     def _bundle(self, *fields: Any) -> None:
         bundle = bundle_of(fields)
-        # A bundle written again after a lost acknowledgement is never in the journal twice.
+        # A bundle that is written again after a lost acknowledgement does not appear in the journal again.
         invariant(self.take(bundle), "bundles of a journal differ", first=bundle.first)
 
     def _claimed(self, incarnation: int) -> None:
@@ -197,12 +197,12 @@ _TAKERS = {
 
 
 def ledger_in(journal: Path) -> Ledger:
-    """Return the ledger of a journal as of now, without disturbing the journal's writer."""
+    """Return the ledger of a journal as it is now, without disturbing the journal's writer."""
     return Ledger.of(bodies(journal.read_bytes(), journal)[0], journal)
 
 
 def covered(account: Account) -> int:
-    """Return the end of the rows that are never withdrawn.
+    """Return the position below which rows are never withdrawn.
 
     Rows are final if a checkpoint covers them, if the job has ended, or if no determinant can be lost.
     """
@@ -231,7 +231,7 @@ def cut_record(position: int) -> bytes:
 
 
 def claim_record(incarnation: int) -> bytes:
-    """Return the record after which every lower incarnation is fenced."""
+    """Return the record of a claim: all lower incarnations are fenced after it."""
     return encode([_CLAIMED, incarnation])
 
 

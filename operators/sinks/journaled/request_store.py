@@ -1,9 +1,9 @@
-"""The store of a task's requests, which holds the determinants of a request before the request is sent (D4, D8).
+"""The store of a task's requests, which keeps a request's determinants before the request is sent (D4, D8).
 
 The outside world acts on a request as soon as it arrives, so a request is an effect, like a row. It may be sent only
 when everything on which it depends is held by a process or store that survives the task and all its neighbours. The
-store is one journal per task, in the job's directory or in the storage that its hosts share. A bundle is one appended
-record; there are no rows to keep, and the keys of requests are only compared.
+store is one journal per task, in the job directory or in the storage that the job's hosts share. A bundle is one
+appended record; there are no rows to keep, and the keys of requests are only compared.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ BUSY_MS = 2000
 
 
 class RequestStore(WithdrawingJournaledStore):
-    """The requests of one task; a `causal.ports.WithdrawingStore`. Only one thread may use it at a time.
+    """The requests of one task, as a `causal.ports.WithdrawingStore`. Only one thread may use it at a time.
 
     Args:
-        directory: the directory of the journals of all tasks; its parent exists.
+        directory: the directory of all tasks' journals; its parent must exist.
         sync: whether a bundle must be on disk before its requests are sent.
     """
 
@@ -38,17 +38,18 @@ class RequestStore(WithdrawingJournaledStore):
     def _claim(self) -> Ledger:
         path = self._journal.path
         if self._journal.is_there and ledger_in(path).account.run != self._run:
-            path.unlink()  # it belongs to a run whose state was replaced
+            path.unlink()  # the journal belongs to a run whose state was replaced
         return super()._claim()
 
 
 class SharedRequestStore(WithdrawingJournaledStore):
-    """The requests of one task in a multi-host job; a `causal.ports.WithdrawingStore`. Only one thread may use it at a
-    time.
+    """The requests of one task in a multi-host job, as a `causal.ports.WithdrawingStore`.
+
+    Only one thread may use it at a time.
 
     Args:
         url: the URL of the storage that the hosts share.
-        place: the place of the run in that storage.
+        place: the run's place in that storage.
     """
 
     def __init__(self, task: str, url: str, place: str) -> None:

@@ -1,4 +1,4 @@
-"""A journaled store that gathers rows until they fill a file or an object, which then never changes.
+"""A journaled store that collects rows until they fill a file or an object, which then never changes.
 
 Rows that may still be withdrawn (below full sharing depth) do not become visible, because this could not be undone.
 """
@@ -17,10 +17,10 @@ from operators.sinks.journaled.ledger import Ledger, covered, truncation_record
 
 
 class RollingStore(WithdrawingJournaledStore, ABC):
-    """The outside world of one sink task: a journal, and files or objects that contain the rows of many bundles."""
+    """The store of one sink task: a journal, and files or objects that each contain the rows of many bundles."""
 
     def truncate(self, epoch: int) -> None:
-        """See `causal.ports.SinkStore.truncate`; rows that have waited long enough are published."""
+        """See `causal.ports.SinkStore.truncate`; also publishes rows that have waited long enough."""
         if self._ledger is not None and epoch <= self._ledger.account.kept_from and not self._due(self._ledger):
             return
         with self._locked():
@@ -30,7 +30,7 @@ class RollingStore(WithdrawingJournaledStore, ABC):
             self._make_way(ledger)
 
     def publish(self, uncovered: bool = False) -> None:
-        """Publish all rows of the journal.
+        """Publish all rows in the journal.
 
         Args:
             uncovered: whether to include rows that could be withdrawn if the job were resumed; set this only after the
@@ -41,7 +41,7 @@ class RollingStore(WithdrawingJournaledStore, ABC):
             self._publish_below(ledger, ledger.account.next if uncovered else covered(ledger.account))
 
     def close(self) -> None:
-        """Publish rows as far as possible, and close the store; rows that remain in the journal are not lost."""
+        """Publish as many rows as possible, and close the store; rows that remain in the journal are not lost."""
         if self._ledger is not None:
             with suppress(Fenced, Unavailable, CorruptData):
                 self.publish()
@@ -51,20 +51,20 @@ class RollingStore(WithdrawingJournaledStore, ABC):
 
     @abstractmethod
     def _due(self, ledger: Ledger) -> bool:
-        """Return whether rows have waited long enough."""
+        """Return whether rows have waited long enough to be published."""
 
     @abstractmethod
     def _published(self, ledger: Ledger) -> int:
-        """Return the position below which all rows are published."""
+        """Return the position below which all rows have been published."""
 
     @abstractmethod
     def _publish_below(self, ledger: Ledger, below: int) -> None:
         """Publish the rows below the given position, except rows that must be published together with later ones."""
 
-    # -- what it changes in a journaled store ----------------------------------------------------------------
+    # -- changes to the journaled store ----------------------------------------------------------------------------
 
     def _publish(self, ledger: Ledger) -> None:
-        """Do nothing, because rows wait for others."""
+        """Do nothing: rows are collected and published later."""
 
     def _retract(self, ledger: Ledger, mark: WithdrawPoint) -> None:
         if self._published(ledger) > mark.next:
@@ -76,7 +76,7 @@ class RollingStore(WithdrawingJournaledStore, ABC):
 
 
 def publish_all(accounts: Iterable[Account], store_of: Callable[[str], RollingStore], ended: bool) -> None:
-    """Publish all rows that wait in the journals of these accounts, for a job that was ended by `kill -9`.
+    """Publish all rows that are waiting in the journals of these accounts, for a job that was ended by `kill -9`.
 
     Args:
         store_of: creates the store of a task.
@@ -85,7 +85,7 @@ def publish_all(accounts: Iterable[Account], store_of: Callable[[str], RollingSt
     """
     for account in accounts:
         store = store_of(account.task)
-        store.open(account.task, account.run, account.incarnation)  # opened like by the process that owned it last
+        store.open(account.task, account.run, account.incarnation)  # with the incarnation that last owned it
         try:
             store.publish(uncovered=ended)
         finally:

@@ -1,1 +1,1 @@
-"""Rows in objects of a shared store, which all hosts can access."""
+"""Stores that keep rows in objects of a shared store, which all hosts can access."""

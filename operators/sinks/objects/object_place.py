@@ -1,13 +1,13 @@
-"""The place of one sink in a shared store; it belongs to the newest run that has begun to write there (D15).
+"""The place of one sink in a shared store; it belongs to the newest run that has started writing there (D15).
 
-    run=<run>/<task>-<first>-<next>.<suffix>     rows, which never change; nothing of another run is ever in that folder
+    run=<run>/<task>-<first>-<next>.<suffix>     rows, which never change; the folder contains only this run's rows
     _causal/runs/<run>                           one object per run, "jsonl" or "parquet"; the highest is the newest
     _causal/schemas/<run>                        the schema of Parquet objects
     _causal/journals/<task>/…                    the journal of each task (`causal.storage.object_journal`)
 
 Readers of directories skip names that begin with `_`. A newer run announces itself before it removes anything, then
 invalidates the journals of older runs, which fences their processes, and finally removes their rows. A process of an
-older run that was paused during all this can still add an object to the folder of its own run, but to no other folder.
+older run that was paused during all this can still add an object to its own run's folder, but to no other folder.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _ROWS = re.compile(r"(.+)-(\d{12,})-(\d{12,})\.[a-z]+")
 
 
 def shared_url(sink: str, directory: object, durability: str | None) -> str:
-    """Return the URL that a sink received instead of a directory, without a trailing slash; "" for a directory.
+    """Return the URL that a sink received instead of a directory, without a trailing slash, or "" for a directory.
 
     Raises:
         PipelineError: the URL is not that of a shared store, or the store does not promise the required durability.
@@ -56,7 +56,7 @@ def shared_url(sink: str, directory: object, durability: str | None) -> str:
 
 
 def connected(url: str, proof: str | None = None) -> Depot:
-    """Return a client of the store; the client has threads, so the process must not fork afterwards."""
+    """Return a client of the shared store; the client starts threads, so the process must not fork afterwards."""
     return Depot(url, "", proof=proof)
 
 
@@ -72,12 +72,12 @@ def check_place(sink: str, url: str) -> None:
 
 
 def kind_of(depot: Depot, run: str) -> str:
-    """Return the suffix of the row objects of the given run."""
+    """Return the suffix of the given run's row objects."""
     return depot.read(f"{RUNS}/{run}").decode("ascii", "replace")
 
 
 def newest_run(url: str) -> str | None:
-    """Return the newest run that has begun to write there; None if there is none."""
+    """Return the newest run that has started writing to the place, or None if there is none."""
     if url.startswith("file:") and not Path(urlsplit(url).path).exists():
         return None
     return max(known_runs(connected(url)), default=None)
@@ -94,12 +94,12 @@ def journal_folder(task: str) -> str:
 
 
 def rows_name(run: str, task: str, first: int, next_: int, suffix: str) -> str:
-    """Return the name of the object with these rows; sorting the names sorts the rows."""
+    """Return the name of the object that contains these rows; sorting the names sorts the rows."""
     return f"run={run}/{stem_of(task)}-{first:012d}-{next_:012d}.{suffix}"
 
 
 def rows_in(depot: Depot, run: str) -> dict[str, list[tuple[int, int, str]]]:
-    """Return (first, next, name) of each row object of a run, in order, by the name prefix of the task."""
+    """Return (first, next, name) of each row object of a run, in order, keyed by the prefix of the task's object names."""
     ranges: dict[str, list[tuple[int, int, str]]] = {}
     for name in depot.names(f"run={run}"):
         match = _ROWS.fullmatch(name.rpartition("/")[2])
@@ -109,7 +109,7 @@ def rows_in(depot: Depot, run: str) -> dict[str, list[tuple[int, int, str]]]:
 
 
 def known_runs(depot: Depot) -> list[str]:
-    """Return the runs that have begun to write there and whose rows were not removed, oldest first."""
+    """Return the runs that have started writing to the place and whose rows were not removed, oldest first."""
     return [name.rpartition("/")[2] for name in depot.names(RUNS)]
 
 
@@ -122,7 +122,7 @@ def accounts(depot: Depot) -> list[Account]:
     """Return the accounts of the newest run.
 
     Raises:
-        PipelineError: no sink has written there.
+        PipelineError: no sink has written to the place.
     """
     runs = known_runs(depot)
     if not runs:
@@ -136,11 +136,11 @@ def accounts(depot: Depot) -> list[Account]:
 
 
 def make_room(depot: Depot, url: str, run: str, existing: str | None, sink: str, suffix: str) -> None:
-    """Claim the place for `run`, the newest run; the claim may be interrupted at any point and repeated.
+    """Claim the place for `run`, the newest run; a claim that was interrupted at any point can be repeated.
 
     Raises:
-        Superseded: a newer run has begun to write there.
-        PipelineError: there are rows of an older run, and the sink does not replace them.
+        Superseded: a newer run has started writing to the place.
+        PipelineError: the place contains rows of an older run, and the sink does not replace them.
     """
     runs = known_runs(depot)
     check_newest(url, run, *runs)
@@ -158,7 +158,7 @@ def make_room(depot: Depot, url: str, run: str, existing: str | None, sink: str,
 
 
 def _of_other_runs(depot: Depot, url: str, run: str) -> Iterator[tuple[ObjectJournal, bool]]:
-    """Yield each journal of another run, and whether it has accepted rows."""
+    """Yield each journal of another run, and whether that journal has accepted rows."""
     for folder in journals(depot):
         journal = ObjectJournal("", folder, url, lambda: depot)
         journal.prepare()

@@ -1,7 +1,7 @@
 """The reader of a sink's output in a shared store: objects of rows, followed by the rows still in journals.
 
-Reading blocks no writer and changes nothing. Journals are read before the objects are listed, so that rows that are
-moved in the meantime appear in both, never in neither.
+Reading blocks no writer and changes nothing. Journals are read before the objects are listed, so rows that are moved in
+the meantime appear in both places rather than in neither.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Piece = tuple[Any, Any]
 
 
 class ObjectOutput(ABC):
-    """A reader of one place in a shared store; it reads no part of a journal twice."""
+    """A reader of one sink's place in a shared store; it never reads the same part of a journal twice."""
 
     def __init__(self, depot: Depot) -> None:
         self.run = ""

@@ -1,9 +1,9 @@
 """The store of a sink task whose rows are in objects of a shared store, so that the task may move to another host.
 
-A bundle, including its rows, is one record of the task's journal: this is the atomic step, and takes one request. Rows
-that have waited there for `publish_s`, or that fill `file_bytes`, become one object that never changes. A record, a
-*cut*, first decides which rows belong to the object, so that every process that creates it stores the same rows under
-the same name.
+A bundle, including its rows, is one record of the task's journal: this is the atomic step, and it takes one request.
+Rows that have waited in the journal for `publish_s`, or that fill `file_bytes`, become one object that never changes. A
+record called a *cut* first decides which rows belong to the object, so that every process that creates the object
+stores the same rows under the same name.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class Cutting:
     Attributes:
         suffix: the suffix of the objects' names.
         existing: what to do with rows of an older run: "refuse" or "replace".
-        file_bytes: the number of bytes of rows that make an object.
+        file_bytes: the number of bytes of rows that are collected into one object.
         publish_s: the longest time that rows wait for others.
-        sink: the name of the sink in messages.
+        sink: the name of the sink for messages.
     """
 
     url: str
@@ -46,7 +46,7 @@ class Cutting:
 
 
 class ObjectRows(RollingStore):
-    """The outside world of one sink task: a journal in objects, and objects of rows. One thread at a time."""
+    """The store of one sink task: a journal in objects, and objects of rows. Only one thread may use it at a time."""
 
     _journal: ObjectJournal
 
@@ -59,9 +59,9 @@ class ObjectRows(RollingStore):
 
     @abstractmethod
     def _packed(self, entries: Sequence[Entry], first: int, next_: int) -> bytes:
-        """Return the content of the object with the rows of these bundles."""
+        """Return the content of the object that contains the rows of these bundles."""
 
-    # -- what a journaled store of this kind provides ------------------------------------------------------
+    # -- the implementation of a journaled store ------------------------------------------------------------------
 
     @contextmanager
     def _room(self) -> Iterator[None]:
@@ -71,14 +71,14 @@ class ObjectRows(RollingStore):
         make_room(self._store, cutting.url, self._run, cutting.existing, cutting.sink, cutting.suffix)
         self._store.proof = RUNS
         yield
-        check_newest(cutting.url, self._run, *known_runs(self._store))  # a newer run may have begun before the claim
+        check_newest(cutting.url, self._run, *known_runs(self._store))  # a newer run may have started before the claim
 
     def _claim(self) -> Ledger:
         if self._journal.is_there:
             run = Ledger.of(self._journal.read(), self._journal.where).account.run
             check_newest(self._cutting.url, self._run, run)
             if run != self._run:
-                self._journal.void()  # a process of an older run arrived late
+                self._journal.void()  # an older run's process has written it belatedly
         return super()._claim()
 
     def _settle(self, ledger: Ledger) -> None:
@@ -122,7 +122,7 @@ class ObjectRows(RollingStore):
         )
 
     def _publish_below(self, ledger: Ledger, below: int) -> None:
-        """Decide which rows make an object, create the object, and restart the journal after them."""
+        """Decide which rows form an object, create the object, and rewrite the journal without these rows."""
         ready = _below(ledger.entries, below)
         if not ready:
             return
@@ -133,7 +133,7 @@ class ObjectRows(RollingStore):
         self._renew(ledger)
 
     def _create_objects(self, ledger: Ledger) -> None:
-        """Create the objects that were decided; an object that already exists contains the same rows."""
+        """Create all objects that have been decided on; an object that already exists contains the same rows."""
         while ledger.cuts:
             first, next_ = ledger.cuts[0]
             entries = _below(ledger.entries, next_)

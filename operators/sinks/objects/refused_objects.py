@@ -1,7 +1,9 @@
-"""Dead letters of rows that a sink's store refuses, in a shared store: one object each, created if absent.
+"""Dead letters of rows that a sink's store refuses, in a shared store, where each letter is one object.
 
 refused/<task>-<position>-<digest>.jsonl         a letter
 refused-kept/<task>-<incarnation>-<number>       letters kept until their bundle is stored
+
+An object is created only if it does not exist yet.
 """
 
 from __future__ import annotations
@@ -41,7 +43,9 @@ class RefusedObjects:
         """The letters that this process has kept and not shown, by name."""
 
     def keep(self, kept: Kept, incarnation: int) -> None:
-        """See `Letters.keep`; an attempt without an answer is repeated under another name, which replaces it."""
+        """See `Letters.keep`; an attempt that received no answer is repeated under another name, which takes
+        precedence.
+        """
         self._number += 1
         name = f"{KEPT}/{self._stem}-{incarnation:012d}-{self._number:012d}"
         self._connected.create(name, kept.packed())
@@ -57,7 +61,7 @@ class RefusedObjects:
         """See `Letters.settle`."""
         self._kept.clear()
         if not state.refused:
-            return  # so no connection is made before the first refused row
+            return  # so that no connection is opened before the first refused row
         depot = self._connected
         by_incarnation: dict[int, list[str]] = {}
         for name in self._names(KEPT, 0):
@@ -77,12 +81,12 @@ class RefusedObjects:
         return self._depot
 
     def _names(self, folder: str, least: int) -> list[str]:
-        """Return the names of this task's objects in a folder, ascending, whose number is at least `least`."""
+        """Return the sorted names of this task's objects in a folder whose position or incarnation is at least `least`."""
         names = [name for name in self._connected.names(folder) if self._place(name) >= least]
         return sorted(names)
 
     def _place(self, name: str) -> int:
-        """Return the number after the task in a name; -1 if the name belongs to another task."""
+        """Return the position or incarnation in an object's name, or -1 if the name belongs to another task."""
         parts = _PLACE.fullmatch(name.partition("/")[2])
         return int(parts[2]) if parts is not None and parts[1] == self._stem else -1
 

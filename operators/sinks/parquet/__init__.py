@@ -1,1 +1,1 @@
-"""Rows in Parquet files that are complete whenever a reader can see them."""
+"""Sinks that write Parquet files, which are complete whenever a reader can see them."""

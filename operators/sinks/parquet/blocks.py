@@ -1,4 +1,4 @@
-"""The row encoding of sinks that keep records unchanged: one block per event, in the encoding of the wire.
+"""The row encoding of sinks that keep records unchanged: one block per event, in the encoding used on connections.
 
 Vectors therefore remain Arrow buffers, and blocks can be concatenated, as in a bundle.
 """
@@ -16,7 +16,7 @@ _HEAD = struct.Struct("<II")  # number of records, number of bytes in the body
 
 
 def block(records: Any) -> bytes:
-    """Return the block that contains these records; empty for no records.
+    """Return the block that contains these records, or empty bytes if there are no records.
 
     Raises:
         NotCarried: a value cannot be stored unchanged.
@@ -28,7 +28,7 @@ def block(records: Any) -> bytes:
 
 
 def records_in(rows: bytes) -> Iterator[Any]:
-    """Yield the records of each block: a list, `Rows` or `Vectors`.
+    """Yield the records of each block, as a list, `Rows` or `Vectors`.
 
     Raises:
         CorruptData: `rows` does not consist of such blocks.

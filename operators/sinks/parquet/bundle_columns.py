@@ -1,6 +1,6 @@
-"""The rows of a bundle, in blocks, as Arrow columns; rows that do not fit the schema are refused by position.
+"""The conversion of a bundle's rows to Arrow columns; rows that do not fit the schema are refused by position.
 
-The first rows determine the schema, for all tasks and permanently, unless the sink specifies one.
+Unless the sink specifies a schema, the first rows determine it, for all tasks and permanently.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from operators.sinks.parquet.fitting import columns_of, inferred, misfits, witho
 
 
 def batches_of(rows: bytes, first: int, refused: Sequence[int], schema: pa.Schema) -> list[pa.RecordBatch]:
-    """Return the rows from position `first` on, except those at the refused positions.
+    """Return the rows as batches, except those at the refused positions; the first row is at position `first`.
 
     Raises:
         RowRefused: some of the rows do not fit the schema; the error names all of them.
@@ -44,7 +44,7 @@ def batches_of(rows: bytes, first: int, refused: Sequence[int], schema: pa.Schem
 
 
 def schema_of(rows: bytes, first: int, refused: Sequence[int], names: Sequence[str] | None) -> pa.Schema:
-    """Return the schema of these rows, as far as it can be inferred.
+    """Return the schema that can be inferred from these rows.
 
     Raises:
         RowRefused: none of the rows has columns.
@@ -67,7 +67,8 @@ def schema_of(rows: bytes, first: int, refused: Sequence[int], names: Sequence[s
 class FittedColumns(ABC):
     """The part of a store that converts bundles to columns before they are accepted.
 
-    State: `_schema` is the schema of all files, as far as it is known here; `_names` are the column names for tuples.
+    State: `_schema` is the schema of all files, or None if it is not yet known here; `_names` are the column names for
+    tuples.
     """
 
     _task: str
@@ -75,10 +76,10 @@ class FittedColumns(ABC):
     _schema: pa.Schema | None = None
 
     def _fitted(self, ledger: Ledger, bundle: Bundle) -> list[pa.RecordBatch] | None:
-        """Return the rows as columns; None for a bundle that has none or that was accepted before.
+        """Return the rows as columns, or None for a bundle that has no rows or was accepted before.
 
         Raises:
-            RowRefused: some rows do not fit.
+            RowRefused: some rows do not fit the schema.
         """
         refused = [position for position, _ in bundle.refused]
         if bundle.first != ledger.account.next or not bundle.rows or bundle.count == len(refused):
@@ -92,11 +93,13 @@ class FittedColumns(ABC):
 
     @abstractmethod
     def _agreed(self, schema: pa.Schema) -> pa.Schema:
-        """Make `schema` the schema of all tasks unless another one was first; return the valid one."""
+        """Make `schema` the schema of all tasks unless another schema was agreed on first, and return the agreed
+        schema.
+        """
 
 
 def _located(rows: bytes, first: int, refused: Sequence[int]) -> Iterator[tuple[int, Any, list[int]]]:
-    """Yield, for each block, the position of its first record, its records, and the indices of its refused records."""
+    """Yield each block's first position, its records, and the indices of its refused records."""
     at = first
     for records in records_in(rows):
         yield at, records, [place - at for place in refused if at <= place < at + len(records)]

@@ -1,4 +1,4 @@
-"""The rule that a directory of Parquet files belongs to the newest run: older rows are refused or removed."""
+"""The rule that a directory of Parquet files belongs to the newest run; rows of older runs are refused or removed."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _ROWS = re.compile(r".+-\d{12,}-\d{12,}\.parquet")
 def make_room(settings: ParquetSettings, run: str) -> None:
     """Claim the manifest for `run`; the caller holds the directory's lock.
 
-    A zombie of an earlier run notices that its journal is gone, and that the manifest is no longer its own, before it
-    names a file. The manifest names the new run before anything is removed. An older run that returns during the
+    Before a zombie of an earlier run names a file, it notices that its journal has disappeared and that the manifest is
+    no longer its own. The manifest names the new run before anything is removed. An older run that returns during the
     removal therefore notices it, and a run that is killed during the removal removes the rest when it returns.
 
     Raises:
-        Superseded: a newer run has begun to write there.
+        Superseded: a newer run has started writing to the directory.
         PipelineError: there are rows of another run or files that no run wrote, or the schema has changed.
     """
     directory, sync = settings.directory, settings.durability == "os"

@@ -1,7 +1,7 @@
-"""Conversion of records to Arrow columns of one fixed schema, and the search for records that do not fit it.
+"""The conversion of records to Arrow columns of one fixed schema, and the search for records that do not fit it.
 
-A row fits if no value has to be changed (`operators.records.exact_types`) and no key is without a column. A missing
-value becomes null. Columns of vectors are only examined if their types differ from those of the schema.
+A row fits if no value has to be changed (`operators.records.exact_types`) and every key has a column. A missing value
+becomes null. Columns of vectors are examined only if their types differ from those of the schema.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NAMES_CHARACTERS_MAX = 300
 
 
 def columns_of(records: Any, schema: pa.Schema) -> pa.RecordBatch:
-    """Return the records as columns of exactly this schema.
+    """Return the records as columns with exactly this schema.
 
     Raises:
         Misfit: a record does not fit; `misfits` identifies it.
@@ -34,7 +34,7 @@ def columns_of(records: Any, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def misfits(records: Any, schema: pa.Schema) -> list[tuple[int, str]]:
-    """Return (index, reason) of each record that does not fit; halving makes the search fast if there are few."""
+    """Return (index, reason) for each record that does not fit; if there are few, the search by halving is fast."""
     return _misfits(listed(records), lambda piece: columns_of(piece, schema), 0)
 
 
@@ -64,13 +64,12 @@ def without(records: Any, left_out: Sequence[int]) -> Any:
 def inferred(records: Any, names: Sequence[str] | None) -> pa.Schema:
     """Return the schema of these records, with the columns in the order of their first occurrence.
 
-    A column without any value counts as text; decimals receive the largest possible number of digits.
+    A column without any values becomes text; decimals receive the largest possible number of digits.
 
     Args:
-        names: the names of the columns, if records are tuples or lists.
-
+        names: the column names, if records are tuples or lists.
     Raises:
-        Misfit: the records contain nothing that could be columns.
+        Misfit: the records contain nothing that can become columns.
     """
     if isinstance(records, Vectors):
         return records.batch.schema
@@ -134,7 +133,7 @@ def _complete(field: pa.Field, column: pa.Array) -> pa.Array:
 
 
 def _kind(name: str, values: list[Any]) -> pa.DataType:
-    """Return the type of the values or, if they have several types, the type of the first."""
+    """Return the common type of the values or, if there is none, the type of the first value that is not None."""
     try:
         return _firm(pa.array(values).type)
     except (pa.ArrowException, TypeError, ValueError, OverflowError):
@@ -182,7 +181,7 @@ def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _family(kind: pa.DataType) -> str:
-    """Return the family of a type. Types of one family differ in range, and a cast between them may keep the values."""
+    """Return the family of a type; a cast within a family may keep the values, because only the ranges differ."""
     families = {
         "number": (types.is_integer, types.is_floating, types.is_decimal),
         "text": (types.is_string, types.is_large_string),

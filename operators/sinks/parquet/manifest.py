@@ -1,8 +1,8 @@
 """The manifest of a directory of Parquet files: the run that owns the rows, their schema, and the existing files.
 
-`_causal/manifest.json` is replaced as a whole, under the directory's lock. A file contains the rows of one task from
-one position up to another, and is named after these positions; the files of a task are contiguous. A file that is named
-like a file of rows but is not in the manifest was left by a process that died before it could record the file.
+`_causal/manifest.json` is always replaced as a whole, under the directory's lock. A file contains the rows of one task
+from one position up to another, and is named after these positions; a task's files are contiguous. A file whose name
+has this form but is not in the manifest was left by a process that died before it could record the file.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ROWS = re.compile(r"(.+)-(\d{12,})-(\d{12,})\.parquet")
 
 @dataclass(slots=True)
 class Manifest:
-    """The facts about a directory that a reader needs before it opens any file in it."""
+    """The facts about a directory that a reader needs before it can open any file in it."""
 
     run: str
     schema: pa.Schema | None = None
@@ -43,7 +43,7 @@ class Manifest:
     """Whether files of earlier runs are being removed: no task of this run has begun to write."""
 
     def end_of(self, task: str) -> int:
-        """Return the position of the first row of the task that is in none of its files."""
+        """Return the position of the task's first row that is not in any file."""
         ranges = self.files.get(task)
         return ranges[-1][1] if ranges else 0
 
@@ -54,12 +54,12 @@ def stem_of(task: str) -> str:
 
 
 def file_name(task: str, first: int, next_: int) -> str:
-    """Return the name of the file with these rows; sorting the names sorts the rows."""
+    """Return the name of the file that contains these rows; sorting the names sorts the rows."""
     return f"{stem_of(task)}-{first:012d}-{next_:012d}.parquet"
 
 
 def rows_in(name: str, task: str) -> tuple[int, int] | None:
-    """Return (first, next) of the task's rows in the file named `name`; None if it is not a file of that task."""
+    """Return (first, next) of the rows in the file named `name`, or None if it is not one of the task's files."""
     match = _ROWS.fullmatch(name)
     return (int(match[2]), int(match[3])) if match is not None and match[1] == stem_of(task) else None
 
@@ -70,10 +70,10 @@ def manifest_path(directory: Path) -> Path:
 
 
 def load_manifest(directory: Path) -> Manifest | None:
-    """Return the current manifest; None if there is none.
+    """Return the current manifest, or None if there is none.
 
     Raises:
-        CorruptData: the file is not a manifest.
+        CorruptData: the file is not a valid manifest.
     """
     path = manifest_path(directory)
     try:
@@ -118,5 +118,5 @@ def store_manifest(directory: Path, manifest: Manifest, sync: bool) -> None:
 
 
 def holding_directory(directory: Path, wait_ms: int) -> AbstractContextManager[None]:
-    """Hold the directory's lock; raise the same errors as `causal.storage.lock.FileLock.locked`."""
+    """Hold the directory's lock; raises the same errors as `causal.storage.lock.FileLock.locked`."""
     return locked_once(directory / OURS / "directory.lock", wait_ms, directory, mode_of_files())

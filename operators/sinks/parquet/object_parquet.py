@@ -1,4 +1,4 @@
-"""Parquet in objects of a shared store; see `operators.sinks.objects.object_rows`."""
+"""A store of Parquet objects in a shared store; see `operators.sinks.objects.object_rows`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SUFFIX = "parquet"
 
 
 class ObjectParquet(FittedColumns, ObjectRows):
-    """The outside world of one sink task, in Parquet objects."""
+    """The store of one sink task's rows, in Parquet objects."""
 
     def __init__(self, settings: ParquetSettings, task: str) -> None:
         self._settings, self._names = settings, settings.columns

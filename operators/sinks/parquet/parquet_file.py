@@ -1,7 +1,7 @@
 """A Parquet file that is still growing, under a name that readers skip.
 
-Its metadata names the owner of its rows: the run, the task, the position of the first row and the position after the
-last, and the positions in between that have no row because the store refused it.
+Its metadata identifies its rows: the run, the task, the position of the first row, the position after the last row, and
+the positions in between that have no row because the store refused it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _KEY = b"causal"
 
 
 class PartFile:
-    """A file of rows from position `first` on, which no reader sees."""
+    """A file that contains the rows from position `first` on and that no reader sees."""
 
     def __init__(self, path: Path, schema: pa.Schema, compression: str, first: int) -> None:
         self.path = path
@@ -44,7 +44,7 @@ class PartFile:
             raise
 
     def add(self, next_: int, batches: Sequence[pa.RecordBatch], refused: Sequence[int]) -> None:
-        """Add the rows up to `next_`; `refused` are the positions without a row."""
+        """Add the rows up to `next_`; `refused` contains the positions without a row."""
         size = sum(batch.nbytes for batch in batches)
         self._waiting += batches
         self._waiting_bytes += size
@@ -81,7 +81,7 @@ class PartFile:
         self.path.unlink(missing_ok=True)
 
     def _let_go(self) -> None:
-        self._writer.is_open = False  # otherwise the ParquetWriter would write a footer when it is garbage-collected
+        self._writer.is_open = False  # otherwise, the ParquetWriter would write a footer when it is garbage-collected
         if not self._file.closed:
             self._file.close()
 
@@ -89,7 +89,7 @@ class PartFile:
 def packed(
     batches: Sequence[pa.RecordBatch], schema: pa.Schema, compression: str, description: dict[str, Any]
 ) -> bytes:
-    """Return a whole file with these rows, and metadata that identifies their owner."""
+    """Return the bytes of a whole file with these rows, and with metadata that identifies them."""
     stream = pa.BufferOutputStream()
     with pq.ParquetWriter(stream, schema, compression=compression) as writer:
         if batches:
@@ -99,7 +99,7 @@ def packed(
 
 
 def description_of(path: Path | pa.BufferReader) -> dict[str, Any] | None:
-    """Return the metadata that names the owner of a file's rows; None if it is not a complete file of ours."""
+    """Return the metadata that identifies a file's rows, or None if it is not a complete file written by a sink."""
     try:
         metadata = pq.read_metadata(path).metadata or {}
         description = json.loads(metadata[_KEY])

@@ -1,7 +1,7 @@
 """A reader of the complete output of a `ParquetSink` at any moment: rows in the manifest's files, and in journals.
 
-Reading blocks no writer and changes nothing. A journal is read before the manifest, so that rows that are moved in the
-meantime appear in both, never in neither.
+Reading blocks no writer and changes nothing. A journal is read before the manifest, so rows that are moved in the
+meantime appear in both places rather than in neither.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Located = tuple[pa.Array, pa.RecordBatch]
 
 
 class ParquetOutput:
-    """A reader of one directory; it reads no part of a journal twice."""
+    """A reader of one directory; it never reads the same part of a journal twice."""
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
         self.directory = Path(directory).absolute()
@@ -39,10 +39,10 @@ class ParquetOutput:
         self._manifest = Manifest("")
 
     def look(self) -> None:
-        """Read the present rows.
+        """Read the rows that are present now.
 
         Raises:
-            PipelineError: no sink has written there.
+            PipelineError: no sink has written to the directory.
             CorruptData: a file is damaged; the message names it.
         """
         tails = {}
@@ -57,7 +57,7 @@ class ParquetOutput:
         manifest = load_manifest(self.directory)
         if manifest is None:
             raise PipelineError(f"{self.directory} was not written by a ParquetSink; use the directory of one")
-        # Skip journals of another run, whose directory is being emptied for a new run.
+        # Skip the journals of other runs: the directory is being emptied for a new run.
         self._ledgers = {task: ledger for task, ledger in ledgers.items() if ledger.account.run == manifest.run}
         for task, ledger in self._ledgers.items():
             ledger.publish(manifest.end_of(task))
@@ -70,11 +70,11 @@ class ParquetOutput:
 
     @property
     def schema(self) -> pa.Schema | None:
-        """The schema; None while there are no rows."""
+        """The schema, or None while there are no rows."""
         return self._manifest.schema
 
     def ends(self, uncovered: bool) -> dict[str, int]:
-        """Return the end of the readable rows, by task.
+        """Return the end of the readable rows of each task.
 
         Args:
             uncovered: whether to include rows that may still be withdrawn, below full sharing depth.
@@ -89,7 +89,7 @@ class ParquetOutput:
         return None
 
     def rows(self, task: str, start: int, stop: int, hint: Any = None) -> Iterator[Located]:
-        """Yield the rows of a task from position `start` up to `stop`, as of the last call of `look`, in order."""
+        """Yield a task's rows from position `start` up to `stop`, in order, as they were at the last call of `look`."""
         for first, next_ in self._manifest.files.get(task, []):
             if first < stop and start < next_:
                 path = self.directory / file_name(task, first, next_)
@@ -137,7 +137,7 @@ def rows_of_file(
     """Yield the rows from `start` up to `stop` of a file that contains the rows from `first` up to `next_`.
 
     Raises:
-        CorruptData: the file is damaged; the message names it as `shown`.
+        CorruptData: the file is damaged; the message calls it `shown`.
     """
     description = description_of(path)
     if description is None:
@@ -168,7 +168,7 @@ def _positions(first: int, next_: int, refused: object) -> np.ndarray:
 
 
 def table_of(output: Any, uncovered: bool) -> pa.Table:
-    """Return all rows of a reader of Parquet files, as of its last look, by task and position."""
+    """Return all rows from a reader of Parquet output as of its last `look`, ordered by task and position."""
     schema = pa.schema([]) if output.schema is None else output.schema
     ends = output.ends(uncovered)
     batches = [batch for task in sorted(ends) for _, batch in output.rows(task, 0, ends[task])]
@@ -176,7 +176,7 @@ def table_of(output: Any, uncovered: bool) -> pa.Table:
 
 
 def read(directory: str | os.PathLike[str], uncovered: bool = True) -> pa.Table:
-    """Return all rows that a `ParquetSink` has written so far, each once, by task and in order.
+    """Return all rows that a `ParquetSink` has written so far, each exactly once, ordered by task and position.
 
     Args:
         directory: the sink's directory, or the URL of a place in a shared store.
