@@ -1,6 +1,6 @@
-"""Sources of records. Those with a process next to the job are imported only when they are accessed.
+"""Sources of records. Sources with a process next to the job are imported only when they are accessed.
 
-Other code therefore does not need PySpark, and no worker loads a web server.
+Users of the other sources therefore do not need PySpark, and no worker loads a web server.
 """
 
 from __future__ import annotations

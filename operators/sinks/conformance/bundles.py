@@ -71,9 +71,7 @@ def refuses_gaps(subject: Subject) -> None:
 
 
 def refuses_broken_logs(subject: Subject) -> None:
-    """Check that determinants must be appended without gaps or contradictions, and that an identical overlap is
-    trimmed.
-    """
+    """Check that determinants must be appended without gaps or contradictions; an identical overlap is trimmed."""
     store, state = subject.opened()
     state = fill(subject, store, state, 10)
     good = bundle_at(subject, state, 4)
@@ -95,9 +93,7 @@ def refuses_broken_logs(subject: Subject) -> None:
 
 
 def keeps_what_is_stable(subject: Subject) -> None:
-    """Check that a delta without bytes marks all earlier bytes as stable, so that the store keeps the log only from
-    there.
-    """
+    """Check that a delta without bytes marks all earlier bytes as stable, so that the store may discard them."""
     store, state = subject.opened()
     state = fill(subject, store, state, 10)
     bundle = bundle_at(subject, state, 4)

@@ -53,9 +53,7 @@ def dies_at_every_step_of_a_write(subject: Subject) -> None:
 
 
 def takes_a_half_written_bundle_for_nothing(subject: Subject) -> None:
-    """Check that a dead writer's partial bundle is either completed or withdrawn, and that readers never see part of
-    it.
-    """
+    """Check that a dead writer's partial bundle is completed or withdrawn, and that readers never see part of it."""
     if not subject.tears:
         raise SkipTest("use Subject(tears=[…]) to have half-written bundles checked, unless a transaction covers them")
     for number, tear in enumerate(subject.tears):
@@ -94,9 +92,7 @@ def survives_kills(subject: Subject, kills: int = 20, seed: int = 1) -> None:
 
 
 def stops_zombies_that_wake_up(subject: Subject, stops: int = 8, seed: int = 1) -> None:
-    """Check that a writer that is stopped at a random moment and replaced is fenced, and changes nothing, when it
-    resumes.
-    """
+    """Check that a writer that is stopped at a random moment and replaced is fenced when it resumes."""
     chance = Random(seed)
     for incarnation in range(1, 2 * stops, 2):
         # The pause gives the stopped writer a chance of not holding a lock.

@@ -122,8 +122,10 @@ def fill(
 def expect_held(
     subject: Subject, state: StoreState, promise: str, task: str = "out/0", kept_from: int | None = 0
 ) -> None:
-    """Require the digest and determinants that belong to the position; if `kept_from` is None, logs may begin at any
-    epoch.
+    """Require the digest and determinants that belong to the position.
+
+    Args:
+        kept_from: the first epoch whose determinants the store must still have; None if it may be any epoch.
     """
     digest = 0
     for position in range(state.next):

@@ -83,9 +83,7 @@ def _last(read: Any) -> str:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Return whether two values are equal, treating NaN as equal to itself, and True and False as different from 1 and
-    0.
-    """
+    """Return whether two values are equal; NaN equals itself, but True does not equal 1."""
     if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
         return len(one) == len(other) and all(map(same, one, other))
     if isinstance(one, dict) and isinstance(other, dict):

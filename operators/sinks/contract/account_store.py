@@ -90,9 +90,7 @@ class AccountStore(ABC, Generic[S]):
 
     @abstractmethod
     def _asking(self, bundle: Bundle | None = None) -> AbstractContextManager[S]:
-        """Return the session of any other call; `bundle` is the bundle of a write. After an error, the account is read
-        again.
-        """
+        """Return the session of any other call, which may write `bundle`; after an error, the account is read again."""
 
     @abstractmethod
     def _release(self) -> None:
@@ -104,9 +102,7 @@ class AccountStore(ABC, Generic[S]):
 
     @abstractmethod
     def _owned(self, session: S) -> Account:
-        """Return the account from memory, or read it again after a failure; raise an error if a newer incarnation owns
-        it.
-        """
+        """Return the account from memory, or read it again after a failure; never that of a newer incarnation."""
 
     @abstractmethod
     def _taken(self, session: S, account: Account, bundle: Bundle) -> bool:
@@ -182,9 +178,7 @@ class ConnectedStore(AccountStore[C]):
 
     @abstractmethod
     def _connected(self, bundle: Bundle | None) -> AbstractContextManager[C]:
-        """Return a connection for one call, opening a new one if necessary; `bundle` is the bundle that the call
-        writes.
-        """
+        """Return a connection for one call, opening a new one if necessary; `bundle` is the bundle to write, if any."""
 
     @abstractmethod
     def _translated(self, problem: Any) -> CausalError:
@@ -204,20 +198,19 @@ class ConnectedStore(AccountStore[C]):
 
     @abstractmethod
     def _advance(self, connection: C, account: Account, before: Before, parts: Sequence[Part], bundle: Bundle) -> bool:
-        """Store a bundle with its account and parts; return False if the stored account is not the one in `before`."""
+        """Store a bundle with its account and parts; return False if the stored account is not `before`."""
 
     @abstractmethod
     def _shorten(self, connection: C, account: Account, epoch: int) -> bool:
-        """Store the account without the determinants of epochs below `epoch`; return False if another account is
-        stored.
-        """
+        """Store the account without the determinants of epochs below `epoch`; return False as `_advance` does."""
 
     # -- the account ---------------------------------------------------------------------------------------
 
     @contextmanager
     def _asking(self, bundle: Bundle | None = None) -> Iterator[C]:
-        """Yield a connection for one call; after any error, the account is read again, over a new connection if
-        necessary.
+        """Yield a connection for one call.
+
+        After any error, the account is read again, over a new connection if necessary.
         """
         if self._run == "":
             raise Unavailable(f"the store of sink task {self._task} is not open; open it first")
@@ -283,8 +276,10 @@ class ConnectedStore(AccountStore[C]):
             raise self._not_owner(connection)
 
     def _not_owner(self, connection: C) -> Fenced:
-        """Return the error for a process that another has replaced; raise `Superseded` if the other belongs to a newer
-        run.
+        """Return the error for a process that another has replaced.
+
+        Raises:
+            Superseded: the other process belongs to a newer run.
         """
         self._check_newest(connection)
         return fenced(self._task, self._incarnation)
@@ -301,9 +296,7 @@ class WithdrawingConnectedStore(WithdrawingAccountStore[C], ConnectedStore[C]):
 
     @abstractmethod
     def _take_back(self, connection: C, account: Account, before: Before, parts: Sequence[Part]) -> bool:
-        """Delete the rows from `account.next` on, and store the account with only these parts; return False as
-        `_advance` does.
-        """
+        """Delete the rows from `account.next` on, and store only these parts of the account; return as `_advance`."""
 
 
 def check_lines(bundle: Bundle, task: str) -> None:

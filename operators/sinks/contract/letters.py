@@ -95,9 +95,7 @@ class Letters(Protocol):
         ...
 
     def show(self, incarnation: int) -> None:
-        """Show all letters that this incarnation has kept, because the store has accepted their bundle without these
-        rows.
-        """
+        """Show all letters that this incarnation has kept, because their bundle was stored without these rows."""
         ...
 
     def settle(self, state: StoreState, incarnation: int) -> None:
@@ -105,7 +103,5 @@ class Letters(Protocol):
         ...
 
     def withdraw(self, position: int) -> None:
-        """Remove the letters for positions from `position` on, whose rows were withdrawn and will be replaced by
-        others.
-        """
+        """Remove the letters from `position` on: their rows were withdrawn, and other rows will replace them."""
         ...

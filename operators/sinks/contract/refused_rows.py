@@ -148,9 +148,7 @@ class RefusedRows:
             os.close(file)
 
     def _read(self, first: int) -> int:
-        """Read the shown letters of rows from `first` on, and return the size of the part of the file with whole
-        letters.
-        """
+        """Read the shown letters of rows from `first` on, and return the size of all complete letters in the file."""
         self._shown, whole = set(), 0
         with open(self.path, "rb") as file:
             for line in file:

@@ -78,9 +78,7 @@ def json_encoder(before_bytes: str = "") -> Callable[[Any], str]:
             return again(record)
 
     def again(record: Any) -> str:
-        """Encode a record that contains numbers or keys that JSON lacks, or that is nested beyond the usual recursion
-        limit.
-        """
+        """Encode a record with numbers or keys that JSON lacks, or with nesting beyond the usual recursion limit."""
         with room_for_nesting():
             try:
                 try:

@@ -112,17 +112,13 @@ class OutwardStore(JournaledStore):
             raise
 
     def promised_bundle(self) -> Bundle | None:
-        """Return the bundle that was promised but not completely accepted, which must be rewritten before any other, or
-        None.
-        """
+        """Return the bundle that was promised but not completely accepted, or None; it must be rewritten first."""
         if self._ledger is None or not self._ledger.entries:
             return None
         return replace(self._ledger.entries[0].bundle, incarnation=self._incarnation)
 
     def write(self, bundle: Bundle) -> None:
-        """See `causal.ports.SinkStore.write`; if a row is refused, the rows that were delivered before it are not
-        withdrawn.
-        """
+        """See `causal.ports.SinkStore.write`; rows that were delivered before a refused row remain delivered."""
         super().write(bundle)
         self._deliver()
 

@@ -198,9 +198,7 @@ class JsonLinesStore(_Lines, WithdrawingJournaledStore):
             os.ftruncate(self._rows, end)
 
     def _stored(self, ledger: Ledger, least: int) -> int:
-        """Return the size of the file, which other programs may have truncated (for example, log rotation) or written
-        to.
-        """
+        """Return the size of the file, which other programs (such as log rotation) may have truncated or extended."""
         stored = os.fstat(self._rows).st_size
         if stored < least:
             raise CorruptData(

@@ -164,7 +164,7 @@ class JournaledStore(AccountStore[None]):
         return self._ledger
 
     def _load(self) -> Ledger:
-        """Read the journal, publish rows that its writer left unpublished, and cut off an incomplete record at the end."""
+        """Read the journal, publish rows that its writer left unpublished, and cut off an incomplete last record."""
         ledger = Ledger.of(self._journal.read(), self._journal.where)
         account = ledger.account
         if account.task != self._task:

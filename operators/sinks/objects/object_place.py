@@ -99,7 +99,7 @@ def rows_name(run: str, task: str, first: int, next_: int, suffix: str) -> str:
 
 
 def rows_in(depot: Depot, run: str) -> dict[str, list[tuple[int, int, str]]]:
-    """Return (first, next, name) of each row object of a run, in order, keyed by the prefix of the task's object names."""
+    """Return (first, next, name) of each row object of a run, in order, keyed by the prefix of the task's objects."""
     ranges: dict[str, list[tuple[int, int, str]]] = {}
     for name in depot.names(f"run={run}"):
         match = _ROWS.fullmatch(name.rpartition("/")[2])

@@ -1,7 +1,7 @@
 """Dead letters of rows that a sink's store refuses, in a shared store, where each letter is one object.
 
-refused/<task>-<position>-<digest>.jsonl         a letter
-refused-kept/<task>-<incarnation>-<number>       letters kept until their bundle is stored
+    refused/<task>-<position>-<digest>.jsonl         a letter
+    refused-kept/<task>-<incarnation>-<number>       letters kept until their bundle is stored
 
 An object is created only if it does not exist yet.
 """
@@ -43,9 +43,7 @@ class RefusedObjects:
         """The letters that this process has kept and not shown, by name."""
 
     def keep(self, kept: Kept, incarnation: int) -> None:
-        """See `Letters.keep`; an attempt that received no answer is repeated under another name, which takes
-        precedence.
-        """
+        """See `Letters.keep`; an attempt without an answer is repeated under another name, which takes precedence."""
         self._number += 1
         name = f"{KEPT}/{self._stem}-{incarnation:012d}-{self._number:012d}"
         self._connected.create(name, kept.packed())
@@ -81,7 +79,7 @@ class RefusedObjects:
         return self._depot
 
     def _names(self, folder: str, least: int) -> list[str]:
-        """Return the sorted names of this task's objects in a folder whose position or incarnation is at least `least`."""
+        """Return the sorted names of this task's objects in a folder whose `_place` is at least `least`."""
         names = [name for name in self._connected.names(folder) if self._place(name) >= least]
         return sorted(names)
 

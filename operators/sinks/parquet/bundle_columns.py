@@ -93,9 +93,7 @@ class FittedColumns(ABC):
 
     @abstractmethod
     def _agreed(self, schema: pa.Schema) -> pa.Schema:
-        """Make `schema` the schema of all tasks unless another schema was agreed on first, and return the agreed
-        schema.
-        """
+        """Make `schema` the schema of all tasks unless they already have one, and return their schema."""
 
 
 def _located(rows: bytes, first: int, refused: Sequence[int]) -> Iterator[tuple[int, Any, list[int]]]:

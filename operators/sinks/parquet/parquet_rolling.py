@@ -1,7 +1,8 @@
-"""The movement of rows from a sink task's journal to Parquet files, through a hidden file that is named once complete.
+"""The movement of rows from a journal to Parquet files, by way of a hidden file that is named once complete.
 
-A file is first given its name, and then listed in the manifest, both under the directory's lock. A process that dies in
-between leaves a complete file whose rows are also in the journal; the next process that opens the store adds the file.
+A complete file first receives its name and is then listed in the manifest, both under the directory's lock. If the
+process dies in between, the complete file is not listed, and its rows are also in the journal; the next process that
+opens the store adds the file to the manifest.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from operators.sinks.parquet.parquet_settings import ParquetSettings
 
 
 class Rolling:
-    """The files of one sink task, for the incarnation that owns its journal."""
+    """The files of one sink task, as written by the incarnation that owns the task's journal."""
 
     def __init__(self, settings: ParquetSettings, task: str, run: str, incarnation: int) -> None:
         self._settings = settings
@@ -45,25 +46,25 @@ class Rolling:
         """The arrival of the oldest row that is in no complete file, in monotonic time."""
 
     def clear(self) -> None:
-        """Remove hidden files that an earlier process of this task left."""
+        """Remove hidden files that an earlier process of this task left behind."""
         for left in sorted((self._directory / OURS).glob("*.part")):
             if left.name.rsplit("-", 3)[0] == stem_of(self._task):
                 left.unlink(missing_ok=True)
 
     @property
     def holding(self) -> bool:
-        """Whether hidden files contain rows."""
+        """Whether any hidden file contains rows."""
         return self._growing is not None or bool(self._complete)
 
     def drop(self) -> None:
-        """Remove the hidden files; they are created again from the journal."""
+        """Remove the hidden files; their rows will be read from the journal again."""
         parts = [*self._complete, *([self._growing] if self._growing is not None else [])]
         self._growing, self._complete, self._waiting_since_s = None, [], None
         for part in parts:
             part.drop()
 
     def adopt(self, ledger: Ledger) -> None:
-        """Add files to the manifest that a process died before adding, and remove incomplete files."""
+        """Add files that a dead process named but did not list to the manifest, and remove files that do not fit."""
         with holding_directory(self._directory, self._settings.busy_ms):
             manifest = self.manifest()
             named = len(manifest.files.get(self._task, []))
@@ -85,7 +86,7 @@ class Rolling:
         ledger.publish(manifest.end_of(self._task))
 
     def manifest(self) -> Manifest:
-        """Return the manifest; raise `Fenced` unless it still belongs to this run."""
+        """Return the manifest; raise `Fenced` if it does not belong to this run."""
         manifest = load_manifest(self._directory)
         if manifest is not None:
             check_newest(self._directory, self._run, manifest.run)
@@ -94,14 +95,14 @@ class Rolling:
         return manifest
 
     def due(self, ledger: Ledger) -> bool:
-        """Return whether the oldest row has waited long enough."""
+        """Return whether the oldest row has waited long enough to be published."""
         if self._waiting_since_s is None and ledger.entries:
             self._waiting_since_s = time.monotonic()
         since_s = self._waiting_since_s
         return since_s is not None and time.monotonic() - since_s >= self._settings.publish_s
 
     def advance(self, ledger: Ledger, schema: pa.Schema | None) -> bool:
-        """Move a bounded number of rows, or more if a file is due; return whether files were named."""
+        """Move a bounded number of rows to files, or more if a file is due; return whether any file received its name."""
         below = covered(ledger.account)
         if ledger.row_bytes >= GROUP_BYTES:
             left = ledger.row_bytes - GROUP_BYTES
@@ -114,19 +115,22 @@ class Rolling:
         return self._name(ledger, below)
 
     def publish(self, ledger: Ledger, schema: pa.Schema | None, below: int) -> bool:
-        """Move and name all rows below the given position, except those in a hidden file with later rows."""
+        """Move the rows below the given position to named files, except those that share a hidden file with later rows.
+
+        Return whether any file received its name.
+        """
         self._settle(ledger, schema, below)
         return self._name(ledger, below)
 
     def _settle(self, ledger: Ledger, schema: pa.Schema | None, below: int) -> None:
-        """Complete the hidden file, at the given position unless it extends further already."""
+        """Complete the hidden file, with the rows up to the given position unless it already extends further."""
         if self._growing is None or self._growing.next <= below:
             while ledger.entries and ledger.entries[0].next <= below:
                 self._hide(ledger.shift(), schema)
         self._finish()
 
     def _hide(self, entry: Entry, schema: pa.Schema | None) -> None:
-        """Move the rows to the hidden file."""
+        """Move the rows of a bundle to the hidden file."""
         batches = entry.columns
         if batches is None:
             batches = batches_of(entry.bundle.rows, entry.first, entry.refused, schema)
@@ -146,7 +150,7 @@ class Rolling:
             part.finish(self._run, self._task, self._settings.durability == "os")
 
     def _name(self, ledger: Ledger, below: int) -> bool:
-        """Name the complete files whose rows are final, so that readers see them."""
+        """Give the complete files whose rows are final their names, so that readers see them."""
         due = [part for part in self._complete if part.next <= below]
         if not due:
             return False

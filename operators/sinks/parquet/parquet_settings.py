@@ -11,7 +11,7 @@ import pyarrow as pa
 
 @dataclass(frozen=True, slots=True)
 class ParquetSettings:
-    """The settings of one sink; each is the `ParquetSink` argument of the same name.
+    """The settings of one sink; each has the name and meaning of a `ParquetSink` argument.
 
     Attributes:
         url: the URL of the place in a shared store; empty if `directory` is used.

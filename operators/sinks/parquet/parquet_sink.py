@@ -1,16 +1,17 @@
 """A sink that writes rows to Parquet files, each row exactly once; no reader ever sees an incomplete file.
 
 The directory contains files of rows, `<task>-<first>-<next>.parquet`, which never change once they exist, and
-`_causal/`, which readers of Parquet directories skip. It contains a manifest, which names the existing files, and a
-journal for each task. A bundle is first appended to the journal with its rows, determinants, position and digest, in
-one write: this is the atomic step, and `read` and Spark's format "causal" see the bundle immediately. Rows are moved
-from the journal to a file when there are `file_bytes` of them, when the oldest is `publish_s` old, and when the store
-is closed. A file grows under a hidden name and receives its own name when it is complete.
+`_causal/`, which readers of Parquet directories skip. `_causal/` contains a manifest, which names the existing files,
+and a journal for each task. A bundle is first appended to the journal with its rows, determinants, position and digest,
+in one write: this is the atomic step, and `read` and Spark's format "causal" see the bundle immediately. Rows are moved
+from the journal to a file when they fill `file_bytes`, when they have waited `publish_s`, and when the store is closed.
+A file grows under a hidden name and receives its own name when it is complete.
 
-Any other program that reads the `*.parquet` files therefore sees only complete files and no row twice. It sees rows up
-to `publish_s` and a checkpoint interval late and, below full sharing depth, no row that may still be withdrawn.
+Any other program that reads the `*.parquet` files therefore sees only complete files and no row twice. It sees rows
+with a delay of up to `publish_s` and a checkpoint interval. Below full sharing depth, it sees no row that may still be
+withdrawn.
 
-All changes of a journal happen under the task's lock, and `open` appends the claim of its incarnation. A zombie that
+All changes to a journal happen under the task's lock, and `open` appends a claim with its incarnation. A zombie that
 resumes notices under the lock that the journal has grown, reads it, and changes nothing.
 
 Durability. Written rows survive the death of any process with either setting; "os" also waits for the disk.
@@ -62,8 +63,8 @@ class ParquetSink(Sink):
     """A sink that writes Parquet files into a directory of its own.
 
     Records are dicts, tuples (with `columns` or a `schema`) or vectors, which are never converted to rows. All files
-    have one schema; a row that does not fit it is refused, and the job's setting `on_error` determines what happens to
-    it.
+    have the same schema. A row that does not fit it is refused, and the job's setting `on_error` determines what
+    happens to the row.
 
     Needs: extra `arrow`; `hosts` for a URL.
     Readers: Parquet files of a directory or URL, some seconds late; immediately by our readers.
@@ -74,18 +75,19 @@ class ParquetSink(Sink):
     Limits: as `JsonLinesSink`; a directory may also be on storage with locks that all hosts share.
 
     Args:
-        directory: created if it is missing; its parent must exist. A relative path is relative to the directory in
-            which the sink is created. Alternatively, the URL of a shared store, `s3://BUCKET/PREFIX`, or
-            `file:///DIRECTORY` on storage that all hosts mount; tasks may then move between hosts.
-        schema: a `pyarrow.Schema`, or a dict from the name of each column to its Arrow type ("int64", "string"). By
-            default, the schema of the first bundle that is written, permanently.
-        columns: the names of columns for tuples, if no schema is given.
-        file_bytes: the number of bytes of rows, before compression, that make a file.
+        directory: a directory, which is created if it is missing; its parent must exist. A relative path is relative to
+            the working directory when the sink is created. Alternatively, the URL of a shared store,
+            `s3://BUCKET/PREFIX`, or `file:///DIRECTORY` on storage that all hosts mount; tasks may then move between
+            hosts.
+        schema: a `pyarrow.Schema`, or a dict that maps each column name to its Arrow type ("int64", "string"). By
+            default, the first bundle that is written determines the schema permanently.
+        columns: the column names for tuples, if no schema is given.
+        file_bytes: the number of bytes of rows, before compression, that are collected into one file.
         publish_s: the longest time that rows wait for others before they are moved to a file, which may then be small.
         compression: the compression of the files: "snappy", "zstd", "lz4", "gzip" or "none".
         existing: what to do with rows of an earlier run in that directory: "refuse" to start, or "replace" them.
         durability: "process" or "os" (see the module); by default, the job's.
-        busy_ms: how long to wait for a process that writes the same files before the write counts as `Unavailable`.
+        busy_ms: how long to wait for another process that is writing to the same files before raising `Unavailable`.
     """
 
     def __init__(
@@ -122,7 +124,7 @@ class ParquetSink(Sink):
             raise PipelineError("ParquetSink: columns differ from those of the schema; give only one of the two")
 
     def encode(self, records: Sequence[Any]) -> bytes:
-        """Return a block of the records unchanged; they become columns when they are written."""
+        """Return a block that contains the unchanged records; they become columns when they are written."""
         return block(records)
 
     def encode_rows(self, rows: Rows) -> bytes:
@@ -130,7 +132,7 @@ class ParquetSink(Sink):
         return block(rows)
 
     def encode_vectors(self, vectors: Vectors) -> bytes:
-        """Return a block with the Arrow buffers of the vectors; no value becomes a Python object here or later."""
+        """Return a block with the Arrow buffers of the vectors; no value is ever converted to a Python object."""
         return block(vectors)
 
     def shown_row(self, rows: bytes, index: int) -> Any:
@@ -146,7 +148,7 @@ class ParquetSink(Sink):
         raise IndexError(index)
 
     def open_store(self, task: str, job_directory: Path) -> SinkStore:
-        """Return the store of one sink task; it accesses nothing before its `open`."""
+        """Return the store of one sink task; the store accesses nothing until it is opened."""
         return ObjectParquet(self.settings, task) if self.url else ParquetStore(self.settings, task)
 
     @property
@@ -155,14 +157,14 @@ class ParquetSink(Sink):
         return ParquetSettings(**{each.name: getattr(self, each.name) for each in fields(ParquetSettings)})
 
     def check(self) -> None:
-        """Raise `PipelineError` if the directory cannot be created or written, or the store does not answer."""
+        """Raise `PipelineError` if the directory cannot be created or written to, or the store does not answer."""
         if self.url:
             check_place("ParquetSink", self.url)
             return
         check_directory(self.directory, "ParquetSink")
 
     def newest_run(self) -> str | None:
-        """Return the newest run that has opened the directory, or the place in the store."""
+        """Return the newest run that has opened the directory or the place in the shared store."""
         if self.url:
             return newest_run(self.url)
         with outside(self.directory):
@@ -202,9 +204,8 @@ def publish(directory: str | os.PathLike[str], ended: bool = False) -> None:
         directory: the sink's directory, or the URL of a place in a shared store.
         ended: whether the job will not be resumed, so that rows that could be withdrawn (below full sharing depth)
             become final.
-
     Raises:
-        PipelineError: no sink has written there.
+        PipelineError: no sink has written to the directory or place.
     """
     if url := shared_url("publish", directory, None):
         publish_all(accounts(connected(url)), lambda task: ObjectParquet(ParquetSink(url).settings, task), ended)

@@ -1,4 +1,4 @@
-"""The store of one task of a `ParquetSink`: bundles are written to its journal, and then moved to files."""
+"""The store of one task of a `ParquetSink`: bundles are written to its journal and later moved to files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from operators.sinks.parquet.parquet_settings import ParquetSettings
 
 
 class ParquetStore(FittedColumns, RollingStore):
-    """The outside world of one sink task, in a journal and Parquet files. Only one thread may use it at a time."""
+    """The store of one sink task's rows, in a journal and Parquet files. Only one thread may use it at a time."""
 
     _journal: FileJournal
 
@@ -55,7 +55,7 @@ class ParquetStore(FittedColumns, RollingStore):
         return ledger
 
     def _sign(self, ledger: Ledger) -> None:
-        self._journal.append(claim_record(self._incarnation))  # pending rows may be many: not rewritten
+        self._journal.append(claim_record(self._incarnation))  # appended, because a rewrite would copy all pending rows
 
     def _begin(self) -> None:
         manifest = self._rolling.manifest()
@@ -93,16 +93,16 @@ class ParquetStore(FittedColumns, RollingStore):
 
     def _retract(self, ledger: Ledger, mark: WithdrawPoint) -> None:
         super()._retract(ledger, mark)
-        self._forget()  # hidden files may contain rows that were withdrawn
+        self._forget()  # discard the hidden files, which may contain withdrawn rows
 
     def _make_way(self, ledger: Ledger) -> None:
-        """Move rows to files; rewrite a journal that has grown much because of rows that are already in files."""
+        """Move rows to files, and rewrite the journal if it has grown too large with rows that are already in files."""
         named = self._rolling.advance(ledger, self._schema)
         if self._journal.is_due(0 if named else self._settings.file_bytes):
             self._renew(ledger)
 
     def _renew(self, ledger: Ledger) -> None:
-        if self._rolling.holding:  # rows in hidden files are pending, too
+        if self._rolling.holding:  # rows in hidden files are still pending
             ledger = ledger_in(self._journal.path)
             ledger.publish(self._rolling.manifest().end_of(self._task))
         super()._renew(ledger)

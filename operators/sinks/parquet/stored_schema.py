@@ -1,4 +1,4 @@
-"""The schema of all Parquet objects of a run, in its own object, of which the first one created counts."""
+"""The schema of all Parquet objects of a run, in an object that only the first writer can create."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from operators.sinks.objects.object_place import SCHEMAS
 
 
 def stored_schema(depot: Depot, run: str) -> pa.Schema | None:
-    """Return the schema; None while there are no rows.
+    """Return the run's schema, or None while there are no rows.
 
     Raises:
-        CorruptData: the object is not a schema.
+        CorruptData: the object is not a valid schema.
     """
     try:
         stored = depot.read(f"{SCHEMAS}/{run}")
@@ -27,7 +27,7 @@ def stored_schema(depot: Depot, run: str) -> pa.Schema | None:
 
 
 def agreed_schema(depot: Depot, run: str, schema: pa.Schema) -> pa.Schema:
-    """Make `schema` the schema of the run unless there is one already; return the valid one."""
+    """Make `schema` the run's schema unless there already is one, and return the run's schema."""
     if depot.create(f"{SCHEMAS}/{run}", schema.serialize().to_pybytes()):
         return schema
     return stored_schema(depot, run)

@@ -1,1 +1,1 @@
-"""Rows in a table of a PostgreSQL database."""
+"""A sink that writes rows to a table of a PostgreSQL database."""

@@ -1,11 +1,12 @@
-r"""The SQL that converts a record's value to a column or refuses the row; PostgreSQL would round, cut and convert.
+r"""The SQL that converts a record's value to a column or refuses the row, where PostgreSQL would change the value.
 
-A row is one line of JSON. For each column the server parses the text of its value (`taken`, by `json_populate_record`,
-which, unlike the `jsonb` variant, keeps the sign of zero) and compares the result with the value (`doc.j`). If they
-differ, an expression that cannot be evaluated raises an error that names the column, the type and the value.
+PostgreSQL itself would round, truncate or convert a value to fit its column. A row is one line of JSON. For each
+column, the server converts the text of its value (`taken`, by `json_populate_record`, which, unlike the `jsonb`
+variant, keeps the sign of zero) and compares the result with the value (`doc.j`). If they differ, an expression that
+cannot be evaluated raises an error that names the column, the type and the value.
 
-Values for which JSON has no type are written as text (`encode_json`) and converted back by the column: decimals, times,
-NaN, infinities, and bytes, which are spelled as in PostgreSQL (`\x` and hexadecimal digits).
+Values for which JSON has no type are written as text (`encode_json`), and the column's type converts them back:
+decimals, times, NaN, infinities, and bytes, which are spelled as in PostgreSQL (`\x` and hexadecimal digits).
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ def taken_by(column: str, kind: str | None, quoted: str) -> str:
     """Return an expression for the value of a column that raises an error if the column cannot keep the value.
 
     Args:
-        kind: the column's type without length and precision; None if it is unknown.
+        kind: the column's type without length and precision, or None if it is unknown.
         quoted: the column's name as an identifier.
     """
     key = "'" + column.replace("'", "''").replace("%", "%%") + "'"
@@ -84,6 +85,6 @@ def taken_by(column: str, kind: str | None, quoted: str) -> str:
 
 
 def words_of(line: str) -> str:
-    """Return the server's reason for refusing a row, without the part added by the expression that refuses it."""
+    """Return the server's reason for refusing a row, without the words that only the refusing expression causes."""
     match = _REFUSED.match(line)
     return match[1].replace('""', '"') if match else line

@@ -1,7 +1,8 @@
 """A connection to PostgreSQL that never waits forever, configured so that an acknowledged commit is durable.
 
-The server limits each statement, lock and idle transaction. This does not help if the server is stopped or the network
-is cut, so each wait of the client also ends at a deadline, and the connection with it.
+The server limits the duration of each statement, lock wait and idle transaction. These limits have no effect if the
+server is stopped or the network is cut. Each wait of the client therefore also ends at a deadline, after which the
+connection is closed.
 """
 
 from __future__ import annotations
@@ -29,16 +30,16 @@ _SESSION = """SELECT current_setting('server_version_num')::int, current_setting
 
 
 class Late(psycopg.OperationalError):  # type: ignore[misc]
-    """An error for a server that did not answer in time; it is unknown whether the server performed the request."""
+    """The error for a server that did not answer in time, so that it is unknown whether it performed the request."""
 
 
 class BoundedConnection(psycopg.Connection[tuple[Any, ...]]):  # type: ignore[misc]
-    """A connection that raises `Late` once `deadline_s` (time.monotonic) has passed."""
+    """A connection that raises `Late` once the deadline `deadline_s` (a `time.monotonic` value) has passed."""
 
     deadline_s = math.inf
 
     def wait(self, gen: Generator[Any, Any, Any], *arguments: Any, **named: Any) -> Any:
-        """See psycopg; the deadline is checked ten times per second."""
+        """See psycopg; also checks the deadline ten times per second."""
         return super().wait(_until(self.deadline_s, gen), *arguments, **named)
 
 
@@ -50,14 +51,14 @@ def _until(deadline_s: float, waited: Generator[Any, Any, Any]) -> Generator[Any
         except StopIteration as ended:
             return ended.value
         ready = yield wanted
-        # There is nothing to read, and the deadline has passed.
+        # The wait ended without anything to read, and the deadline has passed.
         if not ready and time.monotonic() > deadline_s:
             raise Late("the server does not answer")
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A connection, and the schema that an unqualified name refers to."""
+    """A connection, and the schema to which unqualified names refer."""
 
     db: BoundedConnection
     schema: str
@@ -75,7 +76,7 @@ def parsed(dsn: str) -> dict[str, Any]:
 
 
 def place_of(dsn: str) -> str:
-    """Return the name of the server in messages, without its password."""
+    """Return the name of the server for messages, without the password."""
     options = parsed(dsn)
     host, port, name = (str(options.get(key) or "") for key in ("host", "port", "dbname"))
     if host.startswith("/"):
@@ -84,10 +85,10 @@ def place_of(dsn: str) -> str:
 
 
 def connected(dsn: str, timeout_ms: int, durability: str, place: str) -> Session:
-    """Connect to the server; raise errors of psycopg, `Unavailable` or `PipelineError`.
+    """Connect to the server; raises errors of psycopg, `Unavailable` or `PipelineError`.
 
-    Commits are synchronous whatever the role's default is: an asynchronous commit is lost if a single process of the
-    server is killed.
+    Commits are always synchronous, whatever the role's default, because an asynchronous commit is lost if a single
+    process of the server is killed.
     """
     defaults = {
         "application_name": "causal", "connect_timeout": CONNECT_S, "client_encoding": "UTF8",

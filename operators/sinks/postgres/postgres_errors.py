@@ -1,4 +1,4 @@
-"""The translation of PostgreSQL's errors: which may be retried, which a row causes, and the remedy for each."""
+"""The translation of PostgreSQL's errors: which ones may be retried, which ones a row causes, and the remedies."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _NEVER = re.compile(r"\binvalid \w+ (value|number)\b")
 
 
 def one_line(problem: BaseException) -> str:
-    """Return the server's message on one line, with a limited length."""
+    """Return the server's message as one line of limited length."""
     diag = getattr(problem, "diag", None)
     primary, detail = getattr(diag, "message_primary", None), getattr(diag, "message_detail", None)
     text = f"{primary}; {detail}" if primary and detail else primary or str(problem)
@@ -48,7 +48,7 @@ def one_line(problem: BaseException) -> str:
 
 
 def blames_a_row(problem: psycopg.Error) -> bool:
-    """Return whether a row of the statement is the cause, so that a retry would always fail."""
+    """Return whether a row of the statement caused the error, so that every retry would fail."""
     state = problem.sqlstate
     if state is None:
         return isinstance(problem, psycopg.DataError)
@@ -56,7 +56,7 @@ def blames_a_row(problem: psycopg.Error) -> bool:
 
 
 def translated(problem: psycopg.Error, place: str) -> CausalError:
-    """Return our error, with a remedy, for an error of PostgreSQL."""
+    """Return the project's error, with a remedy, for a PostgreSQL error."""
     state, words = problem.sqlstate, one_line(problem)
     if state is None:
         return _unconnected(words, place)
@@ -70,8 +70,9 @@ def translated(problem: psycopg.Error, place: str) -> CausalError:
 
 
 def _unconnected(words: str, place: str) -> CausalError:
-    """Return the error for a connection that failed or broke: the driver reports no state, only the server's
-    message.
+    """Return the error for a connection that failed or broke.
+
+    The driver reports only the server's message for such errors, without a state.
     """
     if _NEVER.search(words):
         return PipelineError(f"{place}: {words}; correct the dsn")

@@ -1,6 +1,6 @@
 """The search for rows that PostgreSQL refuses, by inserting ever fewer rows in transactions that are rolled back.
 
-The server reports that a statement failed and which value caused it, but not the row that contains the value.
+The server reports that a statement failed and which value caused this, but not which row contains the value.
 """
 
 from __future__ import annotations
@@ -29,12 +29,11 @@ def refused_rows(
     place: str,
     timeout_ms: int,
 ) -> CausalError:
-    """Return the error that names refused rows of a bundle that could not be written.
+    """Return the error that names the refused rows of a bundle that could not be written.
 
     Args:
         parameters: the parameters of the bundle's rows.
         timeout_ms: the time limit for each trial.
-
     Raises:
         psycopg.Error: the server failed during the search.
     """
@@ -43,7 +42,7 @@ def refused_rows(
     refused: list[tuple[int, str]] = []
 
     def problem_of(count: int) -> psycopg.Error | None:
-        """Return the server's error for the first `count` rows except those in `out`; None if it would accept them."""
+        """Return the server's error for the first `count` rows without those in `out`, or None if it accepts them."""
         db.deadline_s = time.monotonic() + timeout_ms / 1000
         return _rehearsed(db, statements, {**parameters, "rows": "\n".join(lines[:count]), "out": out})
 

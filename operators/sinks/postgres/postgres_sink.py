@@ -8,23 +8,23 @@ one database.
     PostgresSink(dsn, table="sales.totals", columns=["k", "n"])
                                                                your own table: these columns from the records' keys
 
-The schema of the table also contains `causal_task` (one row per sink and task: run, incarnation, next position,
-digest), `causal_held` (determinants of epochs that no complete checkpoint covers yet) and `causal_refused` (rows that
-were set aside, with the reason).
+The table's schema also contains `causal_task` (one row per sink and task: run, incarnation, next position, digest),
+`causal_held` (determinants of epochs that no complete checkpoint covers yet) and `causal_refused` (rows that were set
+aside, with the reason).
 
-A record's value is converted to a column as by `json_populate_record`: a missing key results in NULL, and a key without
-a column is left out. A row is refused, with its position and the server's message, if a column cannot keep its value
-unchanged (`postgres_columns`) or if it violates a type, a constraint or a trigger; the job's setting `on_error`
-determines what happens to it.
+A record's values are converted to columns by the rules of `json_populate_record`: a missing key results in NULL, and a
+key without a column is ignored. A row is refused, with its position and the server's message, if a column cannot keep
+its value unchanged (`postgres_columns`) or if it violates a type, a constraint or a trigger; the job's setting
+`on_error` determines what happens to the row.
 
-Durability. With either setting, each acknowledged bundle is flushed to the server's disk. synchronous_commit=off would
-survive the death of a client, but a kill -9 of one process of the server would lose acknowledged commits; it is
-therefore turned on for the session if a role has it off. "os" also refuses a server that has fsync or full_page_writes
-off. A standby of the server that takes over must not lag, so use synchronous replication. If it lagged, acknowledged
-rows are missing, and with them the order in which this task consumed its inputs: the job ends with a line about it. A
-sink task that dies together with the server cannot detect this, and resumes from the stored rows.
+Durability. With either setting, each acknowledged bundle is flushed to the server's disk. With synchronous_commit=off,
+acknowledged commits would survive the death of a client but not a kill -9 of a single server process; if a role has the
+setting off, the sink turns it on for its connection. "os" also refuses a server that has fsync or full_page_writes off.
+A standby server that takes over must not lag, so use synchronous replication. If the standby lagged, acknowledged rows
+are missing, and with them the order in which this task consumed its inputs; the job then ends with an error that says
+so. A sink task that dies together with the server cannot detect this, and resumes from the stored rows.
 
-Needs psycopg 3.3 (extra `postgres`), PostgreSQL 12 or later, and one session per task, not a transaction pooler.
+Needs psycopg 3.3 (extra `postgres`), PostgreSQL 12 or later, and one connection per task, not a transaction pooler.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _encode = json_encoder(before_bytes="\\x")
 
 
 class PostgresSink(Sink):
-    """A sink whose rows are in a table of a PostgreSQL database.
+    """A sink that writes rows to a table of a PostgreSQL database.
 
     Needs: extra `postgres`, PostgreSQL 12 or later.
     Readers: table `output(task, position, record jsonb)`, or columns of a table of yours.
@@ -61,16 +61,16 @@ class PostgresSink(Sink):
     the table has their places; after a failover to a standby that lagged, the job ends.
 
     Args:
-        dsn: a connection string as libpq accepts it, e.g. "postgresql://user@host/db". Missing parts are taken from the
+        dsn: a libpq connection string, such as "postgresql://user@host/db". Missing parts are taken from the
             environment (PGHOST, PGPASSFILE, …), which is also the better place for passwords.
-        table: "name" or "schema.name". Without `columns` it is created; with `columns` it must exist.
-        columns: names of columns of the table, which are filled from the keys of records that are dicts.
+        table: "name" or "schema.name". Without `columns`, the sink creates the table; with `columns`, it must exist.
+        columns: names of the table's columns, which are filled from the keys of records that are dicts.
         place_columns: two further columns of the table, for the task and the position of a row. Below full sharing
             depth, rows can be withdrawn only with these columns (without `columns` they always exist).
         existing: what to do with rows of an earlier run: "refuse" to start, "replace" them, or, for a table with
             `columns`, "append" to them.
         durability: "process" or "os" (see the module); by default, the job's.
-        timeout_ms: the time limit for each call, after which it counts as `Unavailable` and is retried.
+        timeout_ms: the time limit for each call; a call that exceeds it raises `Unavailable` and is retried.
     """
 
     everywhere = True
@@ -94,26 +94,29 @@ class PostgresSink(Sink):
         self._said = (schema, name, tuple(columns), self._place_columns, existing, "", timeout_ms)
 
     def encode(self, records: Sequence[Any]) -> bytes:
-        r"""See `Sink.encode`; for a table with columns, bytes are `\x` and hexadecimal digits, as in PostgreSQL."""
+        r"""See `Sink.encode`; for a table with columns, bytes become `\x` and hexadecimal digits, as in PostgreSQL."""
         if not self._said[2]:
             return super().encode(records)
         return "".join([_encode(record) + "\n" for record in records]).encode("utf-8", "backslashreplace")
 
     def encode_vectors(self, vectors: Vectors) -> bytes:
-        """Return the rows that `encode` returns for the rows of `vectors`, created column by column."""
+        """Return the rows that `encode` returns for the rows of `vectors`, encoded column by column."""
         from operators.sinks.contract.json_columns import json_lines
 
         return json_lines(vectors, _encode if self._said[2] else encode_json)
 
     def open_store(self, task: str, job_directory: Path) -> SinkStore:
-        """Return the store of one sink task; it connects only in its `open`."""
+        """Return the store of one sink task; the store connects only when it is opened."""
         _needs_psycopg()
         from operators.sinks.postgres.postgres_store import PostgresStore, WithdrawingPostgresStore
 
         return (WithdrawingPostgresStore if self._place_columns else PostgresStore)(self._target(), task)
 
     def check(self) -> None:
-        """Raise `PipelineError` for mistakes in the dsn or the table; an unavailable server is waited for."""
+        """Raise `PipelineError` for mistakes in the dsn or the table.
+
+        An unavailable server is not an error here: the job will wait for it.
+        """
         _needs_psycopg()
         import psycopg
 

@@ -1,8 +1,8 @@
-"""The statements of a PostgreSQL sink, as text: the one that writes a bundle, and those for our own tables.
+"""The SQL statements of a PostgreSQL sink: the one that writes a bundle, and those for the sink's own tables.
 
-A bundle is one statement, and therefore one transaction and one round trip. The row of its task advances only for the
-incarnation, position and last bundle that the writer knows, and rows and determinants are inserted for the row that
-advanced. The rows are sent as one text, with one JSON document per line, and are separated by the server.
+A bundle is one statement, and therefore one transaction and one round trip. The statement updates the task's row only
+if that row has the incarnation, position and last bundle that the writer knows, and inserts rows and determinants only
+if the task's row was updated. The rows are sent as one text with one JSON document per line, which the server splits.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MINE = "sink = %(sink)s AND task = %(task)s"
 
 
 def quoted(name: str) -> str:
-    """Return a quoted identifier, whatever characters it has; "%" is doubled, because it begins a parameter."""
+    """Return `name` as a quoted identifier; "%" is doubled, because it begins a parameter."""
     return '"' + name.replace('"', '""').replace("%", "%%") + '"'
 
 
@@ -32,7 +32,7 @@ class Statements:
         schema, table: the table that receives the rows.
         columns: columns of a user's table, filled from the records' keys; empty for a table that the sink creates.
         place: the columns for the task and the position of a row; empty if the table has none.
-        kinds: the types of the table's columns, by name; see `postgres_columns`.
+        kinds: the types of the table's columns, keyed by column name; see `postgres_columns`.
     """
 
     schema: str
@@ -43,7 +43,7 @@ class Statements:
 
     @property
     def name(self) -> str:
-        """The name under which the accounts of the sink are stored."""
+        """The name under which the sink's accounts are stored."""
         return f"{self.schema}.{self.table}"
 
     @cached_property
@@ -52,12 +52,12 @@ class Statements:
         return f"{quoted(self.schema)}.{quoted(self.table)}"
 
     def ours(self, table: str) -> str:
-        """Return the quoted name of one of our tables, which all sinks in the schema of the rows share."""
+        """Return the quoted name of one of the sink's own tables, which all sinks that write to this schema share."""
         return f"{quoted(self.schema)}.{table}"
 
     @cached_property
     def accounts_made(self) -> tuple[str, ...]:
-        """The statements that create our tables."""
+        """The statements that create the sink's own tables."""
         return (
             f"""CREATE TABLE IF NOT EXISTS {self.ours(TASK)}(
                 sink text NOT NULL, task text NOT NULL, run text NOT NULL, incarnation bigint NOT NULL,
@@ -74,7 +74,7 @@ class Statements:
 
     @cached_property
     def rows_made(self) -> str:
-        """The statement that creates the table for the rows of a sink without named columns."""
+        """The statement that creates the table of rows for a sink without named columns."""
         return (
             f"CREATE TABLE {self.rows}(task text NOT NULL, position bigint NOT NULL, record jsonb NOT NULL, "
             "PRIMARY KEY(task, position))"
@@ -82,26 +82,24 @@ class Statements:
 
     @cached_property
     def others(self) -> str:
-        """The query for the newest of the other runs with accounts of this sink, and the number of rows in these
-        accounts.
-        """
+        """The query for the newest other run with accounts of this sink, and for the number of rows of other runs."""
         return f"""SELECT max(run COLLATE "C"), coalesce(sum(next), 0)
             FROM {self.ours(TASK)} WHERE sink = %(sink)s AND run <> %(run)s"""
 
     @cached_property
     def newest_run(self) -> str:
-        """The query for the newest of the runs that have accounts of this sink."""
+        """The query for the newest run that has accounts of this sink."""
         return f"""SELECT max(run COLLATE "C") FROM {self.ours(TASK)} WHERE sink = %(sink)s"""
 
     @cached_property
     def loaded(self) -> str:
-        """The query for a task's account, which locks it until the transaction ends and waits for a pending write."""
+        """The query for a task's account; it waits for a pending write and locks the account for the transaction."""
         return f"""SELECT run, incarnation, next, digest, last, kept_from, ended, withdrawn, refused, epochs
             FROM {self.ours(TASK)} WHERE {MINE} FOR UPDATE"""
 
     @cached_property
     def held_parts(self) -> str:
-        """The query for the parts held for a task, oldest first."""
+        """The query for the parts stored for a task, oldest first."""
         return f"""SELECT sequence, kind, epoch, body FROM {self.ours(PARTS)}
             WHERE {MINE} ORDER BY sequence"""
 
@@ -114,11 +112,12 @@ class Statements:
             AND next = %(first)s::bigint AND last = %(before)s::bytea RETURNING sink, task"""
 
     def bundle(self, rows: bool, refused: bool) -> str:
-        """Return the statement that advances a task's account and inserts its data; it yields 1, or 0 if nothing
-        changed.
+        """Return the statement that advances a task's account and inserts a bundle's data.
+
+        The statement's result is 1, or 0 if nothing changed.
 
         Args:
-            rows, refused: whether the bundle has any.
+            rows, refused: whether the bundle has rows, and refused rows.
         """
         parts = [f"mine AS ({self._advance})"]
         if rows:
@@ -140,9 +139,9 @@ class Statements:
 
     @cached_property
     def truncated(self) -> str:
-        """The statement that discards logs below an epoch and all marks, and inserts the held determinants instead.
+        """The statement that discards logs below an epoch and all marks, and inserts the given parts instead.
 
-        It yields the same as `bundle`.
+        Its result is the same as for `bundle`.
         """
         return f"""WITH mine AS (UPDATE {self.ours(TASK)} SET kept_from = %(kept_from)s::bigint
             WHERE {MINE} AND run = %(run)s AND incarnation = %(incarnation)s::bigint RETURNING sink, task),
@@ -152,7 +151,7 @@ class Statements:
 
     @cached_property
     def replaced(self) -> str:
-        """The statement that withdraws rows from `%(next)s` on and replaces all held parts; it yields as `bundle`."""
+        """The statement that withdraws rows from `%(next)s` on and replaces all stored parts; it yields as `bundle`."""
         return f"""WITH mine AS ({self._advance}),
             gone AS (DELETE FROM {self.ours(PARTS)} AS old USING mine
             WHERE old.sink = mine.sink AND old.task = mine.task),
@@ -164,11 +163,11 @@ class Statements:
 
     @cached_property
     def rehearsed(self) -> str:
-        """The statement that inserts rows without an account, for a transaction that is rolled back."""
+        """The statement that inserts rows without changing an account, for a transaction that is rolled back."""
         return self._insert("(SELECT %(task)s::text AS task) AS mine")
 
     def _insert(self, mine: str) -> str:
-        """Return an insertion of the lines of `%(rows)s`, except places in `%(out)s`, for the task in `mine`."""
+        """Return an INSERT of the lines in `%(rows)s`, except positions in `%(out)s`, for the task in `mine`."""
         source = f"""{mine}, unnest(string_to_array(%(rows)s::text, E'\\n')) WITH ORDINALITY AS each(line, number)"""
         kept = "WHERE %(first)s::bigint + each.number - 1 <> ALL(%(out)s::bigint[])"
         at = ["mine.task", "%(first)s::bigint + each.number - 1"] if self.place else []

@@ -1,4 +1,4 @@
-"""The outside world of one sink task, in a PostgreSQL database; see `postgres_sink` for its promises."""
+"""The store of one sink task, in a PostgreSQL database; see `postgres_sink` for its promises."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended(%(sink)s, 0))"
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The address and options of a sink."""
+    """The server, table and options of a sink."""
 
     dsn: str
     place: str
@@ -39,12 +39,12 @@ class Target:
     timeout_ms: int
 
     def statements(self, schema: str) -> Statements:
-        """Return the statements for a server on which unqualified names refer to the given schema."""
+        """Return the statements for a server where unqualified names refer to the given schema."""
         return Statements(self.schema or schema, self.table, self.columns, self.place_columns)
 
 
 class PostgresStore(ConnectedStore[BoundedConnection]):
-    """A store without `withdraw`, for a table whose rows lack their positions. Only one thread may use it at a time."""
+    """A store without `withdraw`, for a table without columns for positions. Only one thread may use it at a time."""
 
     _errors = psycopg.Error
     _losses = "it was restored from a copy, or a standby that lagged took over"
@@ -123,7 +123,7 @@ class PostgresStore(ConnectedStore[BoundedConnection]):
         return account
 
     def _loaded(self, db: BoundedConnection) -> Account | None:
-        with db.transaction():  # the account does not change until the transaction ends
+        with db.transaction():  # the query locks the account until the transaction ends
             stored = _stored(db, self._statements, self._key, self._place)
         if stored is None:
             return None
@@ -154,7 +154,7 @@ class PostgresStore(ConnectedStore[BoundedConnection]):
         return self._change(db, self._statements.truncated, owner, mark_parts(account, 0))
 
     def _change(self, db: BoundedConnection, statement: str, parameters: dict[str, Any], parts: Sequence[Part]) -> bool:
-        """Perform a statement that changes the stored account, and return whether it did."""
+        """Execute a statement that changes the stored account, and return whether it changed anything."""
         changed: int = db.execute(statement, parameters | _held_columns(parts, self._sequence)).fetchone()[0]
         if changed == 1:
             self._sequence += len(parts)
@@ -162,7 +162,7 @@ class PostgresStore(ConnectedStore[BoundedConnection]):
 
 
 class WithdrawingPostgresStore(WithdrawingConnectedStore[BoundedConnection], PostgresStore):
-    """A store for a table whose rows have task and position, so that they can be withdrawn."""
+    """A store for a table that has columns for task and position, so that its rows can be withdrawn."""
 
     def _take_back(self, db: BoundedConnection, account: Account, before: Before, parts: Sequence[Part]) -> bool:
         return self._change(db, self._statements.replaced, _account_columns(account, self._key, *before), parts)
@@ -171,7 +171,9 @@ class WithdrawingPostgresStore(WithdrawingConnectedStore[BoundedConnection], Pos
 def _stored(
     db: BoundedConnection, statements: Statements, key: Mapping[str, str], place: str
 ) -> tuple[Account, int] | None:
-    """Return the account of a sink task and the next free sequence number, in a transaction; None if there is none.
+    """Return a sink task's account and the next free sequence number, or None if there is no account.
+
+    The caller must have begun a transaction.
 
     Raises:
         CorruptData: the account cannot be read.
@@ -194,7 +196,7 @@ def _stored(
 
 
 def _account_columns(account: Account, key: Mapping[str, str], first: int, before: bytes) -> dict[str, Any]:
-    """Return the parameters that store this account if the stored one is still at `first` with last bundle `before`."""
+    """Return the parameters that store this account if the stored one is at `first` with last bundle `before`."""
     return {
         **key,
         "run": account.run,
@@ -212,7 +214,7 @@ def _account_columns(account: Account, key: Mapping[str, str], first: int, befor
 
 
 def _held_columns(parts: Sequence[Part], sequence: int) -> dict[str, Any]:
-    """Return the parameters for the parts, by column."""
+    """Return the parameters for the parts, as one list per column."""
     return {
         "sequences": list(range(sequence, sequence + len(parts))),
         "kinds": [kind for kind, _, _ in parts],
@@ -222,7 +224,7 @@ def _held_columns(parts: Sequence[Part], sequence: int) -> dict[str, Any]:
 
 
 def _row_columns(bundle: Bundle) -> dict[str, Any]:
-    """Return the parameters for the rows of a bundle: one text, and the positions to leave out."""
+    """Return the parameters for a bundle's rows: one text, and the positions to leave out with the reasons."""
     return {
         "rows": bundle.rows[:-1].decode(),
         "out": [position for position, _ in bundle.refused],

@@ -1,4 +1,4 @@
-"""The tables of a PostgreSQL sink: our own are created, and those of the user are checked."""
+"""The tables of a PostgreSQL sink: it creates its own tables, and checks the user's table."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _GENERIC = ("task", "position", "record")
 
 
 def make_tables(db: BoundedConnection, statements: Statements, place: str) -> None:
-    """Create our missing tables, in the current transaction.
+    """Create the sink's tables that are missing, in the current transaction.
 
     Raises:
         PipelineError: a table does not fit the rows, or is missing and must be created by the user.
@@ -47,13 +47,13 @@ def make_tables(db: BoundedConnection, statements: Statements, place: str) -> No
 
 
 def accounts_are_there(db: BoundedConnection, statements: Statements) -> bool:
-    """Return whether our tables exist."""
+    """Return whether the sink's own tables exist."""
     parameters = {"name": statements.ours(TASK).replace("%%", "%")}
     return bool(db.execute("SELECT to_regclass(%(name)s) IS NOT NULL", parameters).fetchone()[0])
 
 
 def checked(db: BoundedConnection, statements: Statements, place: str) -> bool:
-    """Return whether the table for the rows exists; raise `PipelineError` if it exists but is not suitable for them."""
+    """Return whether the table for the rows exists; raise `PipelineError` if it exists but is unsuitable."""
     name = statements.name
     relation = db.execute(_RELATION, {"schema": statements.schema, "table": statements.table}).fetchone()
     if relation is None:
@@ -85,15 +85,16 @@ def checked(db: BoundedConnection, statements: Statements, place: str) -> bool:
 
 
 def kinds_of(db: BoundedConnection, statements: Statements) -> dict[str, str]:
-    """Return the types of the columns of the table, without length and precision."""
+    """Return the types of the table's columns, without length and precision."""
     return dict(db.execute(COLUMN_KINDS, {"table": statements.rows.replace("%%", "%")}).fetchall())
 
 
 def emptied(db: BoundedConnection, statements: Statements, run: str, rows: bool) -> None:
-    """Delete the accounts of other runs and, if `rows` is true, their rows.
+    """Delete the accounts of other runs and, if `rows` is true, the rows of these runs.
 
-    The accounts are deleted first: this waits for any bundle of another run that the server is still writing. Each of
-    the following statements sees everything that is committed when it begins, and therefore that bundle, too.
+    The accounts are deleted first, because this waits for any bundle of another run that the server is still writing.
+    Each of the following statements sees everything that was committed before it began, and therefore sees that bundle
+    too.
     """
     sink = {"sink": statements.name}
     foreign = [

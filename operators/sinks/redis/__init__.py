@@ -1,1 +1,1 @@
-"""Rows in streams of a Redis server."""
+"""A sink that writes rows to streams of a Redis server."""

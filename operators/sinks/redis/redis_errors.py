@@ -1,4 +1,4 @@
-"""The translation of Redis's errors: which may be retried, and the remedy for each."""
+"""The translation of Redis errors: which ones may be retried, and the remedy for each."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ _FOR_GOOD = (
 
 
 def translated(problem: redis.RedisError, place: str) -> CausalError:
-    """Return our error, with a remedy, for an error of Redis."""
+    """Return the project's error, with a remedy, for a Redis error."""
     words = " ".join(str(problem).split())[:_WORDS_MAX] or type(problem).__name__
-    # The client turns some of the server's codes into classes and removes them from the text; others remain there.
+    # The client replaces some of the server's error codes with exception classes and leaves others in the text.
     text = f"{type(problem).__name__} {words}"
     for start, remedy in _FOR_GOOD:
         if start in text:

@@ -1,8 +1,9 @@
 """The scripts of a Redis sink, each of which the server performs completely or not at all.
 
 A script that has begun to write is not interrupted, and a server that is killed while it writes its append-only file
-discards a partial script. A server without memory refuses the first command that needs memory. Each script therefore
-checks everything first, and begins to write with such a command or with one that frees memory.
+discards a partial script. A server that is out of memory refuses the first command that needs memory. Each script
+therefore checks everything before it writes anything, and begins to write with a command that needs memory or with one
+that frees memory.
 
 Keys of all scripts except OPEN: the stream, the account, the held determinants, the refused rows.
 """

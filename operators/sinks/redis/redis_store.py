@@ -1,4 +1,4 @@
-"""The outside world of one sink task, in a Redis server; see `redis_streams` for its promises."""
+"""The store of one sink task, in a Redis server; see `redis_streams` for its promises."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ DURABLE = {"process": ("always", "no"), "os": ("always",)}
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The address and options of a sink."""
+    """The server, stream and options of a sink."""
 
     url: str
     place: str
@@ -46,7 +46,7 @@ class Target:
 
 
 def connected(target: Target) -> redis.Redis:
-    """Return a client whose calls never wait forever and which never retries on its own."""
+    """Return a client whose calls never wait forever and that never retries a call."""
     timeout_s = target.timeout_ms / 1000
     client = redis.Redis.from_url(
         target.url,
@@ -59,7 +59,7 @@ def connected(target: Target) -> redis.Redis:
 
 
 def check_durable(client: redis.Redis, target: Target) -> None:
-    """Raise `PipelineError` if the server may lose acknowledged rows; `redis.RedisError` if it is unavailable."""
+    """Raise `PipelineError` if the server may lose acknowledged rows, or `redis.RedisError` if it is unavailable."""
     if target.durability == "server":
         return
     try:
@@ -88,8 +88,10 @@ def check_durable(client: redis.Redis, target: Target) -> None:
 
 
 def newest_run(client: redis.Redis, target: Target) -> str | None:
-    """Return the newest run that has opened one of the sink's streams; `redis.RedisError` if the server is
-    unavailable.
+    """Return the newest run that has opened one of the sink's streams.
+
+    Raises:
+        redis.RedisError: the server is unavailable.
     """
     return max([_text(run) for run in client.hvals(f"{target.stream}:causal")], default=None)
 
@@ -99,7 +101,7 @@ def _text(value: bytes | str) -> str:
 
 
 class RedisStore(WithdrawingConnectedStore[redis.Redis]):
-    """A stream of rows and its account. One thread at a time."""
+    """The stream and account of one sink task. Only one thread may use the store at a time."""
 
     _errors = redis.RedisError
     _losses = "it was emptied, it lost its last writes, or a replica took over"
@@ -168,7 +170,7 @@ class RedisStore(WithdrawingConnectedStore[redis.Redis]):
     def _change(
         self, client: redis.Redis, script: str, account: Account, before: Before, parts: Sequence[Part], *rest: Any
     ) -> bool:
-        """Store the account and the rows that belong to it, if the stored account is still `before`."""
+        """Store the account and the rows that belong to it, provided the stored account is still `before`."""
         packed_parts = msgpack.packb([encode(list(part)) for part in parts], use_bin_type=False)
         reply = client.register_script(script)(
             keys=self._keys, args=[self._run, self._incarnation, *before, _fields(account), packed_parts, *rest]
@@ -181,7 +183,7 @@ class RedisStore(WithdrawingConnectedStore[redis.Redis]):
         return bool(reply == b"done")
 
     def _decoded(self, fields: Sequence[bytes], parts: Sequence[bytes]) -> Account:
-        """Return the stored account; if there is none, return one without a run."""
+        """Return the stored account, or an account without a run if none is stored."""
         by_name = dict(zip(fields[::2], fields[1::2], strict=True))
         try:
             account = Account(self._task, by_name.get(b"run", b"").decode(), int(by_name.get(b"incarnation", b"-1")))
@@ -201,7 +203,7 @@ class RedisStore(WithdrawingConnectedStore[redis.Redis]):
 
 
 def _fields(account: Account) -> bytes:
-    """Return the account as fields of a hash: the fields that the scripts compare, and all others as one field."""
+    """Return the account as fields of a hash: the fields that the scripts compare, and one field with all the rest."""
     rest = [account.digest, account.kept_from, account.ended, account.withdrawn, account.refused, account.epochs]
     fields: Mapping[str, bytes] = {
         "next": str(account.next).encode(),

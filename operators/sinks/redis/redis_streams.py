@@ -1,27 +1,27 @@
 """A sink that writes rows to streams of a Redis server, each exactly once, readable at any moment.
 
-There is one stream per sink task, `<stream>:<task>`, e.g. `output:out/0`. An entry's ID is `<position>-1`, and its only
-field, `record`, is the row as JSON. A row cannot be duplicated, because Redis refuses an ID that is not above the last.
+There is one stream per sink task, `<stream>:<task>`, such as `output:out/0`. An entry's ID is `<position>-1`, and its
+only field, `record`, is the row as JSON. A row cannot be duplicated, because Redis refuses an ID that is not higher
+than the last one.
 
     XRANGE output:out/0 - +                     all rows of a task
     XREAD BLOCK 0 STREAMS output:out/0 41-1     the rows after position 41
 
-A bundle is one script, which the server performs completely or not at all: rows, position, digest, determinants and
-the comparison of the incarnation. Next to the stream are `…:causal` (the account), `…:held` (determinants of epochs
-that no complete checkpoint covers yet), `…:refused` (rows set aside: position and reason) and `<stream>:causal` (the
-tasks).
+A bundle is one script, which the server performs completely or not at all: rows, position, digest, determinants and the
+comparison of the incarnation. Next to the stream are `…:causal` (the account), `…:held` (determinants of epochs that no
+complete checkpoint covers yet), `…:refused` (rows set aside: position and reason) and `<stream>:causal` (the tasks).
 
-Durability is that of the server, and is checked when the store is opened.
+Durability depends on the server, and is checked when the store is opened.
 
     "process"   survives kill -9 of the server: needs appendonly yes with appendfsync always or no.  With the default,
                 everysec, Redis may answer before it has written: the death of its process loses up to two seconds
     "os"        survives loss of power: needs appendonly yes with appendfsync always
-    "server"    depends on the settings of the server, which are not checked
+    "server"    depends on the server's settings, which are not checked
 
-If acknowledged rows are lost, so is the order in which this task consumed its inputs: the job ends with a line about
-it. A sink task that dies together with the server cannot detect this, and resumes from the stored rows. The same
-applies to a failover: replication is asynchronous, so a replica that takes over may lack rows. A Redis Cluster is
-refused.
+If acknowledged rows are lost, the order in which this task consumed its inputs is lost too, and the job ends with an
+error that says so. A sink task that dies together with the server cannot detect this, and resumes from the stored rows.
+The same applies to a failover: replication is asynchronous, so a replica that takes over may lack rows. A Redis Cluster
+is refused.
 
 Needs redis-py 5.0.8 (extra `redis`) and Redis 6.2 or later.
 """
@@ -46,7 +46,7 @@ _SCHEMES = ("redis", "rediss", "unix")
 
 
 class RedisSink(Sink):
-    """A sink whose rows are entries of Redis streams.
+    """A sink that writes rows as entries of Redis streams.
 
     Needs: extra `redis`, Redis 6.2 or later.
     Readers: streams `<stream>:<task>`, the position of a row is its ID.
@@ -62,8 +62,8 @@ class RedisSink(Sink):
         stream: the prefix of the keys.
         existing: what to do with rows of an earlier run: "refuse" to start, or "replace" them.
         durability: "process", "os" or "server" (see the module); by default, the job's.
-        rows_max: approximately how many of the last rows each stream keeps; None keeps all rows.
-        timeout_ms: the time limit for each call, after which it counts as `Unavailable` and is retried.
+        rows_max: the approximate number of most recent rows that each stream keeps; None keeps all rows.
+        timeout_ms: the time limit for each call; a call that exceeds it raises `Unavailable` and is retried.
     """
 
     everywhere = True
@@ -98,19 +98,20 @@ class RedisSink(Sink):
         self._said = (stream, existing, "", rows_max or 0, timeout_ms)
 
     def key_of(self, task: str) -> str:
-        """Return the stream with the rows of one sink task."""
+        """Return the key of the stream with the rows of one sink task."""
         return f"{self.stream}:{task}"
 
     def open_store(self, task: str, job_directory: Path) -> SinkStore:
-        """Return the store of one sink task; it connects only in its `open`."""
+        """Return the store of one sink task; the store connects only when it is opened."""
         _needs_redis()
         from operators.sinks.redis.redis_store import RedisStore
 
         return RedisStore(self._target(), task)
 
     def check(self) -> None:
-        """Raise `PipelineError` for mistakes in the url or the server's settings; an unavailable server is waited
-        for.
+        """Raise `PipelineError` for mistakes in the url or the server's settings.
+
+        An unavailable server is not an error here: the job will wait for it.
         """
         _needs_redis()
         import redis
@@ -126,7 +127,7 @@ class RedisSink(Sink):
         try:
             client.ping()
             check_durable(client, target)
-        except (TypeError, UnicodeError) as problem:  # the url has an unknown option, or a host that does not exist
+        except (TypeError, UnicodeError) as problem:  # the url has an unknown option or an invalid host
             raise PipelineError(f"{target.place}: its url cannot be used ({problem}); correct it") from None
         except redis.RedisError as problem:
             error = translated(problem, target.place)
@@ -167,7 +168,7 @@ def _is_address(url: object) -> bool:
 
 
 def _place_of(url: str) -> str:
-    """Return the name of the server in messages, without its password."""
+    """Return the name of the server for messages, without the password."""
     parts = urlsplit(url)
     at = (
         parts.path

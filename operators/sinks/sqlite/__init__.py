@@ -1,1 +1,1 @@
-"""Rows in a SQLite file."""
+"""A sink that writes rows to a SQLite file."""

@@ -1,4 +1,4 @@
-"""The translation of SQLite's errors: which may be retried, and the remedy for each."""
+"""The translation of SQLite errors: which ones may be retried, and the remedy for each."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from causal.errors import CausalError, CorruptData, PipelineError, Unavailable
 
 
 def code_of(problem: sqlite3.Error) -> int:
-    """Return SQLite's primary result code; 0 if the driver itself raised the error."""
+    """Return SQLite's primary result code, or 0 if the driver itself raised the error."""
     return getattr(problem, "sqlite_errorcode", 0) & 0xFF
 
 
 def translated(problem: sqlite3.Error, path: Path) -> CausalError:
-    """Return our error, with a remedy, for an error of SQLite."""
+    """Return the project's error, with a remedy, for a SQLite error."""
     code = code_of(problem)
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return Unavailable(f"{path} has been locked by another process for too long; stop that process")

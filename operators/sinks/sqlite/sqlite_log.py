@@ -1,9 +1,9 @@
-"""Keeps SQLite's write-ahead log short without delaying the writer.
+"""A thread that keeps SQLite's write-ahead log short without delaying the writer.
 
-By default, a writer would copy its log into the file every thousand pages and wait for the disk twice, 15 to 40 ms, in
-the middle of a bundle. Here, a thread with its own connection copies while bundles are written, which leaves only a
-short rest of the log. Now and then the writer copies that rest itself, so that the log can restart: only while nothing
-is being written can the log be copied completely.
+By default, a writer copies its log into the file every thousand pages. It then waits for the disk twice, 15 to 40 ms,
+in the middle of a bundle. Here, a thread with its own connection copies the log while bundles are written, so that only
+a short rest of the log remains. Occasionally, the writer copies that rest between two transactions so that the log can
+restart, because the log can be copied completely only while nothing is being written.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ _END_WITHIN_S = 5.0
 
 
 class LogCopier:
-    """The copying thread of one writer of one file; the writer calls all methods. The thread starts when it is
-    needed.
+    """The copying thread of one writer of one file, which is started when it is first needed.
+
+    Only the writer calls the methods.
     """
 
     def __init__(self, path: Path) -> None:
@@ -41,7 +42,7 @@ class LogCopier:
         self._rest_is_short = False
 
     def before(self, db: sqlite3.Connection) -> None:
-        """Copy the rest of the log, if this is due, between two transactions of the writer.
+        """Copy the rest of the log, if this is due, between two of the writer's transactions.
 
         Raises:
             sqlite3.Error: the file cannot be written.
@@ -62,7 +63,7 @@ class LogCopier:
         self._wake.set()
 
     def close(self) -> None:
-        """End the thread, within some seconds, and close its connection."""
+        """Stop the thread, within a few seconds, and close its connection."""
         if self._thread is not None:
             self._over = True
             self._wake.set()
@@ -77,4 +78,4 @@ class LogCopier:
                     self._wake.wait()
                     self._wake.clear()
         except sqlite3.Error:
-            return  # the writer encounters the same error at its next transaction, or at PAGES_MAX, and raises it
+            return  # the writer meets the same error at its next transaction or at PAGES_MAX, and raises it

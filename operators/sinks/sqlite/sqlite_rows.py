@@ -1,7 +1,7 @@
 """The insertion of a bundle's rows into the table `output` of a SQLite file, and the search for refused rows.
 
-`output` is our table, but a user may add a unique index or a trigger to it. The functions run inside the transaction of
-the bundle, which an error rolls back.
+The sink creates `output`, but a user may add a unique index or a trigger to it. The functions run inside the bundle's
+transaction, which an error rolls back.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from causal.ports import Bundle
 from operators.sinks.contract.sink import lines_of
 from operators.sinks.sqlite.sqlite_errors import code_of
 
-_INSERT = "INSERT INTO output(task, position, record) VALUES(?, ?, ?)"  # users may have added columns
+# Names its columns, because users may have added others.
+_INSERT = "INSERT INTO output(task, position, record) VALUES(?, ?, ?)"
 AT_ONCE = 32
 """The number of rows per statement."""
 _INSERT_MANY = "INSERT INTO output(task, position, record) VALUES" + ", ".join(
@@ -27,11 +28,11 @@ REFUSED_NAMED_MAX = 1000
 
 
 def insert(db: sqlite3.Connection, path: Path, task: str, bundle: Bundle) -> None:
-    """Insert every row of the bundle except those that are known to be refused.
+    """Insert all rows of the bundle except those that are known to be refused.
 
     Raises:
-        RowRefused: the file refuses rows; the error names them all, up to a limit.
-        CorruptData: a row with that position already exists.
+        RowRefused: the file refuses rows; the error names all of them, up to a limit.
+        CorruptData: a row with one of these positions already exists.
     """
     note_refused(db, task, bundle)
     try:
@@ -42,7 +43,7 @@ def insert(db: sqlite3.Connection, path: Path, task: str, bundle: Bundle) -> Non
     else:
         return
     if not db.in_transaction:
-        db.execute("BEGIN IMMEDIATE")  # a trigger may have rolled everything back; nothing written here is kept
+        db.execute("BEGIN IMMEDIATE")  # a trigger may have rolled back the transaction; this one is never committed
     refused: list[tuple[int, str]] = []
     db.execute("DELETE FROM output WHERE task = ? AND position >= ?", (task, bundle.first))
     for position, line in zip(*lines_of(bundle)):
@@ -60,7 +61,7 @@ def insert(db: sqlite3.Connection, path: Path, task: str, bundle: Bundle) -> Non
 
 
 def _insert_all(db: sqlite3.Connection, task: str, bundle: Bundle) -> None:
-    """Insert many rows per statement, because starting and finishing a statement is much of a row's cost."""
+    """Insert many rows per statement, because starting and finishing a statement is a large part of a row's cost."""
     positions, lines = lines_of(bundle)
     if not bundle.refused:
         texts = list(lines)
@@ -79,6 +80,6 @@ def note_refused(db: sqlite3.Connection, task: str, bundle: Bundle) -> None:
 
 
 def refused_below(db: sqlite3.Connection, task: str, next_: int) -> int:
-    """Return the number of a task's rows below the given position that were left out."""
+    """Return how many of a task's rows below the given position were left out."""
     asked = "SELECT count(*) FROM causal_refused WHERE task = ? AND position < ?"
     return int(db.execute(asked, (task, next_)).fetchone()[0])

@@ -4,12 +4,12 @@ One transaction contains the rows of a bundle, the position, the digest, the det
 incarnation. A reader therefore sees all of a bundle or nothing, and a zombie changes nothing, whenever it resumes.
 Several sink tasks share one file; each has its own positions. `sqlite_tables` describes the tables.
 
-A user may add constraints to `output` (a unique index, a trigger that raises). A row that violates one is refused, and
-the job's setting `on_error` determines what happens to it.
+A user may add constraints to `output` (a unique index, or a trigger that raises an error). A row that violates one is
+refused, and the job's setting `on_error` determines what happens to the row.
 
 Durability. With either setting, a commit survives the death of any process, including this one. "process" is SQLite's
-synchronous=NORMAL in WAL mode: if the machine loses power, the file stays intact but may lack the last bundles. "os" is
-synchronous=FULL: each bundle is on disk before it is acknowledged.
+synchronous=NORMAL in WAL mode: if the machine loses power, the file stays intact but may lack the most recent bundles.
+"os" is synchronous=FULL: each bundle is on disk before it is acknowledged.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from operators.sinks.sqlite.sqlite_store import SqliteStore
 
 
 class SqliteSink(Sink):
-    """A sink whose rows are in the table `output(task TEXT, position INTEGER, record TEXT)` of a SQLite file.
+    """A sink that writes rows to the table `output(task TEXT, position INTEGER, record TEXT)` of a SQLite file.
 
     Needs: nothing.
     Readers: table `output(task, position, record)` of a file.
@@ -47,11 +47,11 @@ class SqliteSink(Sink):
 
     Args:
         path: the file, which is created if it is missing; its directory must exist. A relative path is relative to the
-            directory in which the sink is created. Network file systems are not supported, because SQLite's locks do
-            not work there.
+            working directory when the sink is created. Network file systems are not supported, because SQLite's locks
+            do not work there.
         existing: what to do with rows of an earlier run: "refuse" to start, or "replace" them.
         durability: "process" or "os" (see the module); by default, the job's.
-        busy_ms: how long to wait for another writer of the file before the write counts as `Unavailable`.
+        busy_ms: how long to wait for another process that is writing to the file before raising `Unavailable`.
     """
 
     keeps_rows = True
@@ -74,11 +74,11 @@ class SqliteSink(Sink):
         self.busy_ms = busy_ms
 
     def open_store(self, task: str, job_directory: Path) -> SinkStore:
-        """Return the store of one sink task; it accesses the file only in its `open`."""
+        """Return the store of one sink task; the store accesses the file only when it is opened."""
         return SqliteStore(self, task)
 
     def check(self) -> None:
-        """Raise `PipelineError` if the file cannot be created or written."""
+        """Raise `PipelineError` if the file cannot be created or written to."""
         check_writable(self.path.parent, type(self).__name__)
         if self.path.exists() and not (self.path.is_file() and os.access(self.path, os.W_OK)):
             raise PipelineError(f"{type(self).__name__}: {self.path} is not a writable file; use another path")

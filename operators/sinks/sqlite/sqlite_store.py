@@ -1,4 +1,4 @@
-"""The outside world of one sink task, in a SQLite file; see `sqlite_sink` for its promises."""
+"""The store of one sink task, in a SQLite file; see `sqlite_sink` for its promises."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class SqliteStore(WithdrawingConnectedStore[sqlite3.Connection]):
         self._copier = LogCopier(sink.path)
 
     def open(self, task: str, run: str, incarnation: int) -> StoreState:
-        """See `causal.ports.SinkStore.open`; also raises `PipelineError` if the file is not one of our stores."""
+        """See `causal.ports.SinkStore.open`; also raises `PipelineError` if no sink created the file's tables."""
         self._file = None
         return super().open(task, run, incarnation)
 
@@ -60,7 +60,7 @@ class SqliteStore(WithdrawingConnectedStore[sqlite3.Connection]):
 
     @contextmanager
     def _connected(self, bundle: Bundle | None) -> Iterator[sqlite3.Connection]:
-        """Yield one write transaction, which is rolled back if an error is raised inside."""
+        """Yield the connection inside one write transaction, which is rolled back if an error is raised."""
         self._check_file()
         if self._connection is None:
             self._connection = self._connect()
@@ -78,13 +78,13 @@ class SqliteStore(WithdrawingConnectedStore[sqlite3.Connection]):
             self._copier.wrote(len(bundle.rows))
 
     def _connect(self) -> sqlite3.Connection:
-        """Return a connection in WAL mode; several tasks may be switching a new file to this mode at the same time."""
+        """Return a connection in WAL mode; other tasks may be switching a new file to this mode at the same time."""
         deadline_s = time.monotonic() + self._sink.busy_ms / 1000
         while True:
             db = None
             try:
                 if not self._expected:
-                    with outside(self._sink.path):  # the WAL and its index get the file's mode
+                    with outside(self._sink.path):  # the WAL and its index receive the mode of the file
                         os.close(opened(self._sink.path, os.O_RDWR, mode_of_files()))
                 where, wait_s = f"{self._sink.path.as_uri()}?mode=rw", self._sink.busy_ms / 1000
                 db = sqlite3.connect(where, wait_s, isolation_level=None, check_same_thread=False, uri=True)
@@ -104,7 +104,7 @@ class SqliteStore(WithdrawingConnectedStore[sqlite3.Connection]):
                 time.sleep(0.01)
 
     def _check_file(self) -> None:
-        """Raise `Unavailable` where the file was replaced: SQLite would continue to write into a deleted one."""
+        """Raise `Unavailable` if the file was replaced, because SQLite would continue to write to the deleted file."""
         try:
             at = os.stat(self._sink.path)
         except OSError:
@@ -182,12 +182,12 @@ class SqliteStore(WithdrawingConnectedStore[sqlite3.Connection]):
         return True
 
     def _moved(self, db: sqlite3.Connection, account: Account, before: Before) -> bool:
-        """Replace the stored account by this one; false where it is not at `before`, or belongs to another."""
+        """Replace the stored account with this one; return False if it is not at `before` or has another owner."""
         fresh = (account.next, account.digest.to_bytes(8, "big"), account.last, account.ended)
         return db.execute(_ADVANCE, (*fresh, self._task, self._run, self._incarnation, *before)).rowcount == 1
 
     def _store(self, db: sqlite3.Connection, parts: Sequence[Part]) -> None:
-        """Insert one row per part: appending never touches stored parts."""
+        """Insert one row per part, so that appending never changes stored parts."""
         for kind, epoch, body in parts:
             if kind == LOG:
                 db.execute("INSERT INTO causal_log VALUES(?, ?, ?, ?)", (self._task, epoch, self._sequence, body))

@@ -1,4 +1,4 @@
-"""The tables of a SQLite file that sinks write, and which run they belong to.
+"""The tables of a SQLite file that sinks write to, and the rule that the file belongs to the newest run.
 
     output(task, position, record)   what users read
     causal_task                      one row per sink task: run, incarnation, next position, digest
@@ -7,8 +7,8 @@
     causal_mark                      below full sharing depth: positions for withdrawals, and their dependencies
     causal_refused                   rows that are not in `output` because the file refuses them: position and reason
 
-`output` is ordered by its primary key instead of a rowid: a bundle of 1,000 short rows takes 0.5 ms, a sixth less
-than with a separate index; without any index nothing would refuse a doubled position.
+`output` is ordered by its primary key instead of a rowid. A bundle of 1,000 short rows then takes 0.5 ms, a sixth less
+than with a separate index. Without any index, nothing would refuse a duplicate position.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Target(Protocol):
     """The file and options of a sink.
 
     Attributes:
-        keeps_rows: whether there is a table `output`, or only the account.
+        keeps_rows: whether the file has a table `output`; otherwise, it contains only the account.
     """
 
     path: Path
@@ -60,7 +60,7 @@ class Target(Protocol):
 
 
 def make_tables(db: sqlite3.Connection, target: Target) -> None:
-    """Create the tables, or refuse a file of another program."""
+    """Create the tables; raise `PipelineError` if another program or another kind of sink wrote the file."""
     version = db.execute("PRAGMA user_version").fetchone()[0]
     there = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")}
     if version > _VERSION and "causal_task" in there:
@@ -85,7 +85,7 @@ def make_tables(db: sqlite3.Connection, target: Target) -> None:
 
 
 def make_room(db: sqlite3.Connection, target: Target, run: str) -> None:
-    """Claim the file for the newest run; rows of an earlier one are refused, or removed with "replace"."""
+    """Claim the file for the newest run; refuse rows of an earlier run, or remove them with "replace"."""
     check_is_newest(db, target, run)
     rows = db.execute("SELECT total(next) FROM causal_task WHERE run != ?", (run,)).fetchone()[0]
     if rows and target.existing == "refuse":
@@ -98,5 +98,5 @@ def make_room(db: sqlite3.Connection, target: Target, run: str) -> None:
 
 
 def check_is_newest(db: sqlite3.Connection, target: Target, run: str) -> None:
-    """Raise `Superseded` where a newer run has opened the file."""
+    """Raise `Superseded` if a newer run has opened the file."""
     check_newest(target.path, run, db.execute("SELECT max(run) FROM causal_task").fetchone()[0])

@@ -1,1 +1,4 @@
-"""Rows that wait until a complete checkpoint covers them, in front of the store of any sink (guarantee `epoch`)."""
+"""Stores in which rows wait until a complete checkpoint covers them, in front of any sink's store.
+
+They implement the guarantee `epoch`.
+"""

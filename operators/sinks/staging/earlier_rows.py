@@ -1,6 +1,7 @@
-"""Reads the rows that versions before 0031 staged in a directory: `e<epoch>.rows`, a record per bundle.
+"""The reader of rows that versions before 0031 staged in a directory, in files `e<epoch>.rows`.
 
-Their `owner` named the process that might write them, and no more.
+Such a file contains one record per bundle. The `owner` file of these versions contained only the name of the process
+that was allowed to write them.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ class EarlierRows:
         self._directory = directory
 
     def bundles(self) -> Iterator[Bundle]:
-        """Yield the bundles in order, of one epoch in memory at a time; a torn tail is left out.
+        """Yield the bundles in order, reading one file at a time; an incomplete record at a file's end is left out.
 
         Raises:
             CorruptData: a file is damaged.

@@ -1,10 +1,10 @@
-"""The places of staged rows: the directory of the job on its machine, or the store that its hosts share.
+"""The places of staged rows: the job directory on one machine, or the store that the job's hosts share.
 
     staged/<operator>/<index>/rows/…, owner, lock   in a directory; `owner` is the journal
     staged/<task>/rows/…, journal/…                 in a shared store, with "-" for "/" in the task's name
 
-Durability, in a directory.  "process": staged rows survive the death of every process.  "os": also a loss of power; an
-object is synced when it is created, and so is the record that names it.
+Durability in a directory. With "process", staged rows survive the death of every process. With "os", they also survive
+a loss of power: each object is synced when it is created, and so is the record that names it.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ def staged_in_directory(
     """Return the store of staged rows on one machine.
 
     Args:
-        inner: where rows go when they are covered.
-        directory: of the staged rows of this task; made when the store is opened.
-        bytes_max: what should be staged at most.
+        inner: the store that receives rows once a checkpoint covers them.
+        directory: the directory of this task's staged rows, which is created when the store is opened.
+        bytes_max: the number of bytes that should not be exceeded by staged rows.
         durability: "process" or "os" (see the module).
     """
     sync = durability == "os"
@@ -55,12 +55,12 @@ def staged_in_directory(
 def staged_in_store(
     inner: SinkStore, task: str, bytes_max: int, place: str, connect: Callable[[], Objects]
 ) -> StagedStore:
-    """Return the store of staged rows in the storage that the hosts of a job share.
+    """Return the store of staged rows in the storage that the job's hosts share.
 
     Args:
-        inner, bytes_max: as `staged_in_directory`.
-        place: the store and the run's place in it; errors name it.
-        connect: returns the client of the store.
+        inner, bytes_max: as for `staged_in_directory`.
+        place: the store and the run's place in it, for error messages.
+        connect: returns the client of the shared store.
     """
     folder = f"{DIRECTORY}/{task.replace('/', '-')}"
 

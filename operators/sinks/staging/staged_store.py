@@ -1,24 +1,25 @@
 """The store of rows that wait until a complete checkpoint covers them (guarantee `epoch`).
 
     rows/<incarnation>-<token>-<first>-<next>   rows of one epoch, which never change
-    the journal                                 which of them count, and whose they are
+    the journal                                 the names of the valid objects, and the process that owns them
 
-It puts our own rows in front of any sink's store.  `write` gathers bundles in memory, up to `COMMIT_BYTES`, or until
-the barrier of their epoch: the sink's snapshot is acknowledged after that, and whatever no complete checkpoint covers
-is performed again.  Then they become an object, and a record of the journal names it: from that record on they are
-staged.  `commit` writes the objects of covered epochs to the real store by the ordinary protocol, and removes them.
-The position of the real store shows the objects that it has taken, so the journal is not written then; it is renewed
-after `RECORDS_MAX` records.  A commit may be interrupted anywhere and done again.
+This store places staged rows in front of any sink's store, which is called the real store below. `write` collects
+bundles in memory, up to `COMMIT_BYTES` or until the barrier of their epoch. This is safe, because the sink acknowledges
+its snapshot only after the rows are staged, and whatever no complete checkpoint covers is performed again. The
+collected rows then become an object, and a record of the journal names the object: from that record on, the rows are
+staged. `commit` writes the objects of covered epochs to the real store by the ordinary protocol, and removes them. The
+position of the real store shows which objects it has accepted, so a commit does not write to the journal; the journal
+is rewritten after `RECORDS_MAX` records. A commit may be interrupted at any point and repeated.
 
-A younger process claims the journal before it opens the real store.  A zombie finds that with its next record, and the
-real store refuses it as well.  It removes nothing that anyone needs: objects whose rows are visible, or those that it
-has just taken out of the journal.  An object that it creates is in no record, and the next process removes it, by its
-lower incarnation.
+A newer process claims the journal before it opens the real store. A zombie notices this at its next record, and the
+real store refuses it as well. A zombie removes nothing that is still needed: only objects whose rows are visible, or
+objects that it has just removed from the journal. An object that a zombie creates is in no record; the next process
+recognises it by its lower incarnation and removes it.
 
-Bounds: in memory one object of about `COMMIT_BYTES`, and an entry per object.  At half of `bytes_max` the task asks for
-a checkpoint, and sources hold back records until it is complete; rows of records that were under way by then may come
-on top.  With `OVER_BYTES_MAX` more than `bytes_max`, which only rows of a few events can be that no checkpoint divides,
-the job ends with a line about it.
+Bounds. Memory contains at most one object of about `COMMIT_BYTES`, and one entry per object. At half of `bytes_max`,
+the task asks for a checkpoint, and sources hold back records until the checkpoint is complete; the rows of records that
+are already in progress may be staged in addition. If `bytes_max` is exceeded by more than `OVER_BYTES_MAX`, the job
+ends with an error. Only the rows of a few events, which no checkpoint can divide, can be that large.
 """
 
 from __future__ import annotations
@@ -52,9 +53,9 @@ class Entry:
     """An object of staged rows.
 
     Attributes:
-        digest: the rolling digest after its last row.
-        mark: of the last bundle in it, by which that bundle is known when it comes again.
-        size: of the rows, in bytes.
+        digest: the rolling digest after the object's last row.
+        mark: the mark of the object's last bundle, by which that bundle is recognised when it is written again.
+        size: the size of the rows, in bytes.
     """
 
     name: str
@@ -67,14 +68,14 @@ class Entry:
 
 
 class Earlier(Protocol):
-    """Rows that an earlier version of this package has staged in another form."""
+    """Rows that an earlier version of this package staged in another form."""
 
     def bundles(self) -> Iterator[Bundle]:
-        """Yield them in order, from any position on."""
+        """Yield the bundles in order; they may begin at any position."""
         ...
 
     def remove(self) -> None:
-        """Remove them: all that count are staged."""
+        """Remove the rows, because all that are valid have been staged in the current form."""
         ...
 
 
@@ -83,10 +84,10 @@ class StagedPlace:
     """The place where the rows of one sink task wait.
 
     Attributes:
-        folder: of the objects with rows.
+        folder: the folder of the objects that contain rows.
         durable: whether staged rows survive a loss of power.
-        connect: returns the place of the objects; called once per `open`, never before a fork.
-        journal: returns the journal, which may use what the function that it is called with returns.
+        connect: returns the client of the objects; it is called once per `open`, never before a fork.
+        journal: returns the journal; its argument is a function that returns the client.
     """
 
     folder: str
@@ -97,13 +98,12 @@ class StagedPlace:
 
 
 class StagedStore:
-    """A causal.ports.StagingStore around the store of one sink task.  One thread at a time.
+    """A `causal.ports.StagingStore` around the store of one sink task. Only one thread may use it at a time.
 
     Args:
-        inner: where rows go when they are covered.
-        bytes_max: what should be staged at most.
-
-    State: what is in memory is read again after any failure (`_forget`).
+        inner: the store that receives rows once a checkpoint covers them.
+        bytes_max: the number of bytes that should not be exceeded by staged rows.
+    State: the journal is read again after any failure (`_forget`).
     """
 
     def __init__(self, inner: SinkStore, bytes_max: int, place: StagedPlace) -> None:
@@ -134,7 +134,7 @@ class StagedStore:
     # -- causal.ports.SinkStore ------------------------------------------------------------------------
 
     def open(self, task: str, run: str, incarnation: int) -> StoreState:
-        """See `causal.ports.SinkStore.open`: here first, then in the real store."""
+        """See `causal.ports.SinkStore.open`; opens this store first, then the real store."""
         self.close()
         self._task, self._run, self._incarnation, self._token = task, run, incarnation, uuid4().hex[:12]
         self._claim()
@@ -144,24 +144,26 @@ class StagedStore:
         return self.last_bundle()
 
     def expect(self, counted: bool) -> None:
-        """See `causal.ports.LastingStore.expect`: the real store exists, staged rows may not."""
+        """See `causal.ports.LastingStore.expect`; only the real store is expected to exist, because staged rows may
+        not.
+        """
         if isinstance(self._inner, LastingStore):
             self._inner.expect(counted)
 
     @property
     def refused(self) -> int:
-        """The number of committed rows that the real store would not take."""
+        """The number of committed rows that the real store has refused."""
         return int(getattr(self._inner, "refused", 0))
 
     def last_bundle(self) -> StoreState:
-        """See `causal.ports.SinkStore.last_bundle`: of the staged rows, which follow the visible ones."""
+        """See `causal.ports.SinkStore.last_bundle`; returns the end of the staged rows, which follow the visible rows."""
         with self._owned():
             return StoreState(self._next, self._digest, (), place=self._visible_in)
 
     def write(self, bundle: Bundle) -> None:
-        """Stage the bundle; a younger process is found when its rows become an object.
+        """Stage the bundle; a newer process is detected only when the collected rows become an object.
 
-        Raises: as `causal.ports.SinkStore.write`; PipelineError where too much is staged.
+        Raises: the same errors as `causal.ports.SinkStore.write`, and `PipelineError` if too many bytes are staged.
         """
         invariant(bundle.incarnation == self._incarnation, "a bundle is its writer's own", task=self._task)
         invariant(not bundle.logs and bundle.depends is None, "staged rows depend on nothing", task=self._task)
@@ -190,7 +192,7 @@ class StagedStore:
         """Do nothing: staged rows have no determinants, and the commit truncates the real store."""
 
     def close(self) -> None:
-        """Release what is open; what was staged for a checkpoint stays."""
+        """Release all resources; rows that were staged for a checkpoint remain staged."""
         self._inner.close()
         self._journal.close()
         self._objects = None
@@ -215,7 +217,7 @@ class StagedStore:
             self._inner.truncate(epoch)
             self._remove_visible(epoch)
             return False
-        self._inner.write(bundle)  # which may be retried with the same one
+        self._inner.write(bundle)  # may be retried with the same bundle
         self._visible, self._visible_digest = bundle.first + bundle.count, bundle.digest
         self._pending = None
         return True
@@ -238,7 +240,7 @@ class StagedStore:
     # -- objects -------------------------------------------------------------------------------------------
 
     def _claim(self) -> None:
-        """Fence every lower incarnation from what is staged."""
+        """Fence all lower incarnations from the staged rows."""
         self._objects = self._place.connect()
         self._journal.prepare()
         with self._journal.locked():
@@ -253,12 +255,12 @@ class StagedStore:
             self._store.remove([name for name in self._older() if name not in named])
 
     def _older(self) -> list[str]:
-        """Return the objects of rows that processes of lower incarnations have created."""
+        """Return the names of the row objects that processes of lower incarnations have created."""
         names = self._store.names(self._place.folder)
         return [name for name in names if int(name.rpartition("/")[2].partition("-")[0]) < self._incarnation]
 
     def _adopt(self) -> None:
-        """Stage what an earlier version has staged in another form; it may be interrupted and repeated."""
+        """Stage the rows that an earlier version staged in another form; this may be interrupted and repeated."""
         earlier = self._place.earlier
         if earlier is None:
             return
@@ -267,7 +269,7 @@ class StagedStore:
             if bundle.first + bundle.count <= self._next:
                 continue
             if bundle.first != self._next:
-                break  # it is of epochs that no complete checkpoint covers
+                break  # no complete checkpoint covers its epoch
             self._gather(replace(bundle, incarnation=self._incarnation), b"")
         with self._owned():
             if self._gathered:
@@ -289,12 +291,12 @@ class StagedStore:
         self._gathered, self._gathered_bytes = gathered, sum(len(bundle.rows) for bundle, _ in gathered)
 
     def _put(self) -> None:
-        """Write the gathered rows as an object, and name it in the journal."""
+        """Write the collected rows as an object, and name the object in the journal."""
         first, (last, mark) = self._gathered[0][0], self._gathered[-1]
         rows = b"".join([bundle.rows for bundle, _ in self._gathered])
         next_ = last.first + last.count
         name = f"{self._place.folder}/{self._incarnation:08d}-{self._token}-{first.first:012d}-{next_:012d}"
-        # An existing object has the same rows, because its token belongs to this `open`.
+        # If the object already exists, it contains the same rows, because its token belongs to this `open`.
         self._store.create(name, framed(rows), self._place.durable)
         entry = Entry(name, first.first, next_, last.digest, last.epoch, mark, len(rows))
         self._journal.append(encode(list(astuple(entry))))
@@ -303,7 +305,7 @@ class StagedStore:
         self._keep([])
 
     def _due(self, epoch: int) -> Bundle | None:
-        """Return the rows of the first object of epochs below `epoch` that are not visible yet, None if all are."""
+        """Return the rows of the first object of epochs below `epoch` that is not visible yet, or None."""
         staged = not self._gathered or self._gathered[0][0].epoch >= epoch
         invariant(staged, "rows are staged before their checkpoint is complete", task=self._task)
         for entry in self._entries:
@@ -320,14 +322,14 @@ class StagedStore:
         try:
             records, _ = bodies(self._store.read(entry.name), where)
         except Missing:
-            self._journal.read()  # a younger process may have committed and removed it
+            self._journal.read()  # a newer process may have committed and removed the object
             raise
         if len(records) != 1 or len(records[0]) != entry.size:
             raise CorruptData(f"{where} does not have the rows that were staged; restore it from a copy")
         return records[0]
 
     def _remove_visible(self, epoch: int) -> None:
-        """Remove the objects of epochs below `epoch`, whose rows are visible."""
+        """Remove the objects of epochs below `epoch`, whose rows are already visible."""
         visible = [entry for entry in self._entries if entry.epoch < epoch]
         if not visible:
             return
@@ -343,10 +345,10 @@ class StagedStore:
 
     @contextmanager
     def _owned(self) -> Iterator[None]:
-        """Hold the journal, and have in memory what is in it; after an error it is read again.
+        """Hold the journal while the state in memory matches it; the journal is read again if necessary.
 
         Raises:
-            Fenced: a younger process has claimed it, as far as that is known before a step.
+            Fenced: a newer process is known to have claimed the journal.
         """
         with self._journal.locked():
             if not self._journal.is_ours(self._incarnation) or self._sizes is None:
@@ -354,7 +356,7 @@ class StagedStore:
             yield
 
     def _known(self) -> dict[int, int]:
-        """Return the bytes per epoch that wait."""
+        """Return the number of waiting bytes, keyed by epoch."""
         if self._sizes is None:
             with self._owned():
                 pass
@@ -366,7 +368,8 @@ class StagedStore:
         self._entries, self._records = self._listed(records), len(records) - 1
         self._journal.cut()
         end = max([entry.next for entry in self._entries], default=self._visible)
-        self._keep([each for each in self._gathered if each[0].first >= end])  # a lost answer may have arrived
+        # Drop bundles that are in the journal although the answer to their append was lost..
+        self._keep([each for each in self._gathered if each[0].first >= end])
         sizes: dict[int, int] = {}
         self._next, self._digest, self._last = self._visible, self._visible_digest, b""
         ends = [(each.first, each.next, each.digest, each.epoch, each.mark, each.size) for each in self._entries]
@@ -383,11 +386,11 @@ class StagedStore:
         self._sizes = sizes
 
     def _forget(self) -> None:
-        """Make the next step read the journal again."""
+        """Discard the state in memory, so that the next step reads the journal again."""
         self._sizes = self._pending = None
 
     def _renew(self, entries: list[Entry]) -> None:
-        """Replace the journal by a state with these entries."""
+        """Replace the journal with one that contains only a state with these entries."""
         self._journal.renew(encode([self._task, self._run, self._incarnation, [list(astuple(e)) for e in entries]]))
         self._entries, self._records = entries, 0
 
@@ -395,7 +398,7 @@ class StagedStore:
         """Return the entries in the records of the journal.
 
         Raises:
-            Fenced, PipelineError, CorruptData: this process may not follow the one that the first record names.
+            Fenced, PipelineError, CorruptData: this process may not succeed the process named in the first record.
         """
         try:
             task, run, incarnation, *listed = decode(records[0])  # earlier versions stored no list for directories

@@ -1,7 +1,7 @@
-"""The division of a file's bytes into rows: lines of text, lines of JSON, or records of CSV.
+"""The division of a file's bytes into rows: lines of text, lines of JSON, or CSV records.
 
-A cutter receives bytes that begin at the start of a row, and returns the rows that are complete in them. The rows
-depend only on the file, never on how its bytes were divided. The rules:
+A cutter receives bytes that begin at the start of a row, and returns the rows that are complete in these bytes. The
+rows depend only on the file, never on how its bytes were divided among calls. The rules:
 
     a row longer than `row_bytes_max`, or a CSV record whose quote is not closed within it or before the file ends:
         the first line of the row is `Unreadable`, and the next row begins after that line
@@ -52,7 +52,7 @@ GZIP = b"\x1f\x8b\x08"
 
 
 def foreign(begin: bytes) -> str:
-    """Return what a file that begins with `begin` is, and the remedy; "" if the file may contain lines."""
+    """Return the kind of a file that begins with `begin`, and the remedy; "" if the file may contain lines."""
     if begin.startswith(_TAR, _TAR_AT):
         return "it is a tar archive: unpack it"
     return next((f"it is {what}" for known, what in _FOREIGN if begin.startswith(known)), "")
@@ -60,7 +60,7 @@ def foreign(begin: bytes) -> str:
 
 @dataclass(slots=True)
 class Cut:
-    """Rows, the line number of each, and how many of the given bytes and lines they consumed."""
+    """Rows, the line number of each row, and the number of bytes and lines that the rows consumed."""
 
     rows: list[Any] = field(default_factory=list)
     lines: list[int] | range = range(0)
@@ -69,10 +69,10 @@ class Cut:
 
 
 class Cutter(Protocol):
-    """A divider of one format into rows. There is one object per open file."""
+    """A divider of one format into rows, with one object per open file."""
 
     def cut(self, data: bytes, line: int, last: bool) -> Cut:
-        """Return the rows that are complete in `data`, which begins with the line numbered `line`.
+        """Return the rows that are complete in `data`, which begins with line number `line`.
 
         Args:
             last: whether the file ends after `data`.
@@ -85,7 +85,7 @@ class LineCutter:
 
     Args:
         convert: turns a line into a record; None keeps the line as the record.
-        whole: whether empty lines count.
+        whole: whether empty lines are rows.
         option: what to change in the pipeline if a line has another encoding; empty if the encoding is fixed.
         where: the name of the file.
     """
@@ -136,7 +136,7 @@ class LineCutter:
 
 
 class CsvCutter:
-    """The cutter of CSV records, as dicts by column name.
+    """The cutter of CSV records, which are dicts keyed by column name.
 
     Args:
         columns: the column names; None if the first record contains them.
@@ -167,7 +167,7 @@ class CsvCutter:
         return result
 
     def _all(self, texts: list[str], sizes: list[int], line: int, result: Cut) -> int:
-        """Cut all complete records; return the line at which the next record begins."""
+        """Cut all complete records, and return the index of the line at which the next record begins."""
         place, complete = 0, True
         while complete and place < len(texts):
             reader = csv.reader(_feed(texts, place), delimiter=self._delimiter, strict=True)
@@ -177,8 +177,9 @@ class CsvCutter:
     def _records(
         self, reader: Any, texts: list[str], sizes: list[int], first: int, line: int, result: Cut
     ) -> tuple[int, bool]:
-        """Cut records up to the first bad or incomplete one; return the start of the next, and whether it may be
-        cut.
+        """Cut records up to the first bad or incomplete one.
+
+        Return the index of the line at which the next record begins, and whether that record may be cut now.
         """
         begin, rows, lines = first, result.rows, result.lines
         while True:
@@ -242,7 +243,7 @@ def _feed(texts: list[str], first: int) -> Iterator[str]:
 
 
 def whole_lines(data: bytes, row_bytes_max: int, last: bool) -> int:
-    """Return the size of the lines at the beginning of `data` that are complete and not too long."""
+    """Return the total size of the complete lines at the beginning of `data` that are not too long."""
     end = len(data) if last else data.rfind(b"\n") + 1
     if end <= row_bytes_max:
         return end
@@ -256,7 +257,7 @@ def whole_lines(data: bytes, row_bytes_max: int, last: bool) -> int:
 
 
 def split(data: bytes, encoding: str) -> tuple[list[str], bool]:
-    """Return the lines of `data` without line feeds, and whether all are valid in that encoding.
+    """Return the lines of `data` without line feeds, and whether all of them are valid in the given encoding.
 
     Invalid bytes become lone surrogates.
     """
@@ -286,7 +287,7 @@ def undecodable(text: str, where: str, encoding: str, option: str) -> Unreadable
 
 
 def json_of(text: str) -> Any:
-    """Return the value of a line of JSON, which may be nested as deeply as any record."""
+    """Return the value of a line of JSON, which may be nested as deeply as a record may be."""
     try:
         return _DECODER.decode(text)
     except RecursionError:
