@@ -1,4 +1,4 @@
-"""Sources that generate their elements with a pure function, one by one or one slice at a time."""
+"""Sources that generate their elements with a pure function, individually or one slice at a time."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ differ."""
 
 
 class SequenceSource(Source[R_co]):
-    """A source whose elements `start` to `stop - 1` of a partition are `read(partition, start, stop)`, a pure function.
+    """A source whose elements `start` to `stop - 1` of a partition are returned by `read(partition, start, stop)`.
 
-    It is meant for data that already exists in slices: files, arrays, benchmarks.
+    The function must be pure. The source is meant for data that already exists in slices: files, arrays, benchmarks.
 
     Args:
-        count: the number of elements per partition; None for endless.
+        count: the number of elements per partition; None for an endless source.
         rate: the number of elements per second over all partitions; None for as fast as they are consumed.
     """
 
@@ -99,7 +99,7 @@ class ArrowSource(SequenceSource[Any]):
     """A source of vectors: `read(partition, start, stop)` returns a pyarrow RecordBatch, a Table or a dict of columns.
 
     Args:
-        count: the number of rows per partition; None for endless.
+        count: the number of rows per partition; None for an endless source.
         rate: the number of rows per second over all partitions; None for as fast as they are consumed.
     """
 
@@ -133,7 +133,7 @@ class GeneratedSource(SequenceSource[R_co]):
     """A source whose element i of partition p is `make(p, i)`, a pure function.
 
     Args:
-        count: the number of elements per partition; None for endless.
+        count: the number of elements per partition; None for an endless source.
         rate: the number of elements per second over all partitions; None for as fast as they are consumed.
     """
 
@@ -153,7 +153,7 @@ class GeneratedSource(SequenceSource[R_co]):
             try:
                 values.extend(map(make, repeat(partition), range(start, stop)))
                 if len(values) < stop - start:
-                    make(partition, start + len(values))  # map() treats StopIteration as its end; this call raises it
+                    make(partition, start + len(values))  # map() ends at a StopIteration; this call raises it
                     raise RuntimeError("StopIteration was raised")
             except CausalError:
                 raise
@@ -174,11 +174,12 @@ def _failed(name: str, partition: int, elements: str, function: str, problem: Ex
 class _Reader:
     """A reader of one partition. With a rate, element i is due `i * interval_ns` after the job began to read.
 
-    At a high rate, it returns elements at the end of a time step: an element enters when it is due, and waits for the
-    end of the step.
+    At a high rate, the reader returns elements only at the end of each time step: an element that becomes due during a
+    step waits for the end of the step.
 
-    If a position is due far in the future, it was read with another clock: the machine was restarted, or the job moved.
-    The job then counts as begun at the time at which this clock would have reached that position.
+    If a position is due far in the future, it was read according to another clock: the machine was restarted, or the
+    job was moved. The reader then resets the job's start to the time at which this clock would have reached that
+    position.
     """
 
     def __init__(
@@ -214,7 +215,7 @@ class _Reader:
         return Read(self._slice(self._partition, position, stop), origin_ns, ended)
 
     def measured(self, position: int) -> tuple[int, int] | None:
-        """Return the number of elements before `position`, and the total number."""
+        """Return the number of elements before `position`, and the total number, or None for an endless source."""
         return None if self._count is None else (min(position, self._count), self._count)
 
     def ready_in_s(self, position: int) -> float:
@@ -225,10 +226,10 @@ class _Reader:
         return max(0.0, (self._step_end_ns(position) - now_ns) / 1e9)
 
     def _reckon(self, position: int, now_ns: int) -> None:
-        """Ensure, before the first read, that the pace continues from the position of that read."""
+        """Ensure, before the first read, that the rate continues from the position of that read."""
         if not self._sure and position and self._due_ns(position) > now_ns + self._interval_ns + AHEAD_NS:
             self._began_ns = now_ns - int(position * self._interval_ns)
-            with suppress(OSError):  # the next process computes the same value from an earlier checkpoint
+            with suppress(OSError):  # without the file, the next process computes the value from an earlier checkpoint
                 save_earlier(self._directory, of_job(self._began_ns))
         self._sure = True
 
@@ -236,12 +237,12 @@ class _Reader:
         return self._began_ns + int(position * self._interval_ns)
 
     def _step_end_ns(self, position: int) -> int:
-        """Return the end of the time step in which the element is due."""
+        """Return the end of the time step in which the element at `position` is due."""
         after_ns = self._due_ns(position) - self._began_ns
         return self._began_ns + -(-after_ns // self._step_ns) * self._step_ns
 
     def completed(self, position: int) -> None:
-        """Do nothing: a generated source keeps no data."""
+        """Do nothing, because a generated source stores no data."""
 
     def close(self) -> None:
-        """Do nothing: nothing is open."""
+        """Do nothing, because no resources are open."""

@@ -106,7 +106,7 @@ class Account:
         self.mark_refused.append(self.refused)
 
     def leave_out(self, before: Bundle, bundle: Bundle) -> None:
-        """Replace the last bundle, `before`, with one that leaves out further rows, possibly from another incarnation."""
+        """Replace the last bundle, `before`, with one that leaves out more rows, possibly from another incarnation."""
         again = replace(before, refused=bundle.refused, incarnation=bundle.incarnation)
         same = self.last == fingerprint(before) and again == bundle
         invariant(same, "only the last bundle can be taken otherwise", task=self.task, first=bundle.first)

@@ -102,7 +102,7 @@ class Rolling:
         return since_s is not None and time.monotonic() - since_s >= self._settings.publish_s
 
     def advance(self, ledger: Ledger, schema: pa.Schema | None) -> bool:
-        """Move a bounded number of rows to files, or more if a file is due; return whether any file received its name."""
+        """Move a bounded number of rows to files, or more if a file is due; return whether a file received its name."""
         below = covered(ledger.account)
         if ledger.row_bytes >= GROUP_BYTES:
             left = ledger.row_bytes - GROUP_BYTES

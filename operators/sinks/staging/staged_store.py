@@ -144,9 +144,7 @@ class StagedStore:
         return self.last_bundle()
 
     def expect(self, counted: bool) -> None:
-        """See `causal.ports.LastingStore.expect`; only the real store is expected to exist, because staged rows may
-        not.
-        """
+        """See `causal.ports.LastingStore.expect`; this applies only to the real store, as there may be no staged rows."""
         if isinstance(self._inner, LastingStore):
             self._inner.expect(counted)
 
@@ -156,7 +154,7 @@ class StagedStore:
         return int(getattr(self._inner, "refused", 0))
 
     def last_bundle(self) -> StoreState:
-        """See `causal.ports.SinkStore.last_bundle`; returns the end of the staged rows, which follow the visible rows."""
+        """See `causal.ports.SinkStore.last_bundle`; this is the end of the staged rows, which follow the visible ones."""
         with self._owned():
             return StoreState(self._next, self._digest, (), place=self._visible_in)
 

@@ -1,9 +1,9 @@
-"""The rows of one open file, one block at a time, from any row at which a block has begun.
+"""The rows of one open file, read one block at a time, from any row at which a block began earlier.
 
     text, JSON lines, CSV     blocks of 256 KiB that end with a row; gzip, detected by its first bytes, is decompressed
     Parquet                   blocks of up to 8,192 rows of one row group
 
-The size of a block is limited whatever the file contains: a line that is too long for a row is skipped while reading.
+The size of a block is limited whatever the file contains: the rest of a line that is too long for a row is skipped.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class Mark:
     """A place in a file at which a block begins.
 
     Attributes:
-        row: the number of rows of the file before the place.
-        offset: the number of uncompressed bytes before it; for Parquet, the row group.
-        line: the number of lines before it; for Parquet, the number of rows of the group before it.
+        row: the number of rows before the place.
+        offset: the number of uncompressed bytes before the place; for Parquet, the index of the row group.
+        line: the number of lines before the place; for Parquet, the number of rows before it in the row group.
     """
 
     row: int = 0
@@ -54,18 +54,18 @@ class Mark:
 
 
 class Blocks(Protocol):
-    """The rows of an open file."""
+    """The rows of an open file, in blocks."""
 
     mark: Mark
     """The place at which the next block begins."""
 
     def next(self) -> tuple[list[Any], list[int] | range] | None:
-        """Return the rows of the next block, possibly none, and the line number of each; None at the end of the file.
+        """Return the rows of the next block, possibly none, and their line numbers; None at the end of the file.
 
         Raises:
             CorruptData, OperatorFailed: the file cannot be read.
             DeterminantsLost: the file is not the one that was listed.
-            Unavailable: the read can be retried later, with another object.
+            Unavailable: the read can be retried later, with a newly opened file.
         """
         ...
 
@@ -73,7 +73,7 @@ class Blocks(Protocol):
 
 
 class LineBlocks:
-    """The rows of a file of lines.
+    """The rows of a file that consists of lines.
 
     Args:
         cutter: the cutter of the format; for CSV, it reads the column names from the first row.
@@ -91,7 +91,7 @@ class LineBlocks:
         self._last = False
         self.mark = Mark()
         self._file = _opened(file)
-        if mark.row:  # the column names may precede the first row
+        if mark.row:  # read the column names, which may precede the first row
             while headed() and self.next() is not None:
                 continue
             self._seek(mark)
@@ -123,7 +123,7 @@ class LineBlocks:
             self._fail(1, f"{problem}; correct the file, or use columns=[…]")
 
     def _read(self) -> None:
-        """Read more bytes; a byte order mark is not part of the first row."""
+        """Read more bytes, and skip a byte order mark at the beginning of the file."""
         begins = not self.mark.offset and not self._rest
         data = self._bytes()
         while begins and len(data) < FOREIGN_BYTES and not self._last:
@@ -149,7 +149,7 @@ class LineBlocks:
         return data
 
     def _first_line(self) -> tuple[list[Any], list[int] | range]:
-        """Return the first remaining line as an unreadable row; the next row begins after it."""
+        """Return the first remaining line as an unreadable row, so that the next row begins after it."""
         line = self.mark.line + 1
         if self._headed():
             self._fail(line, "the names of the columns cannot be read; correct the file, or use columns=[…]")
@@ -187,7 +187,7 @@ class LineBlocks:
 
 
 def _opened(file: Listed) -> IO[bytes]:
-    """Return the opened file, after checking that it is unchanged since it was listed."""
+    """Open the file and return it, after checking that it is unchanged since it was listed."""
     file.check_path()
     try:
         handle: IO[bytes] = open(file.path, "rb")
@@ -221,7 +221,7 @@ class _Gzip(gzip.GzipFile):
 
 
 def plain_name(path: str) -> str:
-    """Return the name without the suffix of gzip, whatever its case."""
+    """Return the name without the gzip suffix, whatever the suffix's case."""
     return path[: -len(_SUFFIX)] if path.lower().endswith(_SUFFIX) else path
 
 
@@ -243,7 +243,8 @@ class ParquetBlocks:
         self.mark = mark
         self._handle = _opened(file)
         try:
-            # Microseconds span all years; for old times, the second file reveals times that lose a fraction.
+            # Microseconds cover all years. For INT96 times, a second file shows which times lose a fraction as
+            # microseconds.
             self._file: pq.ParquetFile = pq.ParquetFile(self._handle, coerce_int96_timestamp_unit="us")
             check_carried(self._file.schema_arrow)
             self._fine = pq.ParquetFile(self._handle) if has_old_times(self._file) else None
@@ -276,7 +277,7 @@ class ParquetBlocks:
         self._handle.close()
 
     def _rows(self, batch: pa.Table, fine: pa.Table | None, first: int) -> list[Any]:
-        """Return the rows of a batch whose first row is row `first` of the file."""
+        """Return the rows of a batch that begins with row `first` of the file."""
         from operators.records.arrow_rows import Unheld, rows_of, shown_row
         from operators.sources.files.old_times import lost_fraction
 
@@ -297,9 +298,9 @@ class ParquetBlocks:
         return rows
 
     def _of_group(self, skip: int) -> Iterator[tuple[Any, Any]]:
-        """Return the batches of the current row group without its first `skip` rows, which end with a batch.
+        """Return the batches of the current row group without its first `skip` rows, which always fill whole batches.
 
-        Each is paired with the same rows of the second file, or with None if there is no second file.
+        Each batch is paired with the same rows of the second file, or with None if there is no second file.
         """
         import pyarrow as pa
 

@@ -1,8 +1,8 @@
-"""The reader of one partition of files: a position is a row number over the partition's files, in their order.
+"""The reader of one partition of files: a position is a row number across the partition's files, in order.
 
-Marks record the position at which a file and each of its blocks begins, so that any position from the last checkpoint
-on can be read again from the nearest mark. The mark at the last checkpoint is kept in the job's directory for the
-successor of this process. It only saves reading: if it is missing, rows are counted from the first file.
+Marks record the positions at which files and blocks begin, so that any position since the last checkpoint can be read
+again from the nearest mark. The mark at the last checkpoint is stored in the job directory for the successor of this
+process. It only saves reading: if it is missing, the successor counts rows from the first file.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Open = Callable[[Listed, Mark], Blocks]
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A mark in a file, and the position of the mark; `listing` and `index` locate the file in the listings."""
+    """A mark in a file, with its position; `listing` and `index` locate the file in the listings."""
 
     position: int
     listing: int
@@ -50,7 +50,7 @@ class FileReader:
         source: the name of the source, for messages.
         open_blocks: opens a file in the source's format.
         located: whether each record is a dict of file, line and value.
-        poll_s: the interval between two searches for files; 0 for no pause.
+        poll_s: the interval between two searches for new files; 0 for no pause.
     """
 
     def __init__(
@@ -76,12 +76,12 @@ class FileReader:
         self._rows: list[Any] = []
         self._stored = self._load()
         self._next = self._stored  # the place at which reading continues after `_rows`
-        self._first = self._stored.position  # the position of the first of _rows
+        self._first = self._stored.position  # the position of the first of `_rows`
         self._places = [self._stored]
         self._look_at_s = 0.0
 
     def read(self, position: int, count_max: int) -> Read | None:
-        """Return up to `count_max` rows of one block; None if there is no file to read.
+        """Return up to `count_max` rows of one block, or None if there is no file to read.
 
         Raises:
             DeterminantsLost: a file has changed or was removed.
@@ -104,11 +104,11 @@ class FileReader:
         return Read(self._rows[start : start + count_max], time.monotonic_ns())
 
     def ready_in_s(self, position: int) -> float:
-        """Return 0 if rows are in memory, otherwise the interval between two searches for files."""
+        """Return 0 if the rows at `position` are in memory, or else the interval between two searches for files."""
         return 0.0 if self._first <= position < self._first + len(self._rows) else self._poll_s
 
     def measured(self, position: int) -> tuple[int, int] | None:
-        """Return the approximate number of file bytes read, and their total; None while files may be added."""
+        """Return the approximate number of file bytes read and their total, or None if files may still be added."""
         listing, place = self._listing[1], self._next
         if listing is None or not listing.last:
             return None
@@ -119,7 +119,7 @@ class FileReader:
         return read, sum(sizes)
 
     def completed(self, position: int) -> None:
-        """Discard marks that no read will need, and store the one at which the next process begins."""
+        """Discard marks that will not be needed again, and store the mark at which the next process begins."""
         at = bisect_right(self._places, position, key=_position) - 1
         if at <= 0:
             return
@@ -130,7 +130,7 @@ class FileReader:
             self._places[0].index,
             *astuple(self._places[0].mark),
         ]
-        with suppress(Unavailable):  # the stored mark only saves reading
+        with suppress(Unavailable):  # an unstored mark only costs reading
             write_parts(self._path, [json.dumps(body).encode()], durable=False)
 
     def close(self) -> None:
@@ -144,7 +144,7 @@ class FileReader:
         try:
             position, listing, index, *mark = json.loads(read_parts(self._path)[0])
             return _Place(position, listing, index, Mark(*mark))
-        except CorruptData:  # missing, or cut short by a loss of power
+        except CorruptData:  # the file is missing, or was cut short by a loss of power
             return _Place(0, 0, 0, Mark())
 
     def _return_to(self, position: int) -> None:
@@ -156,7 +156,7 @@ class FileReader:
         self._first, self._rows = self._next.position, []
 
     def _advance(self) -> str | None:
-        """Load the next block into memory; return "waits" or "ended" if there is none."""
+        """Load the next block into memory and return None, or return "waits" or "ended" if there is no block."""
         place = self._next
         listing = self._listing_of(place.listing)
         if listing is None:
@@ -195,7 +195,7 @@ class FileReader:
     def _step(self, place: _Place) -> None:
         self._next = place
         if place.position < self._places[-1].position:
-            return  # known from before
+            return  # this part of the file was read before, so its marks exist
         if place.position == self._places[-1].position:
             self._places[-1] = place
             return
@@ -210,7 +210,7 @@ class FileReader:
             if listing is None and now_s >= self._look_at_s:
                 if self._journal.look(number):
                     listing = self._journal.listing(number)
-                took_s = time.monotonic() - now_s  # a large directory is listed less often
+                took_s = time.monotonic() - now_s  # a large directory is searched less often
                 self._look_at_s = now_s + (max(self._poll_s, 10 * took_s) if self._poll_s else 0.0)
             self._listing = (number, listing)
         return self._listing[1]
@@ -221,5 +221,5 @@ def _position(place: _Place) -> int:
 
 
 def directory_of(job_directory: Path, name: str) -> Path:
-    """Return the directory of the journal of the source named `name`."""
+    """Return the directory that contains the journal of the source named `name`."""
     return job_directory / FOLDER / name

@@ -30,25 +30,26 @@ PARTITIONS_MAX = 1024
 
 
 class FilesSource(Source[Any]):
-    """A source of the rows of files, each once, in the order of the files' names and of the rows in each file.
+    """A source of the rows of files, each exactly once, ordered by file name and then by row.
 
-    The records of text are str, those of JSON lines are the values of the lines, those of CSV are dicts of str by
-    column name, and those of Parquet are dicts. Data compressed with gzip is decompressed, whatever the file's name. A
-    file must not change once it exists: a file that changes, or that is removed before the job has finished with it,
-    ends the job with one line.
+    Records of text are str, records of JSON lines are the values of the lines, records of CSV are dicts that map column
+    names to str, and records of Parquet are dicts. Data compressed with gzip is decompressed, whatever the file's name.
+    A file must not change once it exists: if a file changes or is removed before the job has finished with it, the job
+    ends with an error.
 
     Args:
         patterns: paths, or globs as in `glob.glob` (`**` for any depth).
         format: "text", "json", "csv" or "parquet"; by default, the format that the suffix of the first pattern
             indicates, or else "text".
-        follow: whether to continue with new files in the order in which they appear; the source then does not end.
-        partitions: the number of partitions to which the files are assigned in turn; fixed for the lifetime of the
-            job's directory.
+        follow: whether to continue with new files in the order in which they appear; the source then never ends.
+        partitions: the number of partitions to which the files are assigned in turn; it cannot be changed later for the
+            same job directory.
         located: whether to return each record as `{"file": …, "line": …, "value": …}`.
         columns: the column names of CSV files that do not begin with them.
-        delimiter: the separator between the values of CSV.
+        delimiter: the separator between CSV values.
         encoding: the encoding of text, JSON and CSV: "utf-8", or an encoding with one byte per character.
-        row_bytes_max: the maximum length of a line; a longer one is not read into memory and is a bad row.
+        row_bytes_max: the maximum length of a line in bytes; a longer line is not read into memory, and becomes a bad
+            row.
         quiet_s: with `follow`, how long a file must remain unmodified before it is read.
     """
 
@@ -96,7 +97,7 @@ class FilesSource(Source[Any]):
         self.located = located
         self.columns = columns if columns is None or isinstance(columns, str) else tuple(columns)
         self.delimiter = delimiter
-        self.encoding = "utf-8" if encoding == "utf-8-sig" else encoding  # a byte order mark is handled anyway
+        self.encoding = "utf-8" if encoding == "utf-8-sig" else encoding  # a byte order mark is skipped in any case
         self.row_bytes_max = row_bytes_max
         self.quiet_s = quiet_s
         self._check_shape()
@@ -128,7 +129,7 @@ class FilesSource(Source[Any]):
             raise PipelineError(f"{where}: Parquet needs pyarrow; run `pip install pyarrow`")
 
     def check(self) -> None:
-        """Raise `PipelineError` if no file matches a pattern, or a file is unreadable or named like another format."""
+        """Raise `PipelineError` if a pattern matches no file, or a matching file cannot be read in the given format."""
         try:
             self._check_files()
         except (OperatorFailed, OSError) as problem:
@@ -144,7 +145,7 @@ class FilesSource(Source[Any]):
             for pattern in self.patterns:
                 if not os.path.isdir(fixed(pattern)):
                     raise PipelineError(f"{self._where}: the directory {fixed(pattern)} does not exist")
-            matches(self.patterns)  # refuses files that must not be listed
+            matches(self.patterns)  # raises an error if a path must not be listed
             return
         for pattern in self.patterns:
             files = [match.path for match in matches([pattern])]
@@ -164,12 +165,12 @@ class FilesSource(Source[Any]):
                     )
 
     def open(self, partition: int, context: SourceContext) -> PartitionReader:
-        """Return a reader of one partition; the first reader to run lists the files."""
+        """Return a reader of one partition; the reader that runs first lists the files."""
         journal = self._journal(context.name, context.job_directory)
         return FileReader(journal, partition, self.partitions, context.name, self.blocks, self.located)
 
     def check_resumed(self, name: str, job_directory: Path, rolled_back: bool) -> None:
-        """Raise `PipelineError` if the list of files is complete and `patterns` or `follow` contradicts it."""
+        """Raise `PipelineError` if the list of files is complete but `patterns` or `follow` contradicts it."""
         self._journal(name, job_directory).check_resumed(rolled_back)
 
     def _journal(self, name: str, job_directory: Path) -> FileJournal:
@@ -183,7 +184,7 @@ class FilesSource(Source[Any]):
         )
 
     def blocks(self, file: Listed, mark: Mark) -> Blocks:
-        """Return the rows of a file from the given mark on."""
+        """Return the rows of a file, beginning at the given mark."""
         if self.format == "parquet":
             return ParquetBlocks(file, mark)
         if self.format == "csv":
@@ -196,7 +197,7 @@ class FilesSource(Source[Any]):
 
 
 def _headed(cutter: CsvCutter) -> bool:
-    """Return whether the column names have not been read yet."""
+    """Return whether the column names are still unknown."""
     return cutter.columns is None
 
 
@@ -210,13 +211,13 @@ def _beginning(path: str) -> bytes:
 
 
 def _are_names(columns: Sequence[object]) -> bool:
-    """Return whether these are names, at least one; a str is a single name, not a sequence of letters."""
+    """Return whether `columns` contains at least one name and only names; a single str is not accepted."""
     return not isinstance(columns, str) and bool(columns) and all(isinstance(each, str) for each in columns)
 
 
 def _is_plain(encoding: object) -> bool:
-    """Return whether bytes may be cut anywhere except within a UTF-8 character, and only line feeds end lines."""
-    probe = bytes(range(256)) + b"\\u000a"  # the latter is an escape in some
+    """Return whether bytes may be cut anywhere (except within a UTF-8 character) and only line feeds end lines."""
+    probe = bytes(range(256)) + b"\\u000a"  # some encodings treat the second part as an escape
     try:
         alone = [bytes([byte]).decode(str(encoding), "surrogateescape") for byte in probe]
         together = probe.decode(str(encoding), "surrogateescape")

@@ -1,12 +1,12 @@
-"""The files of a source in an order that is decided once, by a journal of listings in the job's directory.
+"""The files of a source in an order that is decided once, by a journal of listings in the job directory.
 
 A listing is a sorted list of files that no earlier listing contains, linked under the next number. If several processes
-list at the same moment, one of them wins, and all read its listing. File i of all listings belongs to partition i
-modulo the number of partitions. Neither the order in which a directory is listed nor a file that appears in the
-meantime changes the decision.
+create a listing at the same moment, one of them wins, and all of them read its listing. File i of all listings belongs
+to partition i modulo the number of partitions. Neither the order in which a directory is listed nor a file that appears
+in the meantime changes the decision.
 
-A listing created while files are not followed is the last one. A later version of the job that does not follow files
-either must have the patterns of that listing; a version that follows files continues after it.
+A listing that is created while files are not followed is the last one. If a later version of the job does not follow
+files either, it must have the patterns of that listing. If it follows files, it continues after that listing.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Listed:
     """A file as it was when it was listed.
 
     Attributes:
-        number: the index of the file among all files of the source.
+        number: the index of the file among all of the source's files.
     """
 
     path: str
@@ -48,11 +48,11 @@ class Listed:
 
     @property
     def shown(self) -> str:
-        """The path as text that can be printed and written."""
+        """The path as text that can be printed and encoded."""
         return os.fsencode(self.path).decode("utf-8", "replace")
 
     def check(self, now: os.stat_result) -> None:
-        """Refuse a file whose status differs from that in the listing.
+        """Raise an error if the given status differs from that in the listing.
 
         Raises:
             DeterminantsLost: the file has changed.
@@ -64,11 +64,12 @@ class Listed:
             raise DeterminantsLost(f"{self.shown} has changed since the job listed it: {change}; {RESTORE}")
 
     def check_path(self) -> None:
-        """Refuse a file that differs from its listing.
+        """Raise an error if the file at the path differs from that in the listing.
 
         Raises:
             DeterminantsLost: the file has changed or was removed.
-            OperatorFailed: the file may not be read.
+            OperatorFailed: the job's user may not read the file.
+            Unavailable: the file cannot be inspected now.
         """
         try:
             self.check(os.stat(self.path))
@@ -84,7 +85,7 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """One listing: files of all partitions, and whether it is the last one."""
+    """One listing: files of all partitions, and whether the listing is the last one."""
 
     files: tuple[Listed, ...]
     last: bool
@@ -92,7 +93,7 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class _Fresh:
-    """A file that is in no listing yet; `real` is its path without symbolic links."""
+    """A file that is not in any listing yet; `real` is its path without symbolic links."""
 
     path: str
     size: int
@@ -102,7 +103,7 @@ class _Fresh:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """A file's status, and the time on our clock since when it has been unchanged."""
+    """A file's status, and the time on this machine's monotonic clock since which the status has been unchanged."""
 
     size: int
     mtime_ns: int
@@ -115,9 +116,9 @@ class FileJournal:
     Args:
         directory: `<job directory>/file-listings/<source>`.
         patterns: absolute paths or globs.
-        follow: whether new files are added as they appear; otherwise the next listing is the last.
-        quiet_s: how long a new file must remain unmodified before it is added; applies only if files are followed.
-        written: the patterns as the pipeline specifies them, which stay the same when its directory is moved.
+        follow: whether new files are added as they appear; otherwise, the next listing is the last.
+        quiet_s: how long a new file must remain unmodified before it is added; used only if files are followed.
+        written: the patterns as written in the pipeline, which stay the same when its directory is moved.
     """
 
     def __init__(
@@ -138,11 +139,11 @@ class FileJournal:
         self._known: set[int] = set()
         self._files = 0
         self._seen: dict[str, _Seen] = {}
-        self._looked_up_to = 0  # the number of listings whose files are in _known
-        self._closed = False  # whether the latest of them was meant to be the last
+        self._looked_up_to = 0  # the number of listings whose files are in `_known`
+        self._closed = False  # whether the latest of these listings was meant to be the last
 
     def listing(self, number: int) -> Listing | None:
-        """Return a listing; None if there is none yet.
+        """Return the listing with the given number, or None if it does not exist yet.
 
         Raises:
             CorruptData: the listing is damaged.
@@ -158,12 +159,11 @@ class FileJournal:
         return Listing(files, self._ends(number, body))
 
     def check_resumed(self, rolled_back: bool) -> None:
-        """Refuse to resume with options that contradict the list of files.
+        """Raise an error if a job is resumed with options that contradict the list of files.
 
         Args:
-            rolled_back: whether the job resumes the savepoint's version, so that listings of later versions do not
-                count.
-
+            rolled_back: whether the job resumes the savepoint's version, so that listings of later versions are
+                ignored.
         Raises:
             CorruptData: a listing is damaged.
             PipelineError: the list is complete, and the options contradict it or match other files.
@@ -178,8 +178,8 @@ class FileJournal:
                 raise PipelineError(self._complete("follow=True"))
 
     def _ends(self, number: int, body: dict[str, Any]) -> bool:
-        """Return whether no listing follows; refuse options that contradict a complete list."""
-        if body["last"] and self._follow and not number:  # earlier versions did not follow files
+        """Return whether this listing is the last; raise an error if the options contradict a complete list."""
+        if body["last"] and self._follow and not number:  # `follow` was added to a source whose only list was complete
             raise PipelineError(self._complete("follow=True"))
         if not body["last"] or self._follow or self._path(number + 1).exists():
             return False
@@ -210,11 +210,11 @@ class FileJournal:
         return body
 
     def look(self, number: int) -> bool:
-        """Write listing `number` if there are new files or none will be followed; return whether the listing exists.
+        """Write listing `number` if there are new files or it is the last one; return whether the listing exists.
 
         Raises:
             OperatorFailed: too many files match.
-            Unavailable: the directory or the disk does not answer.
+            Unavailable: the directory or the disk does not respond.
         """
         try:
             self._remember(number)
@@ -258,8 +258,9 @@ class FileJournal:
         return fresh
 
     def _is_quiet(self, path: str, known: os.stat_result, seen: _Seen | None) -> bool:
-        """Return whether a file has been unmodified for `quiet_s`, according to its date or, as dates may be wrong,
-        our clock.
+        """Return whether a file has been unmodified for `quiet_s`.
+
+        The file's modification time decides or, because that time may be wrong, this machine's monotonic clock.
         """
         quiet_ns, now_ns = ns_of_seconds(self._quiet_s), time.monotonic_ns()
         if 0 <= time.time_ns() - known.st_mtime_ns >= quiet_ns:
@@ -287,7 +288,7 @@ class FileJournal:
         try:
             os.link(aside, path)
         except FileExistsError:
-            pass  # another process has decided, and its decision counts
+            pass  # another process was first, and its listing is valid
         finally:
             aside.unlink(missing_ok=True)
         sync_directory(self.directory)

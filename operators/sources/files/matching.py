@@ -1,12 +1,12 @@
-"""The files that match patterns: each file once, whatever names lead to it, and none omitted silently.
+"""The files that match patterns: each file exactly once, whatever names lead to it, and none omitted silently.
 
 A pattern has the syntax of `glob.glob`: `*`, `?` and `[…]` within a part of the path, `**` for any directories.
 
     a part that begins with `.` or `_`   matches only if the pattern's part begins with the same character
-    a symbolic link                      counts as its target; a name of a file that is not a link takes precedence
+    a symbolic link                      counts as its target; a file's name that is not a link takes precedence
     a hard link                          counts as a separate file
     `**`                                 enters each directory once, even if links lead to it or form a cycle
-    a path that must not be listed       ends the search; only files removed in the meantime are skipped
+    a path that must not be listed       ends the search with an error; files that were just removed are skipped
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def matches(patterns: Sequence[str]) -> list[Match]:
     """Return the regular files that match these absolute patterns, each once, in the byte order of their paths.
 
     Raises:
-        OperatorFailed: a directory or a name may not be read.
-        OSError: a directory or a name cannot be read now.
+        OperatorFailed: the job's user may not read a directory or inspect a path.
+        OSError: a directory cannot be read, or a path cannot be inspected, now.
     """
     chosen: dict[str, tuple[bool, Match]] = {}
     for pattern in patterns:
@@ -58,7 +58,7 @@ def matches(patterns: Sequence[str]) -> list[Match]:
 
 
 def fixed(pattern: str) -> str:
-    """Return the directory that precedes the first wildcard."""
+    """Return the directory that precedes the pattern's first wildcard."""
     directory = os.path.dirname(pattern)
     while _MAGIC.search(directory):
         directory = os.path.dirname(directory)
@@ -66,7 +66,7 @@ def fixed(pattern: str) -> str:
 
 
 def regular(path: str) -> os.stat_result | None:
-    """Return the status of a regular file; None for anything else, a removed file, or a dangling link."""
+    """Return the status of a regular file, or None for anything else, a removed file or a dangling link."""
     try:
         known = os.stat(path)
     except OSError as problem:
@@ -77,7 +77,7 @@ def regular(path: str) -> os.stat_result | None:
 
 
 def denied(path: str, problem: OSError) -> str:
-    """Return the message for a path that may not be read."""
+    """Return the message for a path that the job's user may not read."""
     return f"{path} cannot be read: {problem.strerror}; grant the job's user permission to read it, then resume"
 
 
@@ -94,7 +94,7 @@ def _paths(pattern: str, directory: str) -> Iterator[tuple[str, bool]]:
     if not _MAGIC.search(pattern):
         if regular(pattern) is not None:
             yield pattern, True
-    elif os.path.isfile(pattern):  # a name that contains wildcard characters
+    elif os.path.isfile(pattern):  # the file's name contains wildcard characters
         yield pattern, True
     else:
         parts = os.path.relpath(pattern, directory).split(os.sep)
@@ -103,7 +103,7 @@ def _paths(pattern: str, directory: str) -> Iterator[tuple[str, bool]]:
 
 
 def _below(directory: str, parts: Sequence[str], linked: bool) -> Iterator[tuple[str, bool]]:
-    """Yield the files below a directory that match the parts."""
+    """Yield the files below a directory that match the given parts of a pattern."""
     part, rest = parts[0], parts[1:]
     if part == "**":
         for below, through_link in _directories(directory, linked):
@@ -128,12 +128,12 @@ def _further(path: str, rest: Sequence[str], linked: bool) -> Iterator[tuple[str
 
 
 def _is_file(entry: os.DirEntry[str]) -> bool:
-    """Return whether it is a regular file, which most file systems report without a separate request."""
+    """Return whether the entry is a regular file, which most file systems report without a separate request."""
     return entry.is_file(follow_symlinks=False) or (entry.is_symlink() and regular(entry.path) is not None)
 
 
 def _directories(top: str, linked: bool) -> Iterator[tuple[str, bool]]:
-    """Yield a directory and all directories below it, each once; those reached without links are first."""
+    """Yield a directory and all directories below it, each once, beginning with those reached without links."""
     seen: set[tuple[int, int]] = set()
     plain, links = [(top, linked)], list[tuple[str, bool]]()
     while plain or links:
@@ -182,7 +182,7 @@ def _is_directory(path: str) -> bool:
 
 
 def _kind(path: str) -> int | None:
-    """Return the mode of the entry at a path; None if there is none."""
+    """Return the mode of the entry at a path, or None if there is no entry."""
     try:
         return os.lstat(path).st_mode
     except OSError as problem:

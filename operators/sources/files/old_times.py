@@ -1,8 +1,8 @@
-"""Times of old Parquet files (INT96), which pyarrow rounds down to the requested unit.
+"""Times in old Parquet files (INT96), which pyarrow rounds down to the requested unit.
 
-As microseconds, these times span all years of `datetime` but lose a fraction; as nanoseconds, they keep the fraction
-but wrap around outside the years 1677 to 2262. Both together reveal whether a time is a whole number of microseconds,
-because wrapping around does not change the remainder.
+As microseconds, these times cover all years of `datetime` but lose a fraction; as nanoseconds, they keep the fraction
+but wrap around outside the years 1677 to 2262. Together, the two values show whether a time is a whole number of
+microseconds, because wrapping around does not change the remainder.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 def has_old_times(file: pq.ParquetFile) -> bool:
-    """Return whether a column contains INT96 values."""
+    """Return whether any column contains INT96 values."""
     return any(file.schema.column(index).physical_type == "INT96" for index in range(len(file.schema)))
 
 
 def lost_fraction(coarse: pa.Table | pa.RecordBatch, fine: pa.Table | pa.RecordBatch) -> str:
-    """Return a column with a time that differs between microseconds and nanoseconds; "" if there is none."""
+    """Return the name of a column with a time that differs between microseconds and nanoseconds; "" if there is none."""
     import pyarrow.compute as pc
 
     for name, left, right in zip(coarse.schema.names, coarse.columns, fine.columns, strict=True):
@@ -32,7 +32,7 @@ def lost_fraction(coarse: pa.Table | pa.RecordBatch, fine: pa.Table | pa.RecordB
 
 
 def _times(column: pa.Array | pa.ChunkedArray, other: pa.DataType) -> Iterator[pa.Array]:
-    """Yield, as integers, the times of a column that have a different unit in the type `other`."""
+    """Yield, as integers, those times of a column whose unit differs in the type `other`."""
     import pyarrow as pa
     import pyarrow.types as types
 
@@ -45,7 +45,7 @@ def _times(column: pa.Array | pa.ChunkedArray, other: pa.DataType) -> Iterator[p
     elif types.is_struct(column.type):
         for index, values in enumerate(column.flatten()):
             yield from _times(values, other.field(index).type)
-    elif types.is_map(column.type):  # a map has no flatten() of its own
+    elif types.is_map(column.type):  # unlike other types, a map has no flatten()
         yield from _times(column.cast(_entries(column.type)), _entries(other))
     else:
         yield from _times(column.flatten(), other.value_type)

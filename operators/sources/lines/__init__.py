@@ -1,1 +1,1 @@
-"""Sources of lines that cannot be read twice: a process next to the job writes them into the ingest log first."""
+"""Sources of lines that cannot be read twice: a process next to the job first writes them to the ingest log."""

@@ -5,7 +5,7 @@ exactly once. Requests that wait at the same moment share a batch. A request is 
 
     200  the lines are the job's                      413  the body is too large
     400  a line is not JSON, or too long; names the line  429  too many lines per second, or too many requests together
-    401  the token is missing or another              503  not written; send it again
+    401  the token is missing or wrong                503  not written; send it again
     404  another path                                 411  the length of the body is not known
     415  the body is encoded (gzip, …)
 """
@@ -49,13 +49,13 @@ class HttpSource(LineSource):
     """A source of lines that arrive by HTTP, with either `listen` or `poll`. It never ends.
 
     Args:
-        listen: "HOST:PORT" to listen at. Clients POST the lines there; listening for other hosts requires a token.
-        poll: a URL whose lines become records each time that its content changes.
+        listen: the "HOST:PORT" to listen on. Clients POST lines there; listening for other hosts requires a token.
+        poll: a URL whose lines become records each time its content changes.
         every_s: the interval between two polls.
         path: the path to which clients post.
         format: "json": records are the values of the lines; "text": records are str.
         token: the token that requests must contain as `Authorization: Bearer TOKEN`, and that polls send.
-        body_bytes_max: the maximum size of a body; a larger one is refused or, if polled, reported and skipped.
+        body_bytes_max: the maximum size of a body; a larger body is refused or, if it was polled, reported and skipped.
         rows_per_s: the maximum rate of lines, above which requests are refused with 429; None for no limit.
         requests_max: the maximum number of simultaneous requests.
     """
@@ -101,14 +101,14 @@ class HttpSource(LineSource):
             raise PipelineError(f"{where} has requests_max {requests_max!r}; use 1 to 4096")
 
     def ingest(self, writer: LineWriter, name: str, job_directory: Path, root_pid: int) -> None:
-        """Write the posted or fetched lines to the log; this method ends only with an exception."""
+        """Write posted or fetched lines to the log; this method ends only by raising an exception."""
         if self.address is not None:
             _Listener(self, writer, self.address).serve()
         else:
             poll(self, writer, name)
 
     def lines_of(self, body: bytes) -> list[bytes]:
-        """Return the lines of a body.
+        """Return the lines of a request body.
 
         Raises:
             ValueError: a line is not a record; the message names the line.
@@ -136,7 +136,7 @@ def _address(where: str, listen: str) -> tuple[str, int]:
 
 @dataclass(eq=False)
 class _Posted:
-    """The lines of one request, and the outcome of the request."""
+    """The lines of one request, and the outcome of that request."""
 
     lines: list[bytes]
     done: threading.Event = field(default_factory=threading.Event)
@@ -145,7 +145,7 @@ class _Posted:
 
 
 class _Listener:
-    """A server that receives requests in threads and writes their lines in the serving thread."""
+    """A server that receives requests in separate threads and writes their lines in the thread that calls `serve`."""
 
     def __init__(self, source: HttpSource, writer: LineWriter, address: tuple[str, int]) -> None:
         self.source = source
@@ -159,7 +159,7 @@ class _Listener:
         listener = self
 
         class Handler(_Handler):
-            """Handles requests of this listener."""
+            """The handler of requests to this listener."""
 
             owner = listener
 
@@ -191,7 +191,10 @@ class _Listener:
             each.done.set()
 
     def post(self, lines: list[bytes]) -> bool:
-        """Return whether the lines are written; if not, they never will be, unless the disk takes too long."""
+        """Post lines, and return whether they were written; if not, they normally never will be.
+
+        Lines may still be written after this method returns False if their write had begun but took too long.
+        """
         posted = _Posted(lines)
         self._posted.put(posted)
         posted.done.wait(WRITTEN_WITHIN_S)
@@ -200,7 +203,7 @@ class _Listener:
             return posted.written
 
     def admits(self, rows: int) -> bool:
-        """Return whether `rows` further lines are within the rate."""
+        """Return whether the rate allows `rows` further lines."""
         rate = self.source.rows_per_s
         if rate is None:
             return True
@@ -210,18 +213,18 @@ class _Listener:
             self._credited_s = now_s
             if self._credit <= 0:
                 return False
-            self._credit -= rows  # a large request is compensated for afterwards
+            self._credit -= rows  # the credit may become negative, which delays later requests
             return True
 
 
 def _server_at(address: tuple[str, int], handler: type[_Handler], requests_max: int) -> _Server:
-    """Return a server at the address, of the address family of its host."""
+    """Return a server at the address, with the address family of the address's host."""
     family = socket.getaddrinfo(*address, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
     return (_Server6 if family == socket.AF_INET6 else _Server)(address, handler, requests_max)
 
 
 class _Server(ThreadingHTTPServer):
-    """A server that limits the number of connections."""
+    """A server with a limited number of connections."""
 
     daemon_threads = True
     request_queue_size = 128
@@ -248,9 +251,9 @@ class _Server(ThreadingHTTPServer):
             self._refusals.release()
 
     def shutdown_request(self, request: Any) -> None:
-        """Close a connection once the client has closed it, or after a moment.
+        """Close a connection once the client has closed it, or after a short time.
 
-        Unread bytes would reset the connection, and the client would lose the answer.
+        Closing the connection with unread bytes would reset it, and the client would lose the answer.
         """
         deadline_s, left = time.monotonic() + LINGER_S, LINGER_BYTES_MAX
         with suppress(OSError):
@@ -321,11 +324,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body)))
         if status in (429, 503):
             self.send_header("Retry-After", "1")
-        if not read:  # otherwise the rest of the request would be read as the next request
+        if not read:  # otherwise, the server would read the rest of this request as the next one
             self.send_header("Connection", "close")
             self.close_connection = True
         self.end_headers()
         self.wfile.write(body)
 
     def log_message(self, format: str, *arguments: Any) -> None:
-        """Log nothing, because a line per request would fill the disk."""
+        """Do nothing, because a line per request would fill the disk."""
