@@ -1,6 +1,6 @@
-"""The format "causal" of Spark, which reads the output of sinks.
+"""Spark's format "causal", which reads the output of sinks.
 
-Spark finds packages with such names automatically, so `spark.readStream.format("causal")` needs no registration.
+Spark automatically finds packages with such names, so `spark.readStream.format("causal")` needs no registration.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from operators.spark.format import OutputReader, OutputStreamReader, Reading
 
 
 class DefaultSource(DataSource):  # type: ignore[misc]
-    """The data source, whose readers `operators.spark.format` has."""
+    """The data source of the format; `operators.spark.format` defines its readers."""
 
     @classmethod
     def name(cls) -> str:
         return "causal"
 
     def schema(self) -> Any:
-        """Return the schema of the present rows, for a user who has specified none."""
+        """Return the schema of the rows that are present, for a user who has not specified a schema."""
         return Reading.of(self.options).schema()
 
     def reader(self, schema: Any) -> OutputReader:
-        """Return the reader of `spark.read`."""
+        """Return the reader for `spark.read`."""
         return OutputReader(self.options, schema)
 
     def streamReader(self, schema: Any) -> OutputStreamReader:
-        """Return the reader of `spark.readStream`."""
+        """Return the reader for `spark.readStream`."""
         return OutputStreamReader(self.options, schema)

@@ -1,1 +1,1 @@
-"""The ingest log: batches that sources publish once each, in order, and that tasks read by position."""
+"""The ingest log: batches that sources publish exactly once, in order, and that tasks read by position."""

@@ -1,7 +1,7 @@
 """The bound on published but unread data: the commit of a batch waits until readers have made room.
 
-Spark runs one batch at a time, so a commit that waits slows the query down but does not make it fail. A batch of any
-size is admitted when nothing is unread. The wait ends when there is room, when another driver takes over, or when the
+Spark runs one batch at a time, so a commit that waits slows the query down but does not make it fail. If nothing is
+unread, a batch of any size is admitted. The wait ends when there is room, when another driver takes over, or when the
 process that requested the commit ends.
 """
 
@@ -23,18 +23,17 @@ NOTED_EVERY_S = 1.0
 def await_room(
     log: IngestLog, batch: int, token: int, segments: Sequence[Segment], bytes_max: int, ended: Callable[[], bool]
 ) -> None:
-    """Return when the batch may be published.
+    """Wait until the batch may be published.
 
     Args:
-        segments: the segments that the batch has written.
+        segments: the segments that were written for the batch.
         bytes_max: the maximum number of unread bytes, including this batch, unless this batch alone exceeds it.
         ended: returns whether the process that requested the commit has ended.
-
     Raises:
         Fenced: a newer driver has taken over.
         Unavailable: `ended()` returned true.
     """
-    if log.manifest(batch) is not None:  # publishing it again changes nothing
+    if log.manifest(batch) is not None:  # the batch is published already, and publishing it again changes nothing
         return
     coming, since_ns, noted_at = log.size_of(segments), 0, 0.0
     while True:
@@ -64,7 +63,7 @@ def await_room(
 
 
 def orphaned() -> Callable[[], bool]:
-    """Return a function that reports whether the current parent of this process has ended."""
+    """Return a function that reports whether this process's current parent has ended."""
     parent = os.getppid()
     return lambda: os.getppid() != parent
 

@@ -1,8 +1,8 @@
-"""The records of an ingest log: micro-batches that one query publishes once each, in order.
+"""The records of an ingest log: micro-batches that one query publishes exactly once, in order.
 
 Spark's tasks write segments; the commit of a batch publishes one manifest that names them. A published batch never
-changes and cannot be published twice; an unpublished one does not exist for readers. Nothing in this module depends on
-Spark or Arrow.
+changes and cannot be published twice; an unpublished batch does not exist for readers. Nothing in this module depends
+on Spark or Arrow.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SEGMENT = re.compile(r"(\d{10})-(\d{5})-")
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A file with rows of one Spark partition of one batch; `part` numbers the files of that partition."""
+    """A file with rows of one Spark partition of a batch; `part` numbers that partition's files."""
 
     file: str
     partition: int
@@ -39,7 +39,7 @@ class Segment:
 class Backlog:
     """The published bytes that readers still need when another batch is about to be published.
 
-    `since_ns` is the `time.monotonic_ns()` at which that batch began to wait for room; 0 if it did not wait.
+    `since_ns` is the `time.monotonic_ns()` at which that batch began to wait for room, or 0 if it is not waiting.
     """
 
     unread_bytes: int
@@ -52,9 +52,9 @@ class Backlog:
 class Manifest:
     """A published batch.
 
-    `before[c]` is the number of rows that channel c received from all earlier batches. `segments` are in the order of
+    `before[c]` is the number of rows that channel c received from all earlier batches. `segments` are ordered by
     (partition, part), which is the order of the rows. `offsets` is the digest of Spark's own record of the batch's
-    contents ("" if that record is not readable). `published_ns` is the `time.monotonic_ns()` at the commit.
+    contents, or "" if that record cannot be read. `published_ns` is the `time.monotonic_ns()` at the commit.
 
     In a shared store, `checkpoint` names the object with Spark's checkpoint as of this batch. A manifest with `ended`
     set is not a batch: it states that the query finished with the previous batch.
@@ -71,23 +71,26 @@ class Manifest:
     ended: bool = False
 
     def of_channel(self, channel: int) -> list[Segment]:
-        """Return the segments of one channel in order; Spark partition i belongs to channel i modulo their number."""
+        """Return the segments of one channel in order.
+
+        Spark partition i belongs to channel i modulo the number of channels.
+        """
         return [segment for segment in self.segments if segment.partition % len(self.before) == channel]
 
     def after(self) -> tuple[int, ...]:
-        """Return the number of rows of each channel up to and including this batch."""
+        """Return the number of rows that each channel has received up to and including this batch."""
         return tuple(
             rows + sum(segment.rows for segment in self.of_channel(channel)) for channel, rows in enumerate(self.before)
         )
 
     def packed(self) -> bytes:
-        """Return the content of the manifest file; a log on one machine omits the last two fields."""
+        """Return the content of the manifest file, which omits the last two fields if they are not set."""
         body = asdict(self)
         return seal({name: value for name, value in body.items() if value or name not in ("checkpoint", "ended")})
 
 
 class ReadableLog(Protocol):
-    """The part of a log that a reader of one of its channels uses."""
+    """The part of a log that the reader of one channel uses."""
 
     channels: int
     name: str
@@ -103,7 +106,7 @@ class ReadableLog(Protocol):
 
     @property
     def unavailable_s(self) -> float | None:
-        """The time for which the log's store has been unreachable; 0 if reachable, None for a log without a store."""
+        """How long the log's store has been unreachable; 0 if it is reachable, None for a log without a store."""
         ...
 
     @property
@@ -116,19 +119,21 @@ class ReadableLog(Protocol):
         ...
 
     def first(self) -> Manifest | None:
-        """Return the lowest batch that some channel may still need; None if nothing is published yet."""
+        """Return the lowest batch that some channel may still need, or None if nothing is published yet."""
         ...
 
     def manifest(self, batch: int) -> Manifest | None:
-        """Return a published batch; None if it is not published or was removed.
+        """Return a published batch, or None if it is not published or was removed.
 
         Raises:
-            CorruptData: its file does not match its digest.
+            CorruptData: the manifest does not match its digest.
         """
         ...
 
     def supply(self, wanted: Sequence[Segment]) -> bytes | None:
-        """Return the bytes of the first of these segments, or None while they are fetched; the rest may follow soon.
+        """Return the bytes of the first of these segments, or None while they are being fetched.
+
+        The other segments may be requested soon, so the log may fetch them in advance.
 
         Raises:
             CorruptData: the bytes are missing, or do not match the digest in the manifest.
@@ -136,21 +141,21 @@ class ReadableLog(Protocol):
         ...
 
     def check_follows(self, batch: int) -> None:
-        """Raise `CorruptData` if the batch is missing although a later one exists."""
+        """Raise `CorruptData` if the batch is missing although a later batch exists."""
         ...
 
     def release(self, channel: int, batch: int, done: int | None = None) -> None:
-        """Record that `channel` needs no batch before `batch`, and remove batches that no channel needs.
+        """Record that `channel` does not need batches before `batch`, and remove batches that no channel needs.
 
-        A reader never releases the last published batch, so that the row counts continue from it.
+        A reader never releases the last published batch, because the row counts continue from it.
 
         Args:
-            done: batches before `done` no longer count as unread; by default, `batch`.
+            done: the batch before which no batch counts as unread any longer; by default, `batch`.
         """
         ...
 
     def backlog(self) -> Backlog | None:
-        """Return the backlog that the last publisher stored; None if there is none or it is incomplete."""
+        """Return the backlog that the last publisher stored, or None if there is none or it is incomplete."""
         ...
 
     def close(self) -> None: ...
@@ -162,7 +167,7 @@ def digest_of(data: bytes | memoryview) -> str:
 
 
 def segment_name(batch: int, partition: int, token: int, attempt: int, part: int) -> str:
-    """Return the name of a segment, which is unique across the task attempts of all runs."""
+    """Return the name of a segment, which is unique among the task attempts of all runs."""
     return f"{batch:010d}-{partition:05d}-{token}-{attempt}-{part}.arrow"
 
 
@@ -172,7 +177,7 @@ def batch_of(segment: str) -> int:
 
 
 def unread(sizes: Iterable[tuple[str, int]], done: Sequence[int], before: int) -> int:
-    """Return the number of bytes in segments (name, size) of batches below `before` that their channels still need.
+    """Return the size of the given segments (name, size) of batches below `before` that their channels still need.
 
     A segment counts as at least `SEGMENT_BYTES_MIN`.
     """
@@ -185,7 +190,7 @@ def unread(sizes: Iterable[tuple[str, int]], done: Sequence[int], before: int) -
 
 
 def seal(body: Mapping[str, Any]) -> bytes:
-    """Return `body` as JSON on the second line, after a first line with the digest of that JSON."""
+    """Return `body` as a line of JSON, preceded by a line with the digest of that JSON."""
     text = json.dumps(body, sort_keys=True, separators=(",", ":")).encode()
     return digest_of(text).encode() + b"\n" + text + b"\n"
 
@@ -194,7 +199,7 @@ def unseal(data: bytes, where: str) -> dict[str, Any]:
     """Return the content of sealed JSON.
 
     Raises:
-        CorruptData: the content does not match its digest; the message names it as `where`.
+        CorruptData: the content does not match its digest; the message calls it `where`.
     """
     digest, _, text = data.partition(b"\n")
     text = text.removesuffix(b"\n")
@@ -207,7 +212,7 @@ def unseal(data: bytes, where: str) -> dict[str, Any]:
 
 
 def check_header(header: Mapping[str, Any], channels: int, where: str) -> None:
-    """Raise `PipelineError` unless the header has this format and the log was created for `channels` channels."""
+    """Raise `PipelineError` unless the header is of this format and the log was created for `channels` channels."""
     if header.get("format") != FORMAT:
         raise PipelineError(f"{where}: format {header.get('format')}, not {FORMAT}; use a new --state-dir")
     if header.get("channels") != channels:
@@ -218,10 +223,10 @@ def check_header(header: Mapping[str, Any], channels: int, where: str) -> None:
 
 
 def manifest_of(data: bytes, where: str) -> Manifest:
-    """Return the manifest that the content of a manifest file represents.
+    """Return the manifest that is stored as the content of a manifest file.
 
     Raises:
-        CorruptData: the content is damaged; the message names it as `where`.
+        CorruptData: the content is damaged; the message calls it `where`.
     """
     body = unseal(data, where)
     try:

@@ -1,10 +1,10 @@
-"""The conversion of an ingest log's files in a directory from their names before 0031 to the current names.
+"""The conversion of an ingest log's files in a directory from the names used before 0031 to the current names.
 
     fence.json                → tokens/<token>
     manifests/<batch>.json    → manifests/<batch>
     ended.json                → the manifest of the end
 
-The marks of the readers are not converted, because the next checkpoint writes them again.
+The readers' marks are not converted, because the next checkpoint writes them again.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ def adopt(directory: Path) -> None:
     fence, manifests = directory / FENCE, directory / "manifests"
     try:
         token = _number(fence, "token")
-    except FileNotFoundError:  # the fence file is removed last, so without it no old manifest remains
+    except FileNotFoundError:  # this file is removed last, so without it no old manifest may remain
         if any(manifests.glob("*.json")):
             raise CorruptData(f"{fence} is missing although batches exist; {RESTORE}") from None
         return
     Directory(directory).create(f"tokens/{token:010d}", b"")
     for manifest in sorted(manifests.glob("*.json")):
-        with suppress(FileNotFoundError):  # another process is renaming the files, too
+        with suppress(FileNotFoundError):  # another process is renaming the files too
             manifest.rename(manifest.with_suffix(""))
     sync_directory(manifests)
     if (directory / ENDED).exists():
@@ -62,7 +62,7 @@ def _create_end(directory: Path, token: int) -> None:
             last = manifest_of(path.read_bytes(), str(path))
             query, before = last.query, last.after()
     except FileNotFoundError as problem:
-        if (directory / FENCE).exists():  # if it is gone, another process has completed the conversion
+        if (directory / FENCE).exists():  # without the fence file, another process has completed the conversion
             raise CorruptData(f"{problem.filename} is missing although the query has ended; {RESTORE}") from None
         return
     end = Manifest(query, batches, token, "", 0, before, (), ended=True)
@@ -70,7 +70,7 @@ def _create_end(directory: Path, token: int) -> None:
 
 
 def _number(path: Path, name: str) -> int:
-    """Return a number from a sealed file."""
+    """Return the number with the given name from a sealed file."""
     try:
         return int(unseal(path.read_bytes(), str(path))[name])
     except (KeyError, TypeError, ValueError) as problem:

@@ -9,20 +9,21 @@
                                                 `done`; the highest numbers among all marks of a channel count
     backlog/<batch>-<0|1>                       of the newest batch: 1 while it waits for room, 0 once it is admitted
 
-The log stays exact when drivers, tasks and readers die, pause, or receive a request too late, for these reasons:
+The log stays exact when drivers, tasks and readers die or pause, or when their requests arrive too late, for these
+reasons:
 
-* *The first manifest counts, whichever driver created it.* It includes Spark's checkpoint, and a driver begins with the
-  checkpoint of the last manifest. A replaced driver may therefore publish the next batch; its successor notices this
-  when it creates the same manifest, and begins again after it. If a driver encounters a batch that is already
-  published, then the batch was published either before the driver began or with its own token, or the driver is fenced.
-  On one machine, the checkpoint is on the machine's disk instead, and Spark repeats a batch from the offsets recorded
-  there.
+* *The first manifest of a batch is the valid one, whichever driver created it.* The manifest includes Spark's
+  checkpoint, and a driver begins with the checkpoint of the last manifest. A replaced driver may therefore publish the
+  next batch; its successor notices this when it tries to create the same manifest, and begins again after that batch.
+  If a driver finds that a batch is already published, then the batch was published before the driver began or with its
+  own token, or the driver is fenced. On one machine, the checkpoint is on the machine's disk instead, and Spark repeats
+  a batch from the offsets recorded there.
 * *Only segments whose fate is decided are removed.* A paused process may still publish a segment of a batch that has no
   manifest. The segment therefore stays until a manifest exists that does not name it, or until the batch is released.
-  Where the storage can exclude other processes, no earlier driver publishes after a later one has begun, so the later
-  one removes all segments that no manifest names.
-* *Objects that reappear are below the marks.* A process that was paused can create a removed name again, but only
-  batches below the lowest mark are ever removed, and no reader begins there.
+  If the storage can exclude other processes, no earlier driver publishes after a later one has begun, so the later
+  driver removes all segments that no manifest names.
+* *Objects that reappear are below the marks.* A process that was paused can create an object under a removed name
+  again, but only batches below the lowest mark are ever removed, and no reader begins there.
 * *Marks only grow*, and are valid whichever process writes them, because a complete checkpoint covers the batches that
   they release.
 """
@@ -64,14 +65,14 @@ _BACKLOG = re.compile(r"(\d{10})-([01])")
 
 
 class IngestLog(ReadableLog):
-    """The log of one source; any number of processes may have it open.
+    """The log of one source, which any number of processes may use at the same time.
 
     Any method may raise `Unavailable`; the call can then be repeated.
 
     Args:
-        objects: the storage of the job.
+        objects: the job's storage.
         folder: the folder of the log in that storage.
-        channels: the number of channels over which the batches are distributed; fixed for the lifetime of the log.
+        channels: the number of channels among which the batches are divided, which never changes for a log.
         resumed: the batch after which the driver began, which Spark may repeat; -1 for none.
         look_s: the interval between two checks of a log that has no room.
     """
@@ -100,16 +101,16 @@ class IngestLog(ReadableLog):
         return f"{self.where}/segments/{segment.file}"
 
     def close(self) -> None:
-        """Do nothing, because no object is open."""
+        """Do nothing, because there are no open resources."""
 
-    # -- who may publish ---------------------------------------------------------------------------------------
+    # -- the right to publish ----------------------------------------------------------------------------------
 
     def create(self) -> None:
-        """Create the log unless it exists.
+        """Create the log unless it already exists.
 
         Raises:
             PipelineError: the log was created for another number of channels.
-            CorruptData: its header does not match its digest.
+            CorruptData: the log's header is missing or does not match its digest.
         """
         name = f"{self._folder}/log.json"
         try:
@@ -126,7 +127,7 @@ class IngestLog(ReadableLog):
             raise CorruptData(f"{self.where}/{name} is missing although batches exist; {RESTORE}")
 
     def take_over(self) -> int:
-        """Create the next token, which fences every earlier driver, and return it.
+        """Create the next token, which fences all earlier drivers, and return it.
 
         Raises:
             CorruptData: a manifest or the earlier tokens are missing.
@@ -150,7 +151,7 @@ class IngestLog(ReadableLog):
             raise CorruptData(self._lost_manifest(missing[0]))
 
     def _sweep(self) -> None:
-        """Remove the objects that earlier drivers left unpublished."""
+        """Remove objects that earlier drivers left behind without publishing them."""
         manifests = [self.manifest(batch) for batch in self.batches()]
         named = {segment.file for manifest in manifests if manifest for segment in manifest.segments}
         self._remove_segments([name for name in self._listed("segments") if name not in named])
@@ -158,7 +159,10 @@ class IngestLog(ReadableLog):
             self._objects.remove_unfinished(f"{self._folder}/{folder}")
 
     def check_token(self, token: int) -> None:
-        """Raise `Fenced` unless `token` is the newest. This is only a hint: the creation of the manifest decides."""
+        """Raise `Fenced` unless `token` is the newest token.
+
+        This is only a hint: the creation of the manifest decides.
+        """
         current = self._token()
         if token != current:
             raise Fenced(f"{self.where}: driver {token} was replaced by driver {current}; it must not publish")
@@ -176,8 +180,8 @@ class IngestLog(ReadableLog):
 
         Raises:
             CorruptData: the segment exists with different content.
-            Fenced: an attempt that received no answer created the segment, and it was removed because another driver
-                has published the batch.
+            Fenced: an earlier attempt created the segment but received no answer, and another driver has since
+                published the batch, so that the segment was removed.
         """
         stored, digest = f"{self._folder}/segments/{name}", digest_of(data)
         try:
@@ -192,18 +196,16 @@ class IngestLog(ReadableLog):
     def publish(
         self, query: str, batch: int, token: int, segments: Sequence[Segment], offsets: str = "", checkpoint: str = ""
     ) -> bool:
-        """Make a batch visible by creating one object, and so atomically, durably and once.
+        """Publish a batch by creating one object, which is atomic and durable, and succeeds only once.
 
         Spark publishes a batch again after a crash. The first publication remains valid, and the new segments are
         removed.
 
         Args:
             offsets: the digest of Spark's own record of the batch's contents.
-            checkpoint: in a store, the object with Spark's checkpoint as of this batch.
-
+            checkpoint: in a store, the name of the object with Spark's checkpoint as of this batch.
         Returns:
             True if this call published the batch, False if the same batch was already published.
-
         Raises:
             Fenced: another driver has published that batch or a later one, or has taken over.
             PipelineError: the query differs, a repeated batch has different input, or the batch is out of order.
@@ -224,7 +226,7 @@ class IngestLog(ReadableLog):
         return False
 
     def _check_same(self, earlier: Manifest | None, batch: int, token: int, query: str, offsets: str) -> None:
-        """Raise unless the existing manifest is that of the batch that this driver would publish."""
+        """Raise an error unless the existing manifest describes the batch that this driver would publish."""
         if earlier is not None and not earlier.ended:
             if earlier.token == token or batch <= self._resumed:
                 if earlier.query == query and earlier.offsets == offsets:
@@ -254,7 +256,7 @@ class IngestLog(ReadableLog):
         return previous.after()
 
     def discard(self, segments: Sequence[Segment]) -> None:
-        """Remove segments of batches that were published without them; others may still be published, and stay."""
+        """Remove segments whose batches were published without them; all others may still be published, and stay."""
         garbage: list[str] = []
         for batch in sorted({batch_of(segment.file) for segment in segments}):
             manifest = self.manifest(batch)
@@ -264,7 +266,7 @@ class IngestLog(ReadableLog):
         self._remove_segments(garbage)
 
     def end(self, token: int) -> None:
-        """Record that the query has finished, by creating the manifest that states that no batch follows.
+        """Record that the query has finished, by creating a manifest that states that no batch follows.
 
         Raises:
             Fenced: another driver has taken over, or has published a batch at that position.
@@ -295,17 +297,17 @@ class IngestLog(ReadableLog):
     # -- room --------------------------------------------------------------------------------------------------
 
     def unread_bytes(self, before: int) -> int:
-        """Return the size of the segments, in published batches below `before`, that their channels still need."""
+        """Return the size of the segments of published batches below `before` that their channels still need."""
         done = [done for _, done in self._marks()]
         return unread(self._listed("segments").items(), done, before)
 
     def size_of(self, segments: Sequence[Segment]) -> int:
-        """Return the bytes that segments count as that are written but not yet published."""
+        """Return the size of written but unpublished segments, each of which counts as at least `SEGMENT_BYTES_MIN`."""
         sizes = self._listed("segments")
         return sum(max(sizes.get(segment.file, 0), SEGMENT_BYTES_MIN) for segment in segments)
 
     def note_backlog(self, backlog: Backlog) -> None:
-        """Store the backlog for reports: once when its batch begins to wait, and once when the batch is admitted."""
+        """Store the backlog for reports, when its batch begins to wait and when the batch is admitted."""
         names = self._listed("backlog")
         name = f"{backlog.batch:010d}-{0 if not backlog.since_ns else 1}"
         if name not in names:
@@ -314,7 +316,7 @@ class IngestLog(ReadableLog):
         self._objects.remove([f"{self._folder}/backlog/{each}" for each in names if each != name])
 
     def backlog(self) -> Backlog | None:
-        """Return the backlog of the newest batch; None if there is none."""
+        """Return the backlog of the newest batch, or None if there is none."""
         names = sorted(
             (int(match[1]), -int(match[2]), name)
             for name in self._listed("backlog")
@@ -325,13 +327,13 @@ class IngestLog(ReadableLog):
         try:
             body = unseal(self._objects.read(f"{self._folder}/backlog/{names[-1][2]}"), self.where)
             return Backlog(**{**body, "since_ns": of_host(body["since_ns"]) if body["since_ns"] else 0})
-        except (CorruptData, KeyError, TypeError):  # the object was just removed, or was written by another version
+        except (CorruptData, KeyError, TypeError):  # the object was just removed, or another version wrote it
             return None
 
     # -- reading -----------------------------------------------------------------------------------------------
 
     def check_query(self, query: str) -> None:
-        """Raise `PipelineError` unless the last batch belongs to this query or there is no batch."""
+        """Raise `PipelineError` if the last batch belongs to another query."""
         batches = self.batches()
         latest = self.manifest(batches[-1]) if batches else None
         if latest is not None:
@@ -345,16 +347,20 @@ class IngestLog(ReadableLog):
             )
 
     def check_committed(self, batch: int) -> None:
-        """Raise `CorruptData` if the batch that Spark recorded as committed is missing (-1: none committed yet)."""
+        """Raise `CorruptData` if the batch that Spark recorded as its last commit is missing.
+
+        Args:
+            batch: the last committed batch; -1 for none.
+        """
         if batch > max(self.batches(), default=-1):
             missing = f"{self.where}/manifests/{batch:010d} is missing although Spark has committed that batch"
             raise CorruptData(f"{missing}; {RESTORE}")
 
     def check_follows(self, batch: int) -> None:
-        """Raise `CorruptData` if the batch is missing although a later one exists.
+        """Raise `CorruptData` if the batch is missing although a later batch exists.
 
         Raises:
-            DeterminantsLost: the batch was released, so the reader that calls this was replaced.
+            DeterminantsLost: the batch was released, so the calling reader was replaced.
         """
         if max(self.batches(), default=-1) > batch and self.manifest(batch) is None:
             if batch < self._floor():
@@ -367,11 +373,11 @@ class IngestLog(ReadableLog):
         return f"{self.where}/manifests/{batch:010d} is missing although a later batch is published; {RESTORE}"
 
     def batches(self) -> list[int]:
-        """Return the numbers of the existing manifests, ascending; the last one may be the end manifest."""
+        """Return the numbers of the existing manifests in ascending order; the last one may be the end manifest."""
         return self._numbers("manifests")
 
     def first(self) -> Manifest | None:
-        """Return the lowest batch that is not released; None if nothing is published yet."""
+        """Return the lowest batch that is not released, or None if nothing is published yet."""
         for _ in range(TRIES_MAX):
             batches = self.batches()
             if not batches:
@@ -384,7 +390,7 @@ class IngestLog(ReadableLog):
         raise Unavailable(f"{self.where} is being truncated faster than it can be opened")
 
     def manifest(self, batch: int) -> Manifest | None:
-        """Return a published batch or the end manifest; None if it is not published or was removed."""
+        """Return a published batch or the end manifest, or None if it is not published or was removed."""
         try:
             data = self._objects.read(self._manifest_name(batch))
         except Missing:
@@ -408,7 +414,7 @@ class IngestLog(ReadableLog):
         return data
 
     def ended(self) -> int | None:
-        """Return the number of batches of a finished query, or None while the query may continue."""
+        """Return the number of batches if the query has finished, or None while it may continue."""
         batches = self.batches()
         latest = self.manifest(batches[-1]) if batches else None
         return latest.batch if latest is not None and latest.ended else None
@@ -416,7 +422,7 @@ class IngestLog(ReadableLog):
     # -- truncation --------------------------------------------------------------------------------------------
 
     def release(self, channel: int, batch: int, done: int | None = None) -> None:
-        """Record that `channel` needs no batch below `batch`, and remove batches that no channel needs."""
+        """Record that `channel` does not need batches below `batch`, and remove batches that no channel needs."""
         done = batch if done is None else done
         mark = f"{channel:05d}-{batch:010d}-{done:010d}"
         self._objects.create(f"{self._folder}/low-water/{mark}", b"", durable=False)
@@ -431,7 +437,7 @@ class IngestLog(ReadableLog):
         self._objects.remove([f"{self._folder}/low-water/{name}" for name in lower])
         batches = self.batches()
         floor = min(self._floor(), batches[-1] if batches else 0)
-        if batches and batches[0] < floor:  # this also removes segments of unsuccessful attempts
+        if batches and batches[0] < floor:  # this also removes segments of failed attempts
             segments = [name for name in self._listed("segments") if _SEGMENT.match(name) and batch_of(name) < floor]
             self._remove_segments(segments)
             self._objects.remove([self._manifest_name(number) for number in batches if number < floor])
@@ -440,7 +446,7 @@ class IngestLog(ReadableLog):
         return min(batch for batch, _ in self._marks())
 
     def _marks(self) -> list[tuple[int, int]]:
-        """Return, for each channel, the batch below which it needs none and the batch below which it has read all."""
+        """Return for each channel the batch below which it needs none, and the batch below which it has read all."""
         marks = [(0, 0)] * self.channels
         for name in self._listed("low-water"):
             match = _MARK.fullmatch(name)
@@ -458,7 +464,7 @@ class IngestLog(ReadableLog):
         self._objects.remove([f"{self._folder}/segments/{file}" for file in files])
 
     def _listed(self, folder: str) -> dict[str, int]:
-        """Return name → size of the objects in a folder of the log."""
+        """Return the sizes of the objects in a folder of the log, keyed by name."""
         sizes = self._objects.sizes(f"{self._folder}/{folder}")
         return {name.rpartition("/")[2]: size for name, size in sizes.items()}
 

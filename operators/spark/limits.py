@@ -1,4 +1,4 @@
-"""Computes the end of a micro-batch, and checks that an offset belongs to this output; pure functions."""
+"""Pure functions that compute the end of a micro-batch, and check that an offset belongs to an output."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from causal.errors import PipelineError
 
 
 def advanced(start: Mapping[str, int], ends: Mapping[str, int], rows_max: int | None) -> dict[str, int]:
-    """Return the positions after a micro-batch of at most `rows_max` rows, shared equally among tasks with enough rows.
+    """Return the positions after a micro-batch of at most `rows_max` rows.
 
-    The micro-batch has some rows whenever any are available.
+    Tasks that have enough rows receive equal shares. The micro-batch contains some rows whenever any are available.
     """
     left = {task: end - start.get(task, 0) for task, end in sorted(ends.items()) if end > start.get(task, 0)}
     positions = {task: start.get(task, 0) for task in sorted(frozenset(start).union(ends))}
@@ -25,7 +25,7 @@ def advanced(start: Mapping[str, int], ends: Mapping[str, int], rows_max: int | 
 
 
 def checked(offset: Mapping[str, Any], run: str, ends: Mapping[str, int], path: str) -> dict[str, int]:
-    """Return the positions of an offset that Spark has stored.
+    """Return the positions from an offset that Spark has stored.
 
     Raises:
         PipelineError: the offset belongs to another run, or to rows that have been removed.

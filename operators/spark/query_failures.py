@@ -17,11 +17,11 @@ LINE_MAX = 500
 
 
 class UserCodeFailed(Exception):
-    """A function of the user raised in one of Spark's Python workers."""
+    """A user's function raised an exception in one of Spark's Python workers."""
 
 
 def user_error(text: str) -> str | None:
-    """Return the last traceback's error, as `ValueError: … at file.py:12 in parse`; None if no user code raised."""
+    """Return the last traceback's error, as `ValueError: … at file.py:12 in parse`, or None without user code."""
     lines = text[text.rfind(_TRACEBACK) :].splitlines() if _TRACEBACK in text else []
     where = ""
     for line in lines[1:]:
@@ -38,13 +38,13 @@ def user_error(text: str) -> str | None:
 
 
 class Failures:
-    """The failures of the driver's query in the next batch, on this host."""
+    """The count of failures of the driver's query in the next batch, on this host."""
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / "failures.json"
 
     def count(self, batch: int) -> int:
-        """Count a failure of user code in this batch; return the number of failures since a batch was published."""
+        """Count a failure of user code in this batch, and return the number of failures since a batch was published."""
         try:
             failures = unseal(self._path.read_bytes(), str(self._path))
             count = int(failures["count"]) + 1 if failures["batch"] == batch else 1
@@ -56,5 +56,5 @@ class Failures:
         return count
 
     def forget(self) -> None:
-        """Reset the count: the code may have been corrected."""
+        """Reset the count, because the code may be corrected before the next start."""
         self._path.unlink(missing_ok=True)

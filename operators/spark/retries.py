@@ -1,4 +1,4 @@
-"""Retries of requests to a shared store that is unavailable: ingestion waits, and logs the wait in its process."""
+"""Retries of requests to a shared store that is unavailable: ingestion waits, and its process logs the wait."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ T = TypeVar("T")
 
 
 def always() -> bool:
-    """Return True: a process that runs always wants the result."""
+    """Return True, because a process that is still running always wants the result."""
     return True
 
 
 def insisted(attempt: Callable[[], T], wanted: Callable[[], bool] = always) -> T:
-    """Return the result of `attempt`, and retry for as long as the store is unavailable.
+    """Return the result of `attempt`, which is repeated while the store is unavailable.
 
     Raises:
         Unavailable: the result is no longer wanted.
@@ -31,7 +31,7 @@ def insisted(attempt: Callable[[], T], wanted: Callable[[], bool] = always) -> T
 
 
 class _Line:
-    """A log of the first failure in a series of failures, and of the end of the series."""
+    """A logger of the first failure in a series of failures, and of the end of the series."""
 
     def __init__(self) -> None:
         self._failing = False

@@ -1,4 +1,4 @@
-"""A Spark session in a user's program, with the Java that a `SparkSource` would use; it ends with its block.
+"""A Spark session in a user's program, with the Java that a `SparkSource` would use; it ends with its context.
 
     with spark_session("local[2]") as spark:
         spark.read.format("causal").load("counts.db").show()
@@ -21,14 +21,13 @@ from operators.spark.java import find_java, java_home
 
 @contextmanager
 def spark_session(master: str = "local[*]", conf: Mapping[str, str] | None = None) -> Iterator[Any]:
-    """Yield a session for the length of a block. Spark's Python processes are those of this interpreter.
+    """Yield a Spark session until the context ends; Spark's Python processes use this program's interpreter.
 
     Args:
         master: the Spark master.
-        conf: options of Spark, in addition to `spark.ui.enabled=false`.
-
+        conf: Spark options, in addition to `spark.ui.enabled=false`.
     Raises:
-        PipelineError: there is no Java of a version that Spark supports.
+        PipelineError: no Java has a version that Spark supports.
     """
     from pyspark.sql import SparkSession
 

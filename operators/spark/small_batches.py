@@ -1,8 +1,8 @@
-"""Small micro-batches of Spark, whose rows the driver collects and writes as segments itself.
+"""Small micro-batches, whose rows the driver collects from Spark and writes as segments itself.
 
-For a batch of a few rows, the way through a task's Python worker takes longer than everything else. The collected rows
-are bounded by a number that follows from the size of the previous batch's rows; if a batch has more rows, Spark stops
-collecting, and the tasks write that batch instead.
+For a batch of a few rows, the path through a task's Python worker takes longer than everything else. The number of
+collected rows has a limit, which depends on the size of the previous batch's rows. If a batch has more rows, Spark
+stops collecting, and the tasks write that batch instead.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ _PARTITION = "causal.partition"
 
 
 class SmallBatches:
-    """Decides which batches of one query are collected.
+    """The rule that decides which batches of one query are collected.
 
     Attributes:
-        rows_max: the maximum number of rows with which the next batch is collected; 0: it is not collected.
+        rows_max: the maximum number of rows that the next batch may have to be collected; 0 if it is not collected.
     """
 
     def __init__(self) -> None:
         self.rows_max = UNKNOWN_ROWS_MAX
 
     def collected(self, frame: DataFrame) -> dict[int, list[pa.RecordBatch]] | None:
-        """Return the rows of each Spark partition that has any; None if they are too many."""
+        """Return the rows of each Spark partition that has any, or None if there are too many rows."""
         if not self.rows_max:
             return None
         numbered = frame.select("*", spark_partition_id().alias(_PARTITION))
@@ -52,7 +52,8 @@ class SmallBatches:
         """Record the size of a batch.
 
         Args:
-            size: in bytes of Arrow.
+            rows: the number of rows.
+            size: the size of the rows in Arrow, in bytes.
         """
         if rows > ROWS_MAX or size > BYTES_MAX:
             self.rows_max = 0

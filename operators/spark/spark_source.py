@@ -1,7 +1,7 @@
 """The source of a streaming DataFrame, `SparkSource`.
 
-A driver process next to the job runs the query and writes micro-batches into the ingest log; source tasks read the log.
-Spark is imported by the driver only.
+A driver process next to the job runs the query and writes micro-batches to the ingest log; source tasks read the log.
+Only the driver imports Spark.
 """
 
 from __future__ import annotations
@@ -25,27 +25,30 @@ _INTERVAL = re.compile(r"\s*\d+(\.\d+)?\s*(milli|micro)?seconds?\s*|\s*\d+\s*(ms
 
 
 class SparkSource(Source[dict[str, Any]]):
-    """A source of the rows of a streaming DataFrame, each once, however often Spark or a task of this job dies.
+    """A source of the rows of a streaming DataFrame, each exactly once, however often Spark or a task of this job dies.
 
-    Rows become dicts: structs and maps become dicts, arrays lists, timestamps datetime, dates datetime at midnight,
-    decimals Decimal, and binary values bytes. Partition i of a micro-batch belongs to the source's partition i modulo
-    `partitions`.
+    Rows become dicts: structs and maps become dicts, arrays become lists, timestamps become datetime, dates become
+    datetime at midnight, decimals become Decimal, and binary values become bytes. Partition i of a micro-batch belongs
+    to the source's partition i modulo `partitions`.
 
     Args:
-        read: `read(spark)` returns a streaming DataFrame; called in the driver process, at each of its starts.
-        partitions: into how many partitions the rows go; fixed for the life of the job's directory.
-        trigger: least time between two micro-batches, as Spark writes it ("200 milliseconds", "5 seconds").
-        available_now: read the data available when the query starts, then end: the job is bounded.
-        output_mode: "append", as Spark has no other one here; a DataFrame that aggregates needs a watermark.
-        master: where Spark runs its tasks; "local[n,f]" is on the driver's own machine, with n threads, and a task
-            that has failed f times fails the query (which is then restarted).
-        batch_rows_max: rows that Spark hands over together (one Arrow batch).  The size of a micro-batch is an
-            option of the reader that `read` uses, `maxFilesPerTrigger` for files.
-        memory: heap of the driver's JVM, as Java writes it ("1g").
-        conf: further entries of Spark's configuration; they win over ours.
-        vectors: return the rows as Arrow columns, as Spark wrote them, instead of dicts.
-        failures_max: how often in a row a micro-batch may fail because a function of `read` raises (a UDF, on one row);
-            then the job ends with a line that names the error.
+        read: `read(spark)` returns a streaming DataFrame; it is called in the driver process, each time that process
+            starts.
+        partitions: the number of partitions among which the rows are divided; it cannot be changed later for the same
+            job directory.
+        trigger: the minimum time between two micro-batches, in Spark's notation ("200 milliseconds", "5 seconds").
+        available_now: whether to read only the data that is available when the query starts, and then end; the job is
+            then bounded.
+        output_mode: "append", the only mode that is supported; a DataFrame that aggregates needs a watermark.
+        master: where Spark runs its tasks. "local[n,f]" means the driver's own machine, with n threads; a task that has
+            failed f times fails the query, which is then restarted.
+        batch_rows_max: the maximum number of rows in one Arrow batch from Spark. The size of a micro-batch is an option
+            of the reader that `read` uses, such as `maxFilesPerTrigger` for files.
+        memory: the heap size of the driver's JVM, in Java's notation ("1g").
+        conf: further entries of Spark's configuration, which take precedence over the entries that the source sets.
+        vectors: whether to return the rows as Arrow columns, as Spark wrote them, instead of dicts.
+        failures_max: how often in a row a micro-batch may fail because a function of `read` (such as a UDF) raises an
+            exception; the job then ends with a message that names the error.
     """
 
     def __init__(
@@ -79,7 +82,7 @@ class SparkSource(Source[dict[str, Any]]):
 
     @property
     def local(self) -> bool:
-        """Whether Spark runs its tasks on the machine of the driver."""
+        """Whether Spark runs its tasks on the driver's machine."""
         return self.master == "local" or self.master.startswith("local[")
 
     def _check_shape(self, unknown: Mapping[str, object]) -> None:
@@ -106,7 +109,7 @@ class SparkSource(Source[dict[str, Any]]):
             raise PipelineError(f"SparkSource: batch_rows_max is {self.batch_rows_max!r}; use a number from 1")
 
     def check(self) -> None:
-        """Raise `PipelineError` if PySpark, pyarrow or a Java is missing."""
+        """Raise `PipelineError` if PySpark, pyarrow, pandas or a suitable Java is missing."""
         missing = [package for package in ("pyspark", "pyarrow", "pandas") if find_spec(package) is None]
         if missing:
             raise PipelineError(
@@ -115,12 +118,12 @@ class SparkSource(Source[dict[str, Any]]):
         find_java()
 
     def open(self, partition: int, context: SourceContext) -> PartitionReader:
-        """Return a reader of the ingest log, which need not exist yet."""
+        """Return a reader of the ingest log, which may not exist yet."""
         place = IngestPlace(context.job_directory, context.name, self.partitions, context.store, context.place_in_store)
         log = place.open_to_read(partition)
         return IngestReader(log, partition, context.name, self.vectors, context.checkpoints)
 
     def companions(self, name: str, job_directory: Path) -> list[Companion]:
-        """Return the driver process; it ends with status 0 when the query has ended."""
+        """Return the driver process, which ends with status 0 when the query has ended."""
         _, *arguments = module_command("operators.spark.driver", JOB, name)
         return [Companion(f"{name}-driver", [PYTHON, *arguments])]

@@ -1,9 +1,9 @@
-"""The Spark side of the ingest log: tasks of a micro-batch write its rows as segments, and the driver publishes them.
+"""The Spark side of the ingest log: a micro-batch's tasks write its rows as segments, and the driver publishes them.
 
 The driver itself writes the segments of small batches.
 
-Any attempt of a task may write segments; the driver publishes only those of attempts whose results Spark returns to it.
-Only one kind of Python worker runs, which Spark reuses for later batches.
+Any attempt of a task may write segments; the driver publishes only the segments of those attempts whose results Spark
+returns to it. Only one kind of Python worker runs, which Spark reuses for later batches.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ _DRIVER = (1 << 63) - 1
 
 
 class BatchPublisher:
-    """Publishes the micro-batches of one query, in the process of its driver.
+    """The publisher of one query's micro-batches, in the driver process.
 
     Args:
-        token: the token of the log's take-over.
-        checkpoint: Spark's own, of the query.
-        bytes_max: the bound on published bytes that are not read.
-        apart: executors on other hosts run the tasks.
-        wanted: whether anything still waits for a batch; called repeatedly while one cannot be published.
-
+        token: the token that was created when the driver took over the log.
+        checkpoint: the directory of Spark's own checkpoint of the query.
+        bytes_max: the maximum number of published but unread bytes.
+        apart: whether executors on other hosts run the tasks.
+        wanted: returns whether any process still waits for a batch; called repeatedly while a batch cannot be
+            published.
     Attributes:
-        problem: why the last batch failed; Spark passes on only its text.
+        problem: the error with which the last batch failed, of which Spark passes on only the text.
     """
 
     def __init__(
@@ -72,10 +72,10 @@ class BatchPublisher:
         self._small = SmallBatches()
 
     def publish(self, frame: DataFrame, batch: int) -> None:
-        """Write and publish one batch, for `foreachBatch`; Spark repeats a batch after a crash, which changes nothing.
+        """Write and publish one batch, for `foreachBatch`; after a crash, Spark repeats a batch, which has no effect.
 
         Raises:
-            Exception: of Spark's tasks, of the user's code in them, or of the log.
+            Exception: an error from Spark's tasks, from the user's code in them, or from the log.
         """
         self.problem = None
         try:
@@ -108,8 +108,8 @@ class BatchPublisher:
         insisted(publish, self._wanted)
 
     def _segments(self, frame: DataFrame, batch: int, log: IngestLog) -> list[Segment]:
-        """Write the rows of a batch, in the driver or in tasks, and return the segments in their order."""
-        # If Spark keeps state, it must compute a batch once, and not stop and start again.
+        """Write the rows of a batch, in the driver or in tasks, and return the segments in order."""
+        # A query that keeps state must compute each batch only once, but collecting may stop and start a batch again.
         few = None if (self._checkpoint / "state").exists() else self._small.collected(frame)
         if few is not None:
             segments = [self._write_here(log, batch, partition, pieces) for partition, pieces in few.items()]
@@ -130,12 +130,12 @@ class BatchPublisher:
         return Segment(name, partition, 0, sum(map(len, pieces)), digest)
 
     def _offsets(self, batch: int) -> str:
-        """Return the digest of the file in which Spark recorded the content of the batch before it ran the batch."""
+        """Return the digest of the file in which Spark recorded the batch's content before running the batch."""
         return digest_of((self._checkpoint / "offsets" / str(batch)).read_bytes())
 
 
 def written(batches: Iterator[pa.RecordBatch], place: IngestPlace, token: int, batch: int) -> Iterator[pa.RecordBatch]:
-    """Write one partition of one batch as segments, in a Python worker of Spark; yield a row for each segment.
+    """Write one partition of one batch as segments, in one of Spark's Python workers; yield a row for each segment.
 
     Args:
         batches: the rows of the partition.
@@ -155,7 +155,7 @@ def written(batches: Iterator[pa.RecordBatch], place: IngestPlace, token: int, b
 
 
 def stored_query(checkpoint: Path) -> str:
-    """Return the id of the query to which a Spark checkpoint belongs; "" before its first start."""
+    """Return the id of the query to which a Spark checkpoint belongs, or "" before the query's first start."""
     try:
         return str(json.loads((checkpoint / "metadata").read_text())["id"])
     except FileNotFoundError:
@@ -165,7 +165,7 @@ def stored_query(checkpoint: Path) -> str:
 
 
 def last_committed(checkpoint: Path) -> int:
-    """Return the last batch that a Spark checkpoint has recorded as committed; -1 for none."""
+    """Return the last batch that a Spark checkpoint has recorded as committed, or -1 if there is none."""
     try:
         return max((int(path.name) for path in (checkpoint / "commits").iterdir() if path.name.isdecimal()), default=-1)
     except FileNotFoundError:
@@ -173,13 +173,13 @@ def last_committed(checkpoint: Path) -> int:
 
 
 def _wanted() -> Callable[[], bool]:
-    """Return a function that returns whether the process that requested this is still alive."""
+    """Return a function that reports whether this process's current parent is still alive."""
     ended = orphaned()
     return lambda: not ended()
 
 
 def _gathered(iterator: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
-    """Yield one batch for each segment; nothing if there are no rows."""
+    """Yield the record batches of each segment; yield nothing if there are no rows."""
     pieces: list[pa.RecordBatch] = []
     size = 0
     for batch in iterator:

@@ -86,11 +86,15 @@ class AccountStore(ABC, Generic[S]):
 
     @abstractmethod
     def _opening(self) -> AbstractContextManager[S]:
-        """Return the session of `open`; it claims the place for this run before the account is claimed."""
+        """Return the context in which `open` runs; it claims the place for this run before the account is claimed."""
 
     @abstractmethod
     def _asking(self, bundle: Bundle | None = None) -> AbstractContextManager[S]:
-        """Return the session of any other call, which may write `bundle`; after an error, the account is read again."""
+        """Return the context in which any other call runs; after an error inside, the account is read again.
+
+        Args:
+            bundle: the bundle to write; None if the call does not write one.
+        """
 
     @abstractmethod
     def _release(self) -> None:
@@ -113,7 +117,7 @@ class AccountStore(ABC, Generic[S]):
         """Store the account, which has just discarded the determinants of epochs below `epoch`."""
 
     def _check_owner(self, session: S) -> None:
-        """Raise `Fenced` if another process owns the account, unless `_owned` always checks the owner."""
+        """Raise `Fenced` if another process owns the account, unless `_owned` has already checked the owner."""
 
 
 class WithdrawingAccountStore(AccountStore[S]):

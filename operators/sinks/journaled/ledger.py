@@ -124,7 +124,7 @@ class Ledger:
                 raise CorruptData(f"{where} has an invalid record ({problem}); restore the file") from None
 
     def take(self, bundle: Bundle) -> bool:
-        """Accept a bundle, or the pending bundle without further rows; return False if the ledger already contains it.
+        """Accept a bundle, or a version of the pending bundle that leaves out more rows; return False if it is known.
 
         Raises: the same errors as `Account.take`.
         """

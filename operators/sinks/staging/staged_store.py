@@ -144,7 +144,7 @@ class StagedStore:
         return self.last_bundle()
 
     def expect(self, counted: bool) -> None:
-        """See `causal.ports.LastingStore.expect`; this applies only to the real store, as there may be no staged rows."""
+        """See `causal.ports.LastingStore.expect`; only the real store must exist, as there may be no staged rows."""
         if isinstance(self._inner, LastingStore):
             self._inner.expect(counted)
 
@@ -154,7 +154,7 @@ class StagedStore:
         return int(getattr(self._inner, "refused", 0))
 
     def last_bundle(self) -> StoreState:
-        """See `causal.ports.SinkStore.last_bundle`; this is the end of the staged rows, which follow the visible ones."""
+        """See `causal.ports.SinkStore.last_bundle`; this is the end of the staged rows, after the visible ones."""
         with self._owned():
             return StoreState(self._next, self._digest, (), place=self._visible_in)
 
@@ -366,7 +366,7 @@ class StagedStore:
         self._entries, self._records = self._listed(records), len(records) - 1
         self._journal.cut()
         end = max([entry.next for entry in self._entries], default=self._visible)
-        # Drop bundles that are in the journal although the answer to their append was lost..
+        # Drops bundles that reached the journal although the answer was lost.
         self._keep([each for each in self._gathered if each[0].first >= end])
         sizes: dict[int, int] = {}
         self._next, self._digest, self._last = self._visible, self._visible_digest, b""

@@ -1,7 +1,7 @@
 """The source of files, `FilesSource`: lines, JSON lines, CSV or Parquet, read in place, each row exactly once.
 
-Nothing is copied: the job's directory lists the files (`file-listings/<source>/`). After a failure, rows are read again
-from the files, which must not have changed.
+Nothing is copied: the job directory only lists the files (`file-listings/<source>/`). After a failure, rows are read
+again from the files, which must not have changed.
 """
 
 from __future__ import annotations

@@ -179,7 +179,7 @@ class FileJournal:
 
     def _ends(self, number: int, body: dict[str, Any]) -> bool:
         """Return whether this listing is the last; raise an error if the options contradict a complete list."""
-        if body["last"] and self._follow and not number:  # `follow` was added to a source whose only list was complete
+        if body["last"] and self._follow and not number:  # the job has not followed files before
             raise PipelineError(self._complete("follow=True"))
         if not body["last"] or self._follow or self._path(number + 1).exists():
             return False

@@ -21,7 +21,7 @@ def has_old_times(file: pq.ParquetFile) -> bool:
 
 
 def lost_fraction(coarse: pa.Table | pa.RecordBatch, fine: pa.Table | pa.RecordBatch) -> str:
-    """Return the name of a column with a time that differs between microseconds and nanoseconds; "" if there is none."""
+    """Return the name of a column with a time that differs between microseconds and nanoseconds, or ""."""
     import pyarrow.compute as pc
 
     for name, left, right in zip(coarse.schema.names, coarse.columns, fine.columns, strict=True):

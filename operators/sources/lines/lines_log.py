@@ -1,6 +1,6 @@
 """Lines in the ingest log: segments of bytes, one line feed per line, read back as text or as JSON values.
 
-A line belongs to the job once its batch is published: it is then on disk, once, at a permanent position.
+A line belongs to the job once its batch is published: it is then on disk exactly once, at a permanent position.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ def cutter_of(where: str, format: str, row_bytes_max: int) -> LineCutter:
 
 
 class LineWriter:
-    """The only process that writes a log of lines.
+    """The only process that writes to a log of lines.
 
     Attributes:
-        note: the note that was published with the last batch; "" before the first.
-        token: 1 for the first process that wrote this log, higher for processes that took over.
+        note: the note that was published with the last batch; "" before the first batch.
+        token: 1 for the first process that wrote to this log, and higher for each process that took over.
     """
 
     def __init__(self, log: IngestLog, bytes_max: int) -> None:
@@ -52,7 +52,7 @@ class LineWriter:
         self.note = last.offsets if last is not None else ""
 
     def publish(self, lines: Sequence[bytes], note: str) -> None:
-        """Write lines to the job's log, where they are on disk on return; wait while too many are unread.
+        """Publish lines, which are on disk when this method returns; wait while too many bytes are unread.
 
         Raises:
             Fenced: another process has taken over.
@@ -116,11 +116,11 @@ def _slice(rows: list[Any], start: int, count: int) -> list[Any]:
 
 
 class LineSource(Source[Any]):
-    """The base class of sources whose lines are stored by a process next to the job before a task reads them.
+    """The base class of sources whose lines a process next to the job stores before a task reads them.
 
     Args:
         format: "text": records are str; "json": records are the values of the lines.
-        row_bytes_max: the maximum length of a line; a longer one is a bad row.
+        row_bytes_max: the maximum length of a line in bytes; a longer line becomes a bad row.
     """
 
     place = ""
@@ -142,14 +142,15 @@ class LineSource(Source[Any]):
             raise PipelineError(f"{self._where} has row_bytes_max {row_bytes_max!r}; use 16 to {1 << 30:,}")
 
     def open(self, partition: int, context: SourceContext) -> PartitionReader:
-        """Return a reader of the log, which need not exist yet."""
+        """Return a reader of the log, which may not exist yet."""
         invariant(partition == 0, "a source of lines has one partition", partition=partition)
         log = IngestPlace(context.job_directory, context.name, 1).open_to_read(partition)
         return LinesReader(log, context, self.place, self.format, self.row_bytes_max)
 
     def companions(self, name: str, job_directory: Path) -> list[Companion]:
-        """Return the process that writes the log; it receives the process id of `causal run`, which owns the
-        terminal.
+        """Return the process that writes the log.
+
+        Its arguments include the process id of `causal run`, which owns the terminal.
         """
         _, *arguments = module_command("operators.runtime.ingesting", JOB, name, str(os.getpid()))
         return [Companion(f"{name}-lines", [PYTHON, *arguments])]

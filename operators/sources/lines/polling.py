@@ -1,9 +1,10 @@
 """Polling of a page: each version of its content is accepted once, and only if it is known to be complete.
 
-Anything but a complete page is discarded, reported and fetched again: a connection that closes early, a missing chunk,
-an answer that is not HTTP, a part of the page, another encoding. Chunks are read here, because `http.client` treats the
-first digit of a truncated size as the whole size, and 0 as the end. An answer without a length may have been truncated
-anywhere, so it is accepted only if its content proves that it is complete: a single array or object of JSON.
+Anything but a complete page is discarded and reported, and the page is fetched again. Examples are a connection that
+closes early, a missing chunk, an answer that is not HTTP, a part of the page, and another encoding. This module reads
+chunks itself, because `http.client` treats the first digit of a truncated size as the whole size, and 0 as the end. An
+answer without a length may have been truncated anywhere, so it is accepted only if its content proves that it is
+complete: a single JSON array or object.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ WHOLE = (200, 203, 204)
 
 
 class Polled(Protocol):
-    """A page, and how it is divided into lines (`HttpSource`)."""
+    """A page to poll, and how it is divided into lines (`HttpSource`)."""
 
     url: str | None
     every_s: float
@@ -50,7 +51,7 @@ class Polled(Protocol):
 
 
 def poll(source: Polled, writer: LineWriter, name: str) -> None:
-    """Fetch the page repeatedly; content with the same ETag or the same bytes is accepted once."""
+    """Fetch the page repeatedly; content with the ETag or the bytes of the last content is not accepted again."""
     failures = 0
     while True:
         try:
@@ -68,10 +69,10 @@ def poll(source: Polled, writer: LineWriter, name: str) -> None:
 
 
 def fetch(source: Polled, note: str, clock: Callable[[], float] = time.monotonic) -> tuple[list[bytes], str] | None:
-    """Return the lines of new content, and its note; None if nothing has changed since `note`.
+    """Return the lines of new content with its note, or None if nothing has changed since `note`.
 
     Raises:
-        OSError, ValueError, HTTPException: the page is missing, incomplete, or contains no records.
+        OSError, ValueError, HTTPException: the page is missing or incomplete, or contains no records.
     """
     before = json.loads(note) if note else {}
     request = urllib.request.Request(str(source.url))
@@ -137,14 +138,14 @@ def _whole(answer: Any, source: Polled, clock: Callable[[], float]) -> bytes:
 
 
 class _Chunks:
-    """The content of chunks, up to the final chunk of size 0."""
+    """The content of the chunks of an answer, up to the final chunk of size 0."""
 
     def __init__(self, file: io.BufferedReader) -> None:
         self._file = file
         self._left: int | None = None
 
     def read1(self, size: int) -> bytes:
-        """Return the next bytes; nothing after the last chunk.
+        """Return the next bytes, or nothing after the last chunk.
 
         Raises:
             ValueError: the answer ends before the last chunk, or is not a sequence of chunks.
@@ -167,7 +168,7 @@ class _Chunks:
 
 
 def _is_one_value(body: bytearray) -> bool:
-    """Return whether the body is a single array or object of JSON, which no truncated value can be."""
+    """Return whether the body is a single JSON array or object, which cannot be the beginning of a longer one."""
     try:
         return type(msgspec.json.decode(bytes(body).removeprefix(BYTE_ORDER_MARK))) in (list, dict)
     except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -175,9 +176,9 @@ def _is_one_value(body: bytearray) -> bool:
 
 
 def _as_lines(body: bytes) -> bytes:
-    """Return a page that is one JSON value as lines: the items of an array, or the value; any other page unchanged.
+    """Return a page as lines: the items of a JSON array, any other JSON value on one line, or other text unchanged.
 
-    The spelling of a value is kept, so no line is longer than the page. Line ends inside a value are between tokens,
+    The spelling of each value is kept, so no line is longer than the page. Line ends inside a value are between tokens,
     where a space is equivalent.
     """
     body = body.removeprefix(BYTE_ORDER_MARK)

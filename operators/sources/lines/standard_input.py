@@ -1,10 +1,11 @@
 """Transfer of the standard input of `causal run` to the process that reads it, as a descriptor over a local socket.
 
-Opening `/proc/PID/fd/0` would not suffice, because it opens the file again: another user's pipe or file refuses this
+Opening `/proc/PID/fd/0` would not suffice, because this opens the file again. Another user's pipe or file refuses it
 (sudo, service managers), a socket does not support it, and some machines have no `/proc`.
 
-The socket has an abstract name, derived from the process id, outside any file system. Each end checks the identity of
-the other: the sender accepts only processes of its own user, the receiver only the process whose input it must read.
+The socket has an abstract name, outside any file system, that is derived from the process id. Each end checks the
+identity of the other: the sender accepts only processes of its own user, and the receiver accepts only the process
+whose input it must read.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _CREDENTIALS = struct.Struct("3i")
 
 
 def check_readable(who: str) -> None:
-    """Raise `PipelineError` unless lines can come from the standard input of this process."""
+    """Raise `PipelineError` unless this process can read lines from its standard input."""
     try:
         kind, mode = os.fstat(0).st_mode, fcntl.fcntl(0, fcntl.F_GETFL) & os.O_ACCMODE
     except OSError as problem:
@@ -40,7 +41,7 @@ def check_readable(who: str) -> None:
 
 @contextmanager
 def offered() -> Iterator[None]:
-    """Pass the standard input of this process to processes of its user that request it, until the context ends."""
+    """Until the context ends, pass the standard input of this process to processes of the same user that request it."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
         listening.bind(_name(os.getpid()))
         listening.listen()
@@ -68,7 +69,7 @@ def _give(listening: socket.socket) -> None:
 
 
 def taken(pid: int) -> int:
-    """Return a descriptor of the standard input of another process on this machine.
+    """Return a descriptor for the standard input of another process on this machine.
 
     Raises:
         PipelineError: the process does not offer its standard input.

@@ -1,8 +1,8 @@
-"""The lines of the standard input of `causal run`, as a source.
+"""The standard input of `causal run` as a source of lines.
 
-A pipe delivers each byte once. The process that reads it therefore writes a note before each read, and removes the note
-when the bytes are in the log: a successor that finds the note ends the job with a line instead of continuing without
-these bytes. A redirected file is read from the position at which the log ends.
+A pipe delivers each byte only once. The process that reads it therefore writes a note before each read, and removes the
+note when the bytes are in the log. A successor that finds the note ends the job with an error instead of continuing
+without these bytes. A redirected file is read from the position at which the log ends.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ GATHER_S = 0.02
 
 
 class StdinSource(LineSource):
-    """A source of the lines of the standard input of `causal run`, which ends when that input ends.
+    """A source of the lines of the standard input of `causal run`; the source ends when that input ends.
 
     Args:
         format: "text": records are str; "json": records are the values of the lines.
-        row_bytes_max: the maximum length of a line; a longer one is not kept in memory and is a bad row.
+        row_bytes_max: the maximum length of a line in bytes; a longer line is not kept in memory, and becomes a bad
+            row.
     """
 
     place = "standard input"
@@ -53,7 +54,7 @@ class StdinSource(LineSource):
             os.close(descriptor)
 
     def check(self) -> None:
-        """Raise `PipelineError` if this process has no readable standard input."""
+        """Raise `PipelineError` unless this process has a readable standard input."""
         check_readable(self._where)
 
     def _copy(
@@ -92,7 +93,7 @@ class StdinSource(LineSource):
 
 
 def _of_file(descriptor: int, position: int) -> Callable[[], bytes]:
-    """Return a function that continues to read a file from `position`, without moving the shared file offset."""
+    """Return a function that reads a file from `position` on without moving the shared file offset."""
 
     def read() -> bytes:
         nonlocal position
@@ -123,11 +124,10 @@ def _check_note(note: Path, root_pid: int) -> None:
 
 
 class Lines:
-    """Bytes to be divided into complete lines; at most one line up to its maximum length is kept.
+    """Bytes that are divided into complete lines; at most one incomplete line, up to its maximum length, is kept.
 
     Args:
         begins: whether the first bytes are the beginning of the input, where a byte order mark is removed.
-
     Attributes:
         bytes_left: the number of added bytes that belong to an incomplete line.
     """
@@ -148,7 +148,7 @@ class Lines:
         self._keep(rest)
 
     def take(self, ended: bool) -> list[bytes]:
-        """Return the complete lines or, if no more bytes will arrive, all lines."""
+        """Return the complete lines, or all lines if no more bytes will arrive."""
         if ended and self.bytes_left:
             self._complete(b"")
         ready, self._ready = self._ready, []
