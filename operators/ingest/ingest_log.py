@@ -151,7 +151,7 @@ class IngestLog(ReadableLog):
             raise CorruptData(self._lost_manifest(missing[0]))
 
     def _sweep(self) -> None:
-        """Remove objects that earlier drivers left behind without publishing them."""
+        """Remove objects that earlier drivers wrote but did not publish."""
         manifests = [self.manifest(batch) for batch in self.batches()]
         named = {segment.file for manifest in manifests if manifest for segment in manifest.segments}
         self._remove_segments([name for name in self._listed("segments") if name not in named])

@@ -166,7 +166,7 @@ class ReadAhead:
 
 
 class _Steps:
-    """The steps of the thread; each step consists of one or a few requests."""
+    """The steps that the thread performs; each consists of one or a few requests."""
 
     def __init__(self, ahead: ReadAhead, log: ReadableLog) -> None:
         self._ahead = ahead

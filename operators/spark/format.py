@@ -80,7 +80,7 @@ class Reading:
         return output
 
     def schema(self) -> Any:
-        """Return the schema of the existing rows, for a query without a schema."""
+        """Return the schema of the existing rows, for a query that specifies none."""
         if self.as_json:
             return _JSON_SCHEMA
         return from_arrow_schema(sampled(self.output(), self.path, self.uncovered))

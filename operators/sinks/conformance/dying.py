@@ -17,7 +17,10 @@ FENCED_STATUS, FAILED_STATUS = 3, 4
 
 
 def forked(step: Callable[[], None]) -> int:
-    """Fork a process that runs `step`, and return its id; its exit status is 0, 3 (fenced) or 4 (another error)."""
+    """Fork a process that runs `step`, and return the id of that process.
+
+    Its exit status is 0 (success), 3 (fenced) or 4 (another error).
+    """
     pid = os.fork()
     if pid:
         return pid

@@ -78,7 +78,7 @@ class Subject:
 
 
 def record_at(task: str, position: int) -> Any:
-    """Return the record that the kit writes at the given position."""
+    """Return the record that the kit writes at the given position of a task."""
     return {"task": task, "n": position, "text": "zwölf" * (position % 5)}
 
 

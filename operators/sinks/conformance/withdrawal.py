@@ -107,7 +107,7 @@ def takes_rows_back(subject: Subject) -> None:
 
 
 def takes_back_only_to_a_mark(subject: Subject) -> None:
-    """Check that a withdrawal to a position without a mark, or by a zombie, changes nothing."""
+    """Check that a withdrawal to a position without a mark changes nothing, and neither does one by a zombie."""
     store, state = _opened(subject)
     state = fill_marked(subject, store, state, 20)
     wrong = WithdrawPoint(5, 0, 0, 0, ())

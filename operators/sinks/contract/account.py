@@ -255,7 +255,7 @@ def unpacked(task: str, body: bytes) -> Account:
     """Return the account of `task` from bytes that `packed` returned.
 
     Raises:
-        CorruptData: `body` is not an account.
+        CorruptData: `body` is not a valid account.
     """
     try:
         (*numbers, ended, row_bytes, withdrawn, refused), epochs, parts, mark_bytes = decode(body)

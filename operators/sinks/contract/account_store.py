@@ -194,7 +194,7 @@ class ConnectedStore(AccountStore[C]):
 
     @abstractmethod
     def _owner(self, connection: C) -> tuple[str, int] | None:
-        """Return the run and incarnation to which the stored account belongs."""
+        """Return the run and incarnation that own the stored account, or None if there is no account."""
 
     @abstractmethod
     def _check_newest(self, connection: C) -> None:
@@ -206,7 +206,10 @@ class ConnectedStore(AccountStore[C]):
 
     @abstractmethod
     def _shorten(self, connection: C, account: Account, epoch: int) -> bool:
-        """Store the account without the determinants of epochs below `epoch`; return False as `_advance` does."""
+        """Store the account without the determinants of epochs below `epoch`.
+
+        Return False if the stored account is not the one that this process last read or wrote.
+        """
 
     # -- the account ---------------------------------------------------------------------------------------
 
@@ -300,7 +303,10 @@ class WithdrawingConnectedStore(WithdrawingAccountStore[C], ConnectedStore[C]):
 
     @abstractmethod
     def _take_back(self, connection: C, account: Account, before: Before, parts: Sequence[Part]) -> bool:
-        """Delete the rows from `account.next` on, and store only these parts of the account; return as `_advance`."""
+        """Delete the rows from `account.next` on, and store the account with only these parts.
+
+        Return False if the stored account is not `before`.
+        """
 
 
 def check_lines(bundle: Bundle, task: str) -> None:

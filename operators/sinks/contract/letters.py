@@ -52,7 +52,7 @@ class Kept:
         return self.before + len(self.letters)
 
     def packed(self) -> bytes:
-        """Return the bytes that `unpacked` reads."""
+        """Return the letters as bytes that `unpacked` can read."""
         return encode(list(astuple(self)))
 
 

@@ -43,7 +43,7 @@ def check_range(sink: str, name: str, value: float, least: int, most: int) -> No
 
 
 def check_cutting(sink: str, file_bytes: int, publish_s: float) -> None:
-    """Raise `PipelineError` unless the options for the size and age of files are valid."""
+    """Raise `PipelineError` unless the options for the size and age of files are within their ranges."""
     check_range(sink, "file_bytes", file_bytes, 1, FILE_BYTES_MAX)
     if not publish_s > 0:
         raise PipelineError(f"{sink}: publish_s is {publish_s!r}; use a number of seconds above 0")

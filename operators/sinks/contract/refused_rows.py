@@ -29,8 +29,9 @@ BUSY_MS = 2000
 
 
 class RefusedRows:
-    """The dead letters of one sink task (see `operators.sinks.contract.letters.Letters`); files are created when
-    needed.
+    """The dead letters of one sink task, for `operators.sinks.contract.letters.Letters`.
+
+    No file is created before the first row is refused.
 
     Args:
         directory: the directory of the dead letters; its parent must exist.

@@ -54,8 +54,9 @@ NOT_FINITE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 
 
 def json_encoder(before_bytes: str = "") -> Callable[[Any], str]:
-    """Return an equivalent of `JSONEncoder.encode` that creates its C encoder only once, which saves a third of the
-    time.
+    """Return an equivalent of `JSONEncoder.encode` that creates its C encoder only once.
+
+    This saves a third of the time.
 
     The encoder does not detect records that contain themselves. Every record that reaches a sink was decoded from
     bytes, so none does.
@@ -115,7 +116,7 @@ class Sink(ABC):
     """The place of its rows, for messages: an absolute path or a URL; empty where the sink does not say it."""
 
     def encode(self, records: Sequence[Any]) -> bytes:
-        """Return the rows of these records: one JSON document per line (`encode_json`), each followed by a newline.
+        """Return the rows for these records: one JSON document per record (`encode_json`), each followed by a newline.
 
         An unpaired surrogate, which UTF-8 cannot represent, is written as its JSON escape.
         """

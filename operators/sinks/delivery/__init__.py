@@ -1,1 +1,1 @@
-"""Delivery of rows to targets without transactions: a function, the console, a web service."""
+"""Sinks that deliver rows to targets without transactions: a function, the console, a web service."""

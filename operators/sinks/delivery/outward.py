@@ -38,7 +38,7 @@ class DeliveryRefused(CausalError):
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """A delivery of rows of one sink task, in order; the same rows always have the same positions."""
+    """A delivery of some rows of one sink task, in order; the same row always has the same position."""
 
     run: str
     """The run of the job, which `--resume` continues."""
@@ -123,7 +123,7 @@ class OutwardStore(JournaledStore):
         self._deliver()
 
     def close(self) -> None:
-        """Close the journal and the connection to the other side."""
+        """Close the journal, and release the connection to the other side."""
         super().close()
         self._let_go()
 

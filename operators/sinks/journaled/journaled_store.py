@@ -59,7 +59,7 @@ class JournaledStore(AccountStore[None]):
         """Check the published data against a ledger that has just been read, and make the data agree with it."""
 
     def _fitted(self, ledger: Ledger, bundle: Bundle) -> Any:
-        """Check the rows of a bundle before it is accepted; return them as columns, or None."""
+        """Check a bundle's rows before the bundle is accepted; return them as columns, or None."""
 
     def _publish(self, ledger: Ledger) -> None:
         """Publish pending rows after a bundle was accepted; by default, rows are kept only in the journal."""
@@ -79,7 +79,7 @@ class JournaledStore(AccountStore[None]):
         return fenced(self._task, self._incarnation)
 
     def _release(self) -> None:
-        """Release the files."""
+        """Release the journal and its files."""
         self._forget()
         self._journal.close()
 

@@ -85,7 +85,7 @@ def publish_all(accounts: Iterable[Account], store_of: Callable[[str], RollingSt
     """
     for account in accounts:
         store = store_of(account.task)
-        store.open(account.task, account.run, account.incarnation)  # with the incarnation that last owned it
+        store.open(account.task, account.run, account.incarnation)  # opened with the incarnation that last owned it
         try:
             store.publish(uncovered=ended)
         finally:

@@ -61,7 +61,10 @@ def connected(url: str, proof: str | None = None) -> Depot:
 
 
 def check_place(sink: str, url: str) -> None:
-    """Raise `PipelineError` unless the store at the URL answers; a missing directory is not created yet."""
+    """Raise `PipelineError` unless the store at the URL answers.
+
+    A directory that is still missing is not an error, provided it can be created.
+    """
     if url.startswith("file:") and not (root := Path(urlsplit(url).path)).exists():
         check_writable(next(above for above in root.parents if above.exists()), sink)
         return

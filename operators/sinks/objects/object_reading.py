@@ -61,7 +61,7 @@ class ObjectOutput(ABC):
         return ends
 
     def hint(self, task: str, position: int) -> Any:
-        """Return no hint, because objects are named after positions."""
+        """Return None: no hint is needed, because objects are named after positions."""
         return None
 
     def rows(self, task: str, start: int, stop: int, hint: Any = None) -> Iterator[Piece]:

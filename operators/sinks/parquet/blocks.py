@@ -12,7 +12,7 @@ from typing import Any
 from causal.errors import CorruptData, PeerViolation
 from causal.records.batch import decode_rows, encode_records
 
-_HEAD = struct.Struct("<II")  # number of records, number of bytes in the body
+_HEAD = struct.Struct("<II")  # the number of records, and the number of bytes in the body
 
 
 def block(records: Any) -> bytes:

@@ -85,7 +85,7 @@ class ParquetOutput:
         return ends
 
     def hint(self, task: str, position: int) -> Any:
-        """Return no hint, because files are named after positions."""
+        """Return None: no hint is needed, because files are named after positions."""
         return None
 
     def rows(self, task: str, start: int, stop: int, hint: Any = None) -> Iterator[Located]:

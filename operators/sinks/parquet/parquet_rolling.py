@@ -46,7 +46,7 @@ class Rolling:
         """The arrival of the oldest row that is in no complete file, in monotonic time."""
 
     def clear(self) -> None:
-        """Remove hidden files that an earlier process of this task left behind."""
+        """Remove hidden files of this task that an earlier process did not remove."""
         for left in sorted((self._directory / OURS).glob("*.part")):
             if left.name.rsplit("-", 3)[0] == stem_of(self._task):
                 left.unlink(missing_ok=True)

@@ -151,7 +151,10 @@ class Statements:
 
     @cached_property
     def replaced(self) -> str:
-        """The statement that withdraws rows from `%(next)s` on and replaces all stored parts; it yields as `bundle`."""
+        """The statement that withdraws rows from `%(next)s` on and replaces all stored parts.
+
+        Its result is the same as for `bundle`.
+        """
         return f"""WITH mine AS ({self._advance}),
             gone AS (DELETE FROM {self.ours(PARTS)} AS old USING mine
             WHERE old.sink = mine.sink AND old.task = mine.task),

@@ -203,7 +203,7 @@ class CsvCutter:
             text = "\n".join(texts[begin:end]) if values is None or not self._fits(values) else ""
             if values is None:
                 row: Any = Unreadable(f"{self._where}:{line + begin}", f"no CSV: {why}", text[:RAW_BYTES_MAX])
-            elif not values:  # an empty line
+            elif not values:  # the line is empty
                 begin = end
                 continue
             elif self.columns is None:
@@ -282,7 +282,7 @@ def _undecoded(text: str) -> bool:
 
 
 def undecodable(text: str, where: str, encoding: str, option: str) -> Unreadable:
-    """Return the element for a line that is not valid in the encoding."""
+    """Return the `Unreadable` element for a line that is not valid in the encoding."""
     return Unreadable(where, f"not {encoding}", text[:RAW_BYTES_MAX].encode(encoding, "surrogateescape"), option)
 
 

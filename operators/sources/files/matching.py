@@ -31,7 +31,7 @@ class Match:
     """A path that matches a pattern.
 
     Attributes:
-        real: the path without symbolic links.
+        real: the same path with all symbolic links resolved.
     """
 
     path: str
@@ -82,7 +82,7 @@ def denied(path: str, problem: OSError) -> str:
 
 
 def _refused(path: str, problem: OSError) -> Exception:
-    """Return the error for a path that cannot be inspected."""
+    """Return the exception for a path that cannot be inspected."""
     if not isinstance(problem, PermissionError):
         return problem
     shown = os.fsencode(path).decode("utf-8", "replace")

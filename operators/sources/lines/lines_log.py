@@ -156,7 +156,7 @@ class LineSource(Source[Any]):
         return [Companion(f"{name}-lines", [PYTHON, *arguments])]
 
     def ingest(self, writer: LineWriter, name: str, job_directory: Path, root_pid: int) -> None:
-        """Write the input's lines to the log until the input ends."""
+        """Write the lines of the input to the log until the input ends."""
         raise NotImplementedError
 
 
