@@ -1,4 +1,4 @@
-"""Sources of records. Sources with a process next to the job are imported only when they are accessed.
+"""Sources of records; those with a process next to the job are imported only when they are accessed.
 
 Users of the other sources therefore do not need PySpark, and no worker loads a web server.
 """

@@ -33,7 +33,10 @@ BUSY_MS = 2000
 
 
 class DeliveryRefused(CausalError):
-    """The other side has accepted no row of a delivery; a delivery of several rows is then halved."""
+    """The error for a delivery of which the other side has accepted no row.
+
+    A delivery of several rows is then halved.
+    """
 
 
 @dataclass(frozen=True, slots=True)

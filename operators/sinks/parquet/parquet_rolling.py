@@ -115,9 +115,9 @@ class Rolling:
         return self._name(ledger, below)
 
     def publish(self, ledger: Ledger, schema: pa.Schema | None, below: int) -> bool:
-        """Move the rows below the given position to named files, except those that share a hidden file with later rows.
+        """Move the rows below the given position to named files, and return whether any file received its name.
 
-        Return whether any file received its name.
+        Rows that share a hidden file with later rows are not moved.
         """
         self._settle(ledger, schema, below)
         return self._name(ledger, below)

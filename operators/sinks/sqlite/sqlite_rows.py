@@ -15,7 +15,7 @@ from causal.ports import Bundle
 from operators.sinks.contract.sink import lines_of
 from operators.sinks.sqlite.sqlite_errors import code_of
 
-# Names its columns, because users may have added others.
+# The statement names its columns, because users may have added others.
 _INSERT = "INSERT INTO output(task, position, record) VALUES(?, ?, ?)"
 AT_ONCE = 32
 """The number of rows per statement."""

@@ -1,4 +1,1 @@
-"""Stores in which rows wait until a complete checkpoint covers them, in front of any sink's store.
-
-They implement the guarantee `epoch`.
-"""
+"""Stores in which rows wait for a complete checkpoint, in front of any sink's store (guarantee `epoch`)."""

@@ -23,7 +23,7 @@ class EarlierRows:
         self._directory = directory
 
     def bundles(self) -> Iterator[Bundle]:
-        """Yield the bundles in order, reading one file at a time; an incomplete record at a file's end is left out.
+        """Yield the bundles in order, reading one file at a time; an incomplete last record is left out.
 
         Raises:
             CorruptData: a file is damaged.
@@ -42,7 +42,7 @@ class EarlierRows:
                 yield bundle
 
     def remove(self) -> None:
-        """Remove the files."""
+        """Remove the files that contain the rows."""
         for path in self._files():
             path.unlink(missing_ok=True)
 

@@ -36,7 +36,7 @@ def staged_in_directory(
     Args:
         inner: the store that receives rows once a checkpoint covers them.
         directory: the directory of this task's staged rows, which is created when the store is opened.
-        bytes_max: the number of bytes that should not be exceeded by staged rows.
+        bytes_max: the number of bytes that staged rows should not exceed.
         durability: "process" or "os" (see the module).
     """
     sync = durability == "os"

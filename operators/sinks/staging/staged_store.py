@@ -102,7 +102,7 @@ class StagedStore:
 
     Args:
         inner: the store that receives rows once a checkpoint covers them.
-        bytes_max: the number of bytes that should not be exceeded by staged rows.
+        bytes_max: the number of bytes that staged rows should not exceed.
     State: the journal is read again after any failure (`_forget`).
     """
 
@@ -366,7 +366,7 @@ class StagedStore:
         self._entries, self._records = self._listed(records), len(records) - 1
         self._journal.cut()
         end = max([entry.next for entry in self._entries], default=self._visible)
-        # Drops bundles that reached the journal although the answer was lost.
+        # Drop bundles that reached the journal although the answer was lost.
         self._keep([each for each in self._gathered if each[0].first >= end])
         sizes: dict[int, int] = {}
         self._next, self._digest, self._last = self._visible, self._visible_digest, b""

@@ -149,7 +149,7 @@ class LineBlocks:
         return data
 
     def _first_line(self) -> tuple[list[Any], list[int] | range]:
-        """Return the first remaining line as an unreadable row, so that the next row begins after it."""
+        """Return the first remaining line as an unreadable row, and continue after it."""
         line = self.mark.line + 1
         if self._headed():
             self._fail(line, "the names of the columns cannot be read; correct the file, or use columns=[…]")
