@@ -223,7 +223,7 @@ def check_header(header: Mapping[str, Any], channels: int, where: str) -> None:
 
 
 def manifest_of(data: bytes, where: str) -> Manifest:
-    """Return the manifest that is stored as the content of a manifest file.
+    """Return the manifest that the content of a manifest file describes.
 
     Raises:
         CorruptData: the content is damaged; the message calls it `where`.

@@ -109,7 +109,7 @@ class ReadAhead:
             return data
 
     def check_follows(self, batch: int) -> None:
-        """Raise the error that the thread met, if any."""
+        """Raise the error that the thread encountered, if any."""
         with self._changed:
             self._check()
 

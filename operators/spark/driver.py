@@ -257,7 +257,7 @@ def _jvm(work: Path, lock: int) -> Iterator[SparkJvm]:
         jvm.end()
 
     def stop(signum: int, frame: FrameType | None) -> None:
-        end()  # exits directly, because an exception raised inside a finaliser would be lost
+        end()  # and exit directly, because an exception raised inside a finaliser would be lost
         os._exit(128 + signum)
 
     earlier = {signum: signal.signal(signum, stop) for signum in (signal.SIGTERM, signal.SIGINT)}

