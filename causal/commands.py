@@ -1,7 +1,7 @@
-"""The commands that the supervisor sends to a worker, each a control message of one kind.
+"""The commands that the supervisor sends to a worker; each command is a control message of a separate kind.
 
 A command may arrive twice, late, or for a task that the worker no longer has; `operators.runtime.membership` decides
-how to handle it then. Fields that have their default value are not sent.
+how to handle it in such cases. Fields with their default values are not sent.
 """
 
 from __future__ import annotations
@@ -17,31 +17,31 @@ from causal.errors import PeerViolation
 Natural = Annotated[int, Meta(ge=0)]
 EXTENTS_MAX = 100_000
 Extents = Annotated[tuple[tuple[Natural, Natural, Natural], ...], Meta(max_length=EXTENTS_MAX)]
-"""Extents of logs: (task, epoch, number of bytes) of each."""
+"""Log extents, each as (task, epoch, number of bytes)."""
 
 FILES_MAX = 10_000
 
 TERM = "term"
-"""The key of the leadership term in every message from the supervisor of a multi-host job."""
+"""The key under which every message from the supervisor of a multi-host job states the leadership term."""
 
 SnapshotPath = Annotated[str, Meta(pattern=r"(?s)\Acheckpoints/(?!(.*/)?\.\.(/|\Z))[^\0]+\Z")]
-"""A path relative to the job's directory, below its `checkpoints`."""
+"""A path relative to the job directory, inside its subdirectory `checkpoints`."""
 
 Files = Annotated[tuple[tuple[SnapshotPath, Natural, str], ...], Meta(max_length=FILES_MAX)]
-"""The (path, size, digest in hex) of each file that restores one task's state, oldest first."""
+"""The (path, size, hexadecimal digest) of each file needed to restore one task's state, oldest first."""
 
 
 class Command(Struct, frozen=True, tag_field="kind", omit_defaults=True):
-    """A command; `message` returns it in the form that is sent.
+    """A command from the supervisor; `message` returns it in the form in which it is sent.
 
     Attributes:
-        users: the names of the fields that contain a user's value, which is sent unchanged.
+        users: the names of the fields whose value comes from a user and is sent unchanged.
     """
 
     users: ClassVar[frozenset[str]] = frozenset()
 
     def message(self) -> dict[str, Any]:
-        """Return the map that `read_command` reads; only fields in `users` may contain tuples."""
+        """Return the mapping that `read_command` reads; only fields in `users` may contain tuples."""
         facts = {"kind": self.__struct_config__.tag}
         for each in _fields(type(self)):
             value = getattr(self, each.name)
@@ -52,19 +52,19 @@ class Command(Struct, frozen=True, tag_field="kind", omit_defaults=True):
 
 @cache
 def _fields(kind: type[Command]) -> tuple[structs.FieldInfo, ...]:
-    """Return the fields of a kind of command, cached because msgspec evaluates all annotations at each call."""
+    """Return the fields of a kind of command, cached because msgspec evaluates all annotations on every call."""
     return structs.fields(kind)
 
 
 def _listed(value: Any) -> Any:
-    """Return the value with lists instead of tuples, whose encoding in MessagePack is longer."""
+    """Return the value with tuples replaced by lists, because tuples have a longer MessagePack encoding."""
     if isinstance(value, Mapping):
         return {key: _listed(item) for key, item in value.items()}
     return [_listed(item) for item in value] if isinstance(value, (tuple, list)) else value
 
 
 class Follow(Command, frozen=True, tag="follow"):
-    """Load the state of checkpoint `epoch` as a standby of the task, which runs as `incarnation`."""
+    """Load the state of checkpoint `epoch` as a standby of the task, which currently runs as `incarnation`."""
 
     task: str
     epoch: Natural
@@ -73,11 +73,11 @@ class Follow(Command, frozen=True, tag="follow"):
 
 
 class Promote(Command, frozen=True, tag="promote"):
-    """Become the task as `incarnation`, from the state of checkpoint `epoch`, which `files` restore.
+    """Become the task as `incarnation`, starting from the state of checkpoint `epoch`, which `files` restore.
 
     Attributes:
         peers: neighbour → (endpoint, incarnation), for the neighbours that are running.
-        rollback: the last decision about lost determinants, for `read_rollback`.
+        rollback: the last decision about lost determinants, as read by `read_rollback`.
     """
 
     task: str
@@ -89,7 +89,7 @@ class Promote(Command, frozen=True, tag="promote"):
 
 
 class Peer(Command, frozen=True, tag="peer"):
-    """Reports the endpoint and incarnation of a running neighbour."""
+    """A report of the endpoint and incarnation of a running neighbour."""
 
     task: str
     endpoint: str
@@ -97,20 +97,20 @@ class Peer(Command, frozen=True, tag="peer"):
 
 
 class PeerDown(Command, frozen=True, tag="peer_down"):
-    """Reports that an incarnation of a neighbour has ended."""
+    """A report that an incarnation of a neighbour has ended."""
 
     task: str
     incarnation: Natural
 
 
 class Echo(Command, frozen=True, tag="echo"):
-    """Echo the task's input to its hot standby at `endpoint`; an empty endpoint means that there is none."""
+    """Echo the task's input to its hot standby at `endpoint`; an empty endpoint means that there is no hot standby."""
 
     endpoint: str
 
 
 class Checkpoint(Command, frozen=True, tag="checkpoint"):
-    """Begin checkpoint `epoch`: a source sends the barrier.
+    """Begin checkpoint `epoch`, for which a source sends the barrier.
 
     Attributes:
         final: whether the job ends with this checkpoint.
@@ -123,13 +123,13 @@ class Checkpoint(Command, frozen=True, tag="checkpoint"):
 
 
 class Completed(Command, frozen=True, tag="completed"):
-    """Reports that checkpoint `epoch` is complete, so that the data it covers can be dropped."""
+    """A report that checkpoint `epoch` is complete, so that the data it covers can be dropped."""
 
     epoch: Natural
 
 
 class Inspect(Command, frozen=True, tag="inspect"):
-    """Report the state of a key to the client `to`."""
+    """Report the state of `key` to the client `to`."""
 
     users: ClassVar[frozenset[str]] = frozenset({"key"})
     to: str
@@ -138,26 +138,26 @@ class Inspect(Command, frozen=True, tag="inspect"):
 
 
 class Inquire(Command, frozen=True, tag="inquire"):
-    """Report which of the lost extents (task, epoch, number of bytes) the task depends on."""
+    """Report on which of the `lost` extents (task, epoch, number of bytes) the task depends."""
 
     number: Natural
     lost: Extents
 
 
 class Keep(Command, frozen=True, tag="keep"):
-    """Act on the decision about lost determinants, for `read_rollback`."""
+    """Act on the decision about lost determinants, as read by `read_rollback`."""
 
     rollback: Any
 
 
 class Stop(Command, frozen=True, tag="stop"):
-    """End the process; `finished` if the job has finished."""
+    """End the process; `finished` states whether the job has finished."""
 
     finished: bool
 
 
 class Alive(Command, frozen=True, tag="alive"):
-    """Reports that the supervisor is alive."""
+    """A report that the supervisor is alive."""
 
 
 AnyCommand = (
@@ -166,9 +166,9 @@ AnyCommand = (
 
 
 class HighestTerm:
-    """The highest leadership term that a process knows; messages from a supervisor with a lower term are refused.
+    """The highest leadership term known to a process; messages from a supervisor with a lower term are refused.
 
-    A message without a term belongs to a job on one machine, whose supervisor has no successor elsewhere.
+    A message without a term comes from a job on one machine, whose supervisor has no successor elsewhere.
     """
 
     def __init__(self, term: int = 0) -> None:
@@ -177,7 +177,7 @@ class HighestTerm:
         """The number of messages refused."""
 
     def admits(self, message: Any) -> bool:
-        """Record the term of a message; return whether the message is to be obeyed.
+        """Record the term of a message; return whether the message must be obeyed.
 
         Raises:
             PeerViolation: `message` is not a map.
@@ -192,10 +192,10 @@ class HighestTerm:
         return True
 
     def read_command(self, message: Any) -> AnyCommand | None:
-        """Return the command in a message; None if the message is refused.
+        """Return the command in a message, or None if the message is refused.
 
         Raises:
-            PeerViolation: `message` is not a map, is of an unknown kind, or has invalid fields for its kind.
+            PeerViolation: `message` is not a map, has an unknown kind, or has fields that are invalid for its kind.
         """
         return read_command(message) if self.admits(message) else None
 
@@ -204,7 +204,7 @@ def read_command(message: Mapping[str, Any]) -> AnyCommand:
     """Return the command in a message.
 
     Raises:
-        PeerViolation: the message is of an unknown kind, or has invalid fields for its kind.
+        PeerViolation: the message has an unknown kind, or fields that are invalid for its kind.
     """
     command: AnyCommand = read_kind(message, AnyCommand, "command")
     return command
@@ -214,10 +214,10 @@ def read_kind(message: Mapping[str, Any], kinds: Any, what: str) -> Any:
     """Convert a message to the one of `kinds` that it names.
 
     Args:
-        what: the name, in errors, for a message of these kinds.
+        what: the term that errors use for messages of these kinds.
 
     Raises:
-        PeerViolation: the message is of an unknown kind, or has invalid fields for its kind.
+        PeerViolation: the message has an unknown kind, or fields that are invalid for its kind.
     """
     try:
         return convert(dict(message), kinds)

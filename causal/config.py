@@ -1,7 +1,7 @@
 """The settings of a job, which are written once to `job.json` and read by every process of the job.
 
-Unknown keys are refused rather than ignored. The fingerprint that every frame carries covers the settings that must
-agree in all processes, so frames from a process of another job or version are never accepted.
+Unknown keys are refused rather than ignored. Every frame carries a fingerprint of the settings that must be the same in
+all processes, so frames from a process of another job or version are never accepted.
 """
 
 from __future__ import annotations
@@ -42,23 +42,23 @@ _CHOICES = {
     "transport": ("ipc", "tcp"),
 }
 MASTERS = ("spark://", "k8s://", "local-cluster[")
-"""The beginnings of masters with executors in which agents can run, besides `yarn`."""
+"""The prefixes of master URLs whose executors can run agents, in addition to `yarn`."""
 STATE_FORMAT = 2
-"""The format of a job's directory and of savepoints; raised if a version writes data that others cannot read."""
+"""The format version of job directories and savepoints; raised if a version writes data that others cannot read."""
 STANDBYS_MAX = 1000
-"""The maximum number of processes in a pool of standbys."""
+"""The maximum number of processes in a standby pool."""
 RECORD_BYTES_MAX = 32 << 20
-"""The maximum of `record_bytes_max`, because a record has to fit into a chunk together with the chunk's overhead."""
+"""The maximum of `record_bytes_max`, because a record and the overhead of its chunk have to fit into one chunk."""
 INT_MAX = 1 << 53
-"""The limit of whole numbers without a limit of their own, up to which every format of settings is exact."""
+"""The limit for integers without a limit of their own; every settings format represents integers up to it exactly."""
 ABOVE_0 = math.ulp(0.0)
 """The smallest number above 0."""
 BUFFER_BYTES_MIN = 1 << 16
-"""The smallest buffer with which a task can work."""
+"""The smallest buffer size with which a task can work."""
 
 
 class Limit(NamedTuple):
-    """The range of a setting, and the advice that an error gives; by default, the advice is the violated limit."""
+    """The range of a setting, and the advice given in an error; by default, the advice is the violated limit."""
 
     least: float
     most: float = INT_MAX
@@ -94,136 +94,140 @@ LIMITS = {
 
 
 def wanted(name: str) -> str:
-    """Return the advice in an error about this setting; empty if the advice depends on the value."""
+    """Return the advice for an error about this setting; empty if the advice depends on the value."""
     return " or ".join(_CHOICES[name]) if name in _CHOICES else LIMITS[name].wanted if name in LIMITS else ""
 
 
 _WHOLE = Limit(-INT_MAX)
-"""Any whole number."""
+"""The range of all integers."""
 RENAMED = {
     "sink_patience_s": "sink_retry_timeout_s",
     "suspect_after_ms": "heartbeat_timeout_ms",
     "credit_bytes": "channel_window_bytes",
     "check": "verify_replay",
 }
-"""The names of settings before version 0.2.0; files with those names are read as before."""
+"""The setting names before version 0.2.0, which are still accepted in files."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobConfig:
-    """One run of one pipeline.
+    """The settings of one run of one pipeline.
 
-    Sizes are in bytes, times in the unit that ends the name.
+    Sizes are in bytes. A time has the unit that its name ends with.
     """
 
     run: str
-    """The identity of this run; kept by --resume, new otherwise."""
+    """The identifier of this run; `--resume` keeps it, and any other start creates a new one."""
     name: str
     """The pipeline's name."""
     pipeline: str
-    """The absolute path of the pipeline file, as it was when its code was archived."""
+    """The absolute path of the pipeline file at the time when its code was archived."""
     code: str = ""
-    """The digest of the archive of the code, in `code/` of the job's directory: what every process of the job loads."""
+    """The digest of the code archive in `code/` of the job directory; every process of the job loads this archive."""
     first_incarnation: int = 0
-    """The lowest incarnation of this version of the job: what lower ones have logged is an earlier version's."""
+    """The lowest incarnation of this version of the job; lower incarnations belong to an earlier version."""
     format: int = STATE_FORMAT
-    """The format of the state on disk."""
+    """The format version of the state on disk."""
     settings: Mapping[str, str] = field(default_factory=dict)
-    """The settings of the pipeline's own, which its file reads from `pipeline.settings`, as text: a table in the file,
-    `--set NAME=VALUE` on the command line."""
+    """The pipeline's own settings as strings, which the pipeline file reads from `pipeline.settings`: a table in the
+    settings file, or `--set NAME=VALUE` on the command line."""
     guarantee: str = "causal"
-    """The guarantee: with `causal` and `epoch` a failure does not change the output (`epoch`: rows wait for
-    checkpoints), with `at-least-once` rows may come again, with `none` rows may be missing."""
+    """The guarantee: with `causal` and `epoch`, a failure does not change the output (with `epoch`, rows wait for
+    checkpoints); with `at-least-once`, rows may be repeated; with `none`, rows may be missing."""
     sharing_depth: int = FULL_DEPTH
     """The number of consecutive tasks downstream that hold a task's determinants (D3)."""
     determinant_flush: str = "off"
-    """The flushing of determinants, `off` or `background`: they also go to files, and need no holder then."""
+    """Whether determinants are also written to files, so that they no longer need holders: `off` or `background`."""
     durability: str = "process"
     """The failures that acknowledged data survives: `process`, the death of every process; `os`, also loss of power."""
     checkpoint_interval_s: float = 1.0
-    """The time between two checkpoints; while no task performs anything there are none."""
+    """The time between two checkpoints; no checkpoint is taken while no task performs anything."""
     replay_target_ms: int = 0
-    """The longest work of a task that a failure may make it repeat: a checkpoint begins before there is more of it; 0:
-    no bound but the time between checkpoints."""
+    """The maximum amount of work that a task may have to repeat after a failure: a checkpoint begins before more work
+    has accumulated; with 0, only the time between checkpoints limits the work."""
     standbys: str = "per-task"
-    """The standbys: `per-task`; `hot` for one per task that performs what its task performs, `hot:OPERATOR,OPERATOR`
-    for these operators alone; or the size of a pool that all tasks share, as text ("0" for none: cold starts)."""
+    """The standbys: `per-task`; `hot` for one standby per task that performs everything its task performs;
+    `hot:OPERATOR,OPERATOR` to restrict hot standbys to these operators; or, as text, the size of a pool that all tasks
+    share ("0" for no standbys: recoveries are cold starts)."""
     on_error: str = "stop"
-    """The effect of a record on which user code raises: `stop` of the job, or a `dead-letter`."""
+    """The effect of an exception that user code raises for a record: `stop` of the job, or a `dead-letter`."""
     dead_letters: str = ""
-    """The directory of dead letters; by default `dead-letters` in the job's."""
+    """The directory for dead letters; by default, `dead-letters` in the job directory."""
     hidden_nondeterminism: str = "capture"
     """The treatment of `time.time()`, `random.random()`, `uuid.uuid4()` … in an operator: `capture` logs them, `refuse`
-    stops the job, `allow` leaves them alone, so that replays may diverge."""
+    stops the job, and `allow` does not intervene, so that replays may diverge."""
     state: str = "memory"
-    """The place of operators' state: `memory`, or `disk` for what is beyond `state_memory_bytes_max`."""
+    """Where operators keep their state: in `memory`, or on `disk` for the state beyond `state_memory_bytes_max`."""
     state_memory_bytes_max: int = 256 << 20
-    """The approximate memory of the state of one operator in one task, if state is on disk."""
+    """The approximate amount of memory for the state of one operator in one task, if state is on disk."""
     state_directory: str = ""
-    """The directory of state on disk, and of what a snapshot has encoded of it; by default `spill` in the job's."""
+    """The directory for state on disk and encoded parts of snapshots; by default, `spill` in the job directory."""
     key_groups: int = 128
-    """The number of groups that keys are divided into: the most tasks that one keyed operator can ever have."""
+    """The number of groups into which keys are divided; it is the maximum number of tasks of a keyed operator."""
     channel_window_bytes: int = 4 << 20
-    """The bytes that may be outstanding on one channel before its sender waits."""
+    """The number of bytes that may be outstanding on one channel before its sender waits."""
     batch_elements_max: int = 16384
-    """The most elements per read of a source's partition."""
+    """The maximum number of elements per read of a source's partition."""
     latency_target_ms: int = 4
-    """The longest time for which elements wait at a source for others, where they come a few at a time; 0: none."""
+    """The maximum time that elements wait at a source for further elements, if few arrive at a time; 0: no waiting."""
     record_bytes_max: int = 16 << 20
-    """The most bytes of one record, encoded, up to 33554432; a longer one is an error of the operator that made it."""
+    """The maximum encoded size of one record, up to 33554432; a larger record is an error of the operator that emitted
+    it."""
     inflight_memory_bytes_max: int = 64 << 20
-    """The in-flight elements in memory, per task; beyond it they go to disk."""
+    """The maximum size of the in-flight elements that a task keeps in memory; further elements are moved to disk."""
     inflight_disk_bytes_max: int = 8 << 30
-    """All in-flight elements, per task, in memory and on disk; at half of it a checkpoint begins immediately, and
-    sources wait until it is complete."""
+    """The maximum size of all in-flight elements of a task, in memory and on disk; at half of this size, a checkpoint
+    begins immediately, and sources wait until it is complete."""
     log_bytes_max: int = 256 << 20
-    """The determinants that one task holds in memory, its own and those of others; half of it has the same effect."""
+    """The maximum size of the determinants that a task holds in memory, both its own and those of other tasks; half of
+    this size has the same effect."""
     staged_bytes_max: int = 8 << 30
-    """The rows of a sink task that wait for a checkpoint (guarantee `epoch`); half of it has the same effect, and 1 GiB
-    more than it ends the job."""
+    """The maximum size of the rows of a sink task that wait for a checkpoint (guarantee `epoch`); half of this size has
+    the same effect, and the job ends if the size exceeds the maximum by 1 GiB."""
     ingest_bytes_max: int = 1 << 30
-    """The bytes that a source's own process (Spark, standard input, HTTP) may have published and no checkpoint covers;
-    with more, the next batch waits, unless nothing is unread."""
+    """The maximum number of bytes that a source's own process (Spark, standard input, HTTP) may have published without
+    a checkpoint that covers them; beyond that, the next batch waits unless all published data has been read."""
     heartbeat_ms: int = 100
     """The time between two heartbeats of a process."""
     heartbeat_timeout_ms: int = 5000
-    """The silence after which a process that still exists counts as hung, and is killed and replaced; a busy one is
-    silent only while C code holds the interpreter's lock."""
+    """The silence after which a process that still exists is considered hung, and is killed and replaced; a busy
+    process is silent only while C code holds the interpreter lock."""
     stuck_after_ms: int = 60_000
-    """The same for a process that uses the processor, because C code may hold the interpreter's lock for this long."""
+    """The corresponding time for a process that uses the processor, because C code may hold the interpreter lock for
+    this long."""
     event_timeout_s: float = 0.0
-    """The longest time for user code on one record, timer or window before the job ends; 0: no limit."""
+    """The maximum time for user code to process one record, timer or window before the job ends; 0: no limit."""
     sink_retry_timeout_s: float = 60.0
-    """The longest time that the store of a sink may be unavailable before the job ends."""
+    """The maximum time for which a sink's store may be unavailable before the job ends."""
     crash_loop_max: int = 5
-    """The number of failures of one task in a row, without two complete checkpoints between them, that end the job."""
+    """The number of failures of one task, without two complete checkpoints between them, after which the job ends."""
     transport: str = "ipc"
-    """The transport: `ipc` on one host, or `tcp` over loopback, as between hosts."""
+    """The transport: `ipc` within one host, or `tcp` over loopback, in the same way as between hosts."""
     listen: str = ""
-    """The address at which agents of other hosts join, `tcp://address:port`; empty for a job on one machine."""
+    """The address at which agents on other hosts join, `tcp://address:port`; empty for a job on one machine."""
     key: str = ""
-    """The path of the supervisor's key file; empty for a job that listens on loopback without keys."""
+    """The path of the supervisor's key file; empty for a job that uses loopback without keys."""
     hosts: str = ""
-    """The path of the roster, `hosts.toml`: the public keys of the hosts that may join."""
+    """The path of the roster, `hosts.toml`, which contains the public keys of the hosts that may join."""
     store: str = ""
     """The URL of the storage that all hosts share (`file:///…` or `s3://bucket/prefix`); empty for one machine."""
     on: str = ""
-    """The master of a Spark cluster whose executors are hosts of the job; empty for none."""
+    """The master of a Spark cluster whose executors are the hosts of the job; empty for none."""
     agents: int = 2
-    """The number of those executors."""
+    """The number of executors to use as hosts."""
     spark_conf: Mapping[str, str] = field(default_factory=dict)
-    """Entries of Spark's configuration for them."""
+    """Spark configuration entries for these executors."""
     hosts_expected: int = 0
-    """The number of hosts that the first tasks wait for, for at most 10 s (600 s with `on`); by default those of the
-    roster; 0: those that join within 2 s."""
+    """The number of hosts that must join before the first tasks start, for which the job waits at most 10 s (600 s with
+    `on`); by default, the number of hosts in the roster; 0: the hosts that join within 2 s."""
     host_timeout_ms: int = 3000
-    """The silence of an agent after which its host counts as lost: all its tasks are promoted elsewhere."""
+    """The silence of an agent after which its host is considered lost, and all its tasks are promoted elsewhere."""
     verify_replay: bool = False
-    """Whether standbys perform every epoch of their tasks again and compare: for development."""
+    """Whether standbys perform every epoch of their tasks again and compare the results; intended for development."""
     metrics_port: int = 0
-    """The port of the Prometheus page; 0: none."""
+    """The port of the Prometheus page; 0: no page."""
     metrics_listen: str = "127.0.0.1"
-    """The address of the Prometheus page: one of this machine, or `0.0.0.0` or `::` for all of them."""
+    """The address of the Prometheus page: one of this machine's addresses, or `0.0.0.0` or `::` for all of them."""
 
     def __post_init__(self) -> None:
         for each in fields(self):
@@ -253,30 +257,31 @@ class JobConfig:
 
     @property
     def hot(self) -> bool:
-        """Whether there are hot standbys."""
+        """Whether the job has hot standbys."""
         kind, separator, names = self.standbys.partition(":")
         return kind == "hot" and bool(names) == bool(separator)
 
     @property
     def hot_operators(self) -> tuple[str, ...]:
-        """The operators to which hot standbys are restricted; empty if all operators have them or none has."""
+        """The operators to which hot standbys are restricted; empty if there is no restriction or no hot standby."""
         return tuple(self.standbys.partition(":")[2].split(",")) if ":" in self.standbys else ()
 
     def fingerprint(self, topology: object) -> int:
-        """Return 64 bits that depend on the run, the graph and all settings that affect the bytes on the wire."""
+        """Return a 64-bit number that depends on the run, the graph and all settings that affect the frames."""
         flushing = self.determinant_flush != "off"
         content = repr((self.run, self.guarantee, self.sharing_depth, self.key_groups, flushing, topology))
         return int.from_bytes(blake2b(content.encode(), digest_size=8).digest(), "big")
 
     def save(self, directory: Path) -> None:
-        """Replace the file atomically: a job without its settings could not be resumed."""
+        """Replace the file atomically, because a job without its settings could not be resumed."""
         fresh = directory / "job.json.new"
         fresh.write_text(seal(asdict(self)))
         fresh.replace(directory / "job.json")
 
     def for_hosts(self) -> str:
-        """Return the settings that are not at their defaults, sealed: an agent of the version before knows no newer
-        ones.
+        """Return the sealed settings that differ from their defaults.
+
+        The defaults are left out because an agent of the previous version does not know newer settings.
         """
         return seal({name: value for name, value in asdict(self).items() if value != _DEFAULTS.get(name)})
 
@@ -378,5 +383,5 @@ _CONDITIONS: tuple[tuple[str, str, Callable[[JobConfig], bool]], ...] = (
         lambda c: not c.store or c.store.startswith(("file:///", "s3://")),
     ),
 )
-"""(setting, what to give, whether a job's settings are as they must be) beyond limits and choices."""
-_DEFAULTS = asdict(JobConfig("", "", "", format=0))  # a reader always checks the format
+"""(setting, required value, check of a job's settings) for conditions that limits and choices do not express."""
+_DEFAULTS = asdict(JobConfig("", "", "", format=0))  # no job has format 0, so the format is always included

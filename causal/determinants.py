@@ -1,8 +1,9 @@
 """Determinants: the logged outcomes of a task's nondeterministic events, and the encoding of each kind in the log.
 
-The set of kinds is open: a kind is a name, a tag that is never reused, an encoder and a decoder. `Order`, `Run`,
-`Timer`, `Answer` and `Barrier` *are* the schedule (D1); the others are values requested during such an event and follow
-it, in the order of the requests. The entries of each kind are in its docstring: tag, fields, bytes.
+The set of kinds is open: a kind consists of a name, a tag that is never reused, an encoder and a decoder. `Order`,
+`Run`, `Timer`, `Answer` and `Barrier` *are* the schedule (D1). The other kinds are values requested during such an
+event and follow it in the order of the requests. The docstring of each kind describes its entries: tag, fields and
+bytes.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from causal.records.batch import FINAL
 from causal.records.varints import read_varint, unzigzag, varint, zigzag
 
 CLOCK, RANDOM, WINDOW, TIMER, CALL, BARRIER, RUN, CALL_LZ4, ANSWER, ANSWER_LZ4 = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
-# 0x80–0xff are Order with the channel in the low seven bits, 0x20–0x3f Order of one element of the channels 0 to 31.
+# Tags 0x80 to 0xff are Order with the channel in the low seven bits. Tags 0x20 to 0x3f are Order for one element of the
+# channels 0 to 31.
 ORDER_ONE_FIRST, ORDER_ONE_LAST = 32, 63
 USER_FIRST, USER_LAST = 64, 127
 _ORDER, _ORDER_WIDE = 0x80, 0xFF
@@ -33,9 +35,10 @@ _SEED_BYTES = 16
 class Order:
     """The next `count` elements of input `input` are delivered.
 
-    Entry: `20`–`3f`, one element of the input in the low 5 bits of the tag: 1 byte.
-    Entry: `80`–`fe`, input in the low 7 bits of the tag, count (varint): 2 bytes below 128 elements, 3 below 16,384.
-    Entry: `ff`, input, count (varints), for inputs from 127: 3 bytes and more.
+    Entry: `20`–`3f`, the input in the low 5 bits of the tag, for one element: 1 byte.
+    Entry: `80`–`fe`, the input in the low 7 bits of the tag, count (varint): 2 bytes below 128 elements, 3 below
+    16,384.
+    Entry: `ff`, input, count (varints), for inputs from 127: 3 bytes or more.
     """
 
     input: int
@@ -67,9 +70,9 @@ class Clock:
 
 @dataclass(slots=True)
 class Random:
-    """The seed of the epoch; draws cost nothing.
+    """The random seed of the epoch; drawing random numbers adds no entries.
 
-    Entry: `02`, the seed as it is: 17 bytes.
+    Entry: `02`, the seed without further encoding: 17 bytes.
     """
 
     seed: bytes
@@ -78,10 +81,11 @@ class Random:
 
 @dataclass(slots=True)
 class Window:
-    """Operator `operator` fires its window that ends at `end_ns` with these elements: (start, length) each.
+    """Operator `operator` fires its window that ends at `end_ns`, with the elements in these (start, length) intervals.
 
-    Entry: `03`, operator, end − last reading (zigzag), number of intervals, of each start − end of the one before
-    (zigzag) and length (varints): 4 bytes and more, and 2 and more per interval.
+    Entry: `03`, operator, end − last reading (zigzag), number of intervals, and for each interval its start − the end
+    of
+    the previous one (zigzag) and its length (varints): 4 bytes or more, plus 2 or more per interval.
     """
 
     operator: int
@@ -103,10 +107,10 @@ class Timer:
 
 @dataclass(slots=True)
 class Call:
-    """An answer of the outside world.
+    """An answer from the outside world.
 
-    Entry: `05`, length (varint), answer: 1 byte, length and answer.
-    Entry: `08`, length, plain length (varints), LZ4 block: for answers from 512 bytes, where that is shorter.
+    Entry: `05`, length (varint), answer: 1 byte plus length and answer.
+    Entry: `08`, length, uncompressed length (varints), LZ4 block: for answers of 512 bytes or more, if it is shorter.
     """
 
     answer: bytes
@@ -117,8 +121,8 @@ class Call:
 class Answer:
     """The outside world has answered request `number` of operator `operator`.
 
-    Entry: `09`, operator, number, length (varints), answer: 4 bytes and the answer, below 128 each.
-    Entry: `0a`, operator, number, then as `08`: where that is shorter.
+    Entry: `09`, operator, number, length (varints), answer: 4 bytes plus the answer, if each number is below 128.
+    Entry: `0a`, operator, number, then as for `08`: used if it is shorter.
     """
 
     operator: int
@@ -129,9 +133,9 @@ class Answer:
 
 @dataclass(slots=True)
 class Barrier:
-    """A source puts barrier `epoch` here; after a final one it performs nothing more.
+    """A source emits barrier `epoch` at this point; after a final barrier it performs nothing more.
 
-    Entry: `06`, epoch, with bit 62 in the last one of a job (varint): 2 bytes below epoch 128, 10 for the last.
+    Entry: `06`, epoch, with bit 62 set in the last barrier of a job (varint): 2 bytes below epoch 128, 10 for the last.
     """
 
     epoch: int
@@ -141,9 +145,9 @@ class Barrier:
 
 @dataclass(slots=True)
 class User:
-    """A value of a kind that a user registered.
+    """A value of a kind that a user has registered.
 
-    Entry: `40`–`7f`, length (varint), value: 1 byte, length and value; the tag is that of the kind.
+    Entry: `40`–`7f`, length (varint), value: 1 byte plus length and value; the tag identifies the kind.
     """
 
     name: str
@@ -159,13 +163,13 @@ _user_names: dict[int, str] = {}
 
 
 def register_kind(name: str, tag: int) -> None:
-    """Register a user-defined kind; call this when the pipeline file is loaded, identically in every process.
+    """Register a user-defined kind; call this while the pipeline file is loaded, identically in every process.
 
     Args:
-        tag: a number from 64 to 127, which must not be reused for another kind as long as a log with it may exist.
+        tag: a number from 64 to 127, which must not be reused for another kind while a log that uses it may exist.
 
     Raises:
-        ValueError: the tag is out of range, or it or the name is already registered for another kind.
+        ValueError: the tag is out of range, or the tag or the name is already registered with another counterpart.
     """
     if not USER_FIRST <= tag <= USER_LAST:
         raise ValueError(f"tag {tag} of determinant kind {name!r} is outside the range {USER_FIRST} to {USER_LAST}")
@@ -176,12 +180,12 @@ def register_kind(name: str, tag: int) -> None:
 
 
 def registered(name: str) -> bool:
-    """Return whether `register_kind` was called for this kind."""
+    """Return whether `register_kind` has been called for this kind."""
     return name in _user_tags
 
 
 def encode_order(input: int, count: int) -> bytes:
-    """Encode an `Order` without creating an object, because this is the hot path."""
+    """Encode an `Order` without creating an object, because this code runs for every event."""
     if count == 1 and input <= ORDER_ONE_LAST - ORDER_ONE_FIRST:
         return bytes((ORDER_ONE_FIRST + input,))
     if input < 127:
@@ -190,10 +194,9 @@ def encode_order(input: int, count: int) -> bytes:
 
 
 class DeterminantCodec:
-    """Writes and reads the entries of one epoch's log; each clock reading is encoded as the difference from the last.
+    """The encoding of one epoch's log entries; each clock reading is encoded as the difference from the last one.
 
-
-    State: `last_ns`, the last reading written or read; 0 when the epoch begins.
+    State: `last_ns`, the last reading written or read; 0 at the beginning of the epoch.
     """
 
     __slots__ = ("last_ns",)
@@ -202,13 +205,13 @@ class DeterminantCodec:
         self.last_ns = 0
 
     def encode(self, determinant: Determinant) -> bytes:
-        """Return the entry of `determinant`; moves `last_ns` for a Clock or Timer."""
+        """Return the entry for `determinant`; this changes `last_ns` for a Clock or Timer."""
         if type(determinant) is Order:
             return encode_order(determinant.input, determinant.count)
         return _ENCODERS[type(determinant)](self, determinant)
 
     def decode(self, log: bytes | bytearray, place: int) -> tuple[Determinant, int]:
-        """Return the entry at `place` and the place after it; moves `last_ns` for a Clock or Timer.
+        """Return the determinant at `place` and the place after it; this changes `last_ns` for a Clock or Timer.
 
         Raises:
             PeerViolation: the tag is unknown, the entry is invalid, or the log ends inside it.
@@ -267,7 +270,7 @@ def _encode_random(codec: DeterminantCodec, random: Random) -> bytes:
 
 
 def _squeezed(value: bytes) -> bytes | None:
-    """Return the length and LZ4 block of an answer, if compression makes it shorter."""
+    """Return the length and LZ4 block of an answer, or None if compression does not make it shorter."""
     if len(value) < _COMPRESS_FROM_BYTES:
         return None
     packed = varint(len(value)) + lz4.block.compress(value, store_size=False)

@@ -1,8 +1,8 @@
 """The effects: every action that a task requests from its surroundings.
 
 The law of order (D4): the effects of one `handle` call are performed in the order of the list, and before the effects
-of any later call. The determinants in a message are stored inside `handle`, before an element of the message can be
-delivered; a frame carries the determinants on which its elements depend; a bundle carries rows and determinants in one
+of any later call. The determinants in a message are stored inside `handle`, before any element of the message can be
+delivered. A frame carries the determinants on which its elements depend. A bundle carries rows and determinants in one
 atomic write. Therefore no externally visible output depends on a determinant that only dead processes held.
 """
 
@@ -20,7 +20,7 @@ from causal.ports import Bundle, Request, WithdrawPoint
 
 @dataclass(slots=True)
 class Send:
-    """Send a frame to a task downstream."""
+    """Send a frame to a downstream task."""
 
     target: int
     parts: list[bytes]
@@ -28,7 +28,7 @@ class Send:
 
 @dataclass(slots=True)
 class Reply:
-    """Send a control frame back along a link to a task upstream."""
+    """Send a control frame back along a link to an upstream task."""
 
     link: bytes
     parts: list[bytes]
@@ -36,11 +36,11 @@ class Reply:
 
 @dataclass(slots=True)
 class OpenSink:
-    """Fence the store for this incarnation; answered by `SinkOpened`.
+    """Fence the store for this incarnation; the answer is `SinkOpened`.
 
-    With `restored`, the epoch of the restored state, staged rows of epochs below it are made visible, and those of
-    later epochs are discarded (guarantee `epoch`). With `expected`, the store was open when a checkpoint was completed,
-    so it must exist; with `counted`, that checkpoint counts rows of the task in the store.
+    `restored` is the epoch of the restored state: staged rows of epochs below it are made visible, and staged rows of
+    later epochs are discarded (guarantee `epoch`). `expected` means that the store was open when a checkpoint was
+    completed, so it must exist. `counted` means that this checkpoint counts rows of the task in the store.
     """
 
     channel: int
@@ -60,7 +60,7 @@ class WriteBundle:
 
 @dataclass(slots=True)
 class StageRows:
-    """Make rows of epochs below `epoch` as durable as promised before any later effect is performed."""
+    """Make the rows of epochs below `epoch` as durable as promised before any later effect is performed."""
 
     channel: int
     epoch: int
@@ -68,7 +68,10 @@ class StageRows:
 
 @dataclass(slots=True)
 class CommitRows:
-    """Make staged rows below `epoch` visible, because checkpoint `epoch` is complete; answered by `RowsCommitted`."""
+    """Make staged rows of epochs below `epoch` visible, because checkpoint `epoch` is complete.
+
+    The answer is `RowsCommitted`.
+    """
 
     channel: int
     epoch: int
@@ -84,7 +87,7 @@ class TruncateSink:
 
 @dataclass(slots=True)
 class WithdrawRows:
-    """Withdraw, in one step, the rows after `mark`; answered by `SinkOpened`."""
+    """Withdraw the rows after `mark` in one step; the answer is `SinkOpened`."""
 
     channel: int
     mark: WithdrawPoint
@@ -92,7 +95,7 @@ class WithdrawRows:
 
 @dataclass(slots=True)
 class OrphanReport:
-    """Report the answer to an inquiry."""
+    """Report the task's answer to an inquiry."""
 
     number: int
     finding: OrphanAnswer
@@ -100,7 +103,7 @@ class OrphanReport:
 
 @dataclass(slots=True)
 class ReadSource:
-    """Read up to `count_max` records from `position`; answered once by `SourceRead`, when records are available."""
+    """Read up to `count_max` records from `position`; one `SourceRead` answers when records are available."""
 
     channel: int
     position: int
@@ -109,7 +112,7 @@ class ReadSource:
 
 @dataclass(slots=True)
 class SourceCompleted:
-    """Allow the source to drop elements below `position`, which are never read again."""
+    """Allow the source to drop the elements below `position`, which are never read again."""
 
     channel: int
     position: int
@@ -117,7 +120,7 @@ class SourceCompleted:
 
 @dataclass(slots=True)
 class WriteSnapshot:
-    """Make the state at barrier `epoch` durable; answered by `SnapshotWritten`."""
+    """Make the state at barrier `epoch` durable; the answer is `SnapshotWritten`."""
 
     epoch: int
     parts: Sequence[bytes]
@@ -125,14 +128,14 @@ class WriteSnapshot:
 
 @dataclass(slots=True)
 class ReadStable:
-    """Read the log file of the highest incarnation of this task that began one; answered by `StableRead`."""
+    """Read the log file of the highest incarnation of this task that began a log file; the answer is `StableRead`."""
 
 
 @dataclass(slots=True)
 class BeginStable:
     """Begin the log file of this incarnation with `logs`, in one atomic step, and drop older files.
 
-    Answered by `StableWritten`.
+    The answer is `StableWritten`.
     """
 
     logs: list[LogDelta]
@@ -140,7 +143,7 @@ class BeginStable:
 
 @dataclass(slots=True)
 class AppendStable:
-    """Append bytes of the own log to those already written; answered by `StableWritten` or `StableFailed`."""
+    """Append bytes of the task's own log to those already written; answered by `StableWritten` or `StableFailed`."""
 
     logs: list[LogDelta]
 
@@ -154,7 +157,7 @@ class TruncateStable:
 
 @dataclass(slots=True)
 class WriteRecording:
-    """Keep the recording of the epoch that barrier `epoch` ended, for a rehearsal; it may be lost."""
+    """Keep the recording of the epoch that barrier `epoch` ended, for a rehearsal; the recording may be lost."""
 
     epoch: int
     parts: list[bytes]
@@ -170,7 +173,7 @@ class ReportSnapshot:
 
 @dataclass(slots=True)
 class SpillSegment:
-    """Write in-flight entries to disk; answered by `SegmentWritten` or `SegmentFailed`."""
+    """Write in-flight entries to disk; the answer is `SegmentWritten` or `SegmentFailed`."""
 
     channel: int
     segment: int
@@ -179,7 +182,7 @@ class SpillSegment:
 
 @dataclass(slots=True)
 class ReadSegment:
-    """Read a segment from disk; answered by `SegmentRead`."""
+    """Read a segment from disk; the answer is `SegmentRead`."""
 
     channel: int
     segment: int
@@ -187,16 +190,16 @@ class ReadSegment:
 
 @dataclass(slots=True)
 class RemoveSegments:
-    """Remove segments that are no longer needed."""
+    """Remove spilled segments that are no longer needed."""
 
     segments: list[int]
 
 
 @dataclass(slots=True)
 class SendRequests:
-    """Send requests to the outside world in order; each is answered by `ResponseReceived`.
+    """Send requests to the outside world in order; each request is answered by `ResponseReceived`.
 
-    A later incarnation may send a request again as long as no log contains its answer. The effect follows the
+    A later incarnation may send a request again as long as no log contains its answer. This effect follows the
     `WriteBundle` that stores the dependencies of the requests (D4).
     """
 
@@ -213,7 +216,7 @@ class StateReply:
 
 @dataclass(slots=True)
 class Phase:
-    """Report that the task has reached a new phase; `detail` is the number of replayed elements for `replayed`."""
+    """Report that the task has reached a new phase; for `replayed`, `detail` is the number of replayed elements."""
 
     name: str
     detail: int = 0

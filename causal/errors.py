@@ -1,6 +1,6 @@
-"""The error families, each with a promise. Any other exception that escapes is a bug in the runtime.
+"""The error families, each of which makes a promise. Any other exception that escapes is a bug in the runtime.
 
-Every message states what happened, where (operator, key, position) and what to do.
+Every message states what happened, where it happened (operator, key, position) and what to do.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ CURE_OF_SOURCE = "; or its source: make(partition, i) or read(position) must ret
 
 
 class CausalError(Exception):
-    """The base class of all errors raised on purpose; never raised itself."""
+    """The base class of all errors that are raised deliberately; it is never raised itself."""
 
 
 class InvariantViolation(CausalError):
@@ -19,14 +19,14 @@ class InvariantViolation(CausalError):
 
 
 class PeerViolation(CausalError):
-    """A peer, a frame or a stored byte broke the protocol: that input is dropped, and no state has changed."""
+    """A peer, a frame or a stored byte violated the protocol: that input is dropped, and no state has changed."""
 
 
 class ReplayDivergence(CausalError):
-    """User code did something nondeterministic that was not logged: the task stops, the job escalates (D7).
+    """User code did something nondeterministic that was not logged: the task stops, and the job escalates (D7).
 
-    Fix: the line names the task and the data that user code keeps outside `ctx.state`: make it deterministic; where the
-    code was changed, `--code kept`.
+    Fix: the message names the task and the data that user code keeps outside `ctx.state`: make it deterministic; if the
+    code was changed, use `--code kept`.
 
     Args:
         where: the task, or a description if the task is not known exactly.
@@ -39,15 +39,15 @@ class ReplayDivergence(CausalError):
         super().__init__(self.because(cause))
 
     def because(self, cause: str) -> str:
-        """Return the message with another cause instead of the general advice."""
+        """Return the message with the given cause instead of the general advice."""
         return f"{self.where} {cause} (ReplayDivergence: {self.difference})"
 
 
 class DeterminantsLost(CausalError):
-    """A task or a row depends on determinants or elements that no surviving holder has, because a store was emptied or
+    """A task or a row depends on determinants or elements that no surviving holder has, and a store was emptied or
     cannot withdraw rows (D9).
 
-    Fix: restore the store; `--sharing-depth full`.
+    Fix: restore the store, or use `--sharing-depth full`.
     """
 
 
@@ -56,29 +56,29 @@ class Fenced(CausalError):
 
 
 class Superseded(Fenced):
-    """A newer run has begun to write the same output, so this run must not write it again, and its job ends (D15)."""
+    """A newer run has begun to write the same output, so this run must stop writing it, and its job ends (D15)."""
 
 
 class Unavailable(CausalError):
-    """An external system (store, disk, source) did not answer; no operation was half done, and a retry is safe."""
+    """An external system (store, disk, source) did not answer; no operation was left half done, and a retry is safe."""
 
 
 class RetriesExhausted(Unavailable):
-    """A store has not answered for as long as the job waits (`sink_retry_timeout_s`).
+    """A store has not answered for the maximum time that the job waits (`sink_retry_timeout_s`).
 
-    Fix: repair the store, then `--resume`; nothing is lost or doubled.
+    Fix: repair the store, then use `--resume`; nothing is lost or duplicated.
     """
 
 
 class RowRefused(CausalError):
-    """A sink's store will never take these rows (a constraint, a type, a schema that has changed).
+    """A sink's store will never accept these rows, because of a constraint, a type or a changed schema.
 
-    No row of the bundle was written, and other rows of the bundle may be refused as well.
+    No row of the bundle was written, and other rows of the bundle may also be refused.
 
     Args:
         position: the position of a refused row.
-        reason: the store's own message, in one line.
-        more: (position, reason) of other rows of the bundle that are known to be refused.
+        reason: the store's own message, on one line.
+        more: (position, reason) of each other row of the bundle that is known to be refused.
     """
 
     def __init__(self, position: int, reason: str, *more: tuple[int, str]) -> None:
@@ -89,22 +89,23 @@ class RowRefused(CausalError):
 
 
 class OperatorFailed(CausalError):
-    """User code raised on a record, or returned something that cannot travel or be stored.
+    """User code raised an exception for a record, or returned a value that cannot be sent or stored.
 
-    Fix: the line names operator, key, position and record: correct the code and resume with `--code new`, or resume
+    Fix: the message names the operator, key, position and record: correct the code and resume with `--code new`, or
+    resume
     with `--on-error dead-letter`.
     """
 
 
 class CorruptData(CausalError):
-    """Stored bytes do not match their digest.  They are never used.
+    """Stored bytes do not match their digest, so they are never used.
 
-    Fix: restore the file that the line names from a copy, or start again.
+    Fix: restore the file that the message names from a copy, or start again.
     """
 
 
 class PipelineError(CausalError):
-    """The pipeline, its settings or the command line are wrong: one line, exit status 2."""
+    """The pipeline, its settings or the command line are invalid: the error is one line, and the exit status is 2."""
 
 
 DEFINITE = (
@@ -117,14 +118,14 @@ DEFINITE = (
     RetriesExhausted,
     Superseded,
 )
-"""The errors after which another attempt would fail again."""
+"""The errors after which another attempt would fail in the same way."""
 
 PASSING = (RetriesExhausted,)
-"""The definite errors caused by an external system, after which the job may be started again without a change."""
+"""The definite errors that an external system causes; the job may be started again without any change."""
 
 
 def invariant(condition: object, message: str, **facts: object) -> None:
-    """Raise `InvariantViolation` unless `condition` holds; cannot be switched off (unlike `assert`)."""
+    """Raise `InvariantViolation` unless `condition` holds; unlike `assert`, this cannot be switched off."""
     if not condition:
         values = ", ".join(f"{name}={value!r}" for name, value in facts.items())
         raise InvariantViolation(f"{message} ({values})" if values else message)

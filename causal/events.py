@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Started:
-    """The state is restored and the sockets are open, so the task begins."""
+    """The state has been restored and the sockets are open, so the task begins."""
 
 
 @dataclass(slots=True)
@@ -64,7 +64,7 @@ class Shadowed:
 
 @dataclass(slots=True)
 class Echoed:
-    """A part of the task's echo has arrived at a hot standby: logs, and the frames that the task has accepted."""
+    """Part of the task's echo has arrived at a hot standby: logs, and the frames that the task has accepted."""
 
     logs: list[LogDelta]
     depends: list[Extent]
@@ -86,7 +86,7 @@ class Promoted:
 
 @dataclass(slots=True)
 class SourceRead:
-    """A reader's answer to `ReadSource`: records from position `first` on."""
+    """A reader's answer to `ReadSource`: records starting at position `first`."""
 
     channel: int
     first: int
@@ -105,7 +105,7 @@ class SinkOpened:
 
 @dataclass(slots=True)
 class RowsCommitted:
-    """A store's answer to `CommitRows`: staged rows of epochs below `epoch` are visible."""
+    """A store's answer to `CommitRows`: the staged rows of epochs below `epoch` are visible."""
 
     channel: int
     epoch: int
@@ -113,9 +113,9 @@ class RowsCommitted:
 
 @dataclass(slots=True)
 class CheckpointRequested:
-    """A source has to emit barrier `epoch`; no task performs anything after a final barrier.
+    """A source must emit barrier `epoch`; no task performs anything after a final barrier.
 
-    With `hold`, the source delivers no more records until checkpoint `epoch` is complete.
+    If `hold` is set, the source delivers no more records until checkpoint `epoch` is complete.
     """
 
     epoch: int
@@ -125,14 +125,14 @@ class CheckpointRequested:
 
 @dataclass(slots=True)
 class CheckpointCompleted:
-    """Checkpoint `epoch` is complete at every task."""
+    """Checkpoint `epoch` is complete for all tasks."""
 
     epoch: int
 
 
 @dataclass(slots=True)
 class OrphanQuery:
-    """Determinants are lost: the task pauses and reports whether it depends on them (D9); see `OrphanReport`."""
+    """Determinants are lost, so the task pauses and reports whether it depends on them (D9); see `OrphanReport`."""
 
     number: int
     lost: list[Extent]
@@ -140,14 +140,17 @@ class OrphanQuery:
 
 @dataclass(slots=True)
 class InquiryResolved:
-    """The inquiry is decided and this task stays: it drops the log bytes that other tasks roll back, and resumes."""
+    """The inquiry has been decided, and this task does not roll back.
+
+    It drops the log bytes whose owners roll back beyond them, and resumes.
+    """
 
     rollback: Rollback
 
 
 @dataclass(slots=True)
 class SnapshotWritten:
-    """A snapshot's file is durable."""
+    """The file of a snapshot is durable."""
 
     epoch: int
     file: tuple[str, int, str]
@@ -155,26 +158,26 @@ class SnapshotWritten:
 
 @dataclass(slots=True)
 class StableRead:
-    """The part of the own log on stable storage has been read, as one delta from offset 0 per epoch."""
+    """The part of the task's own log on stable storage has been read, as one delta from offset 0 per epoch."""
 
     logs: Sequence[LogDelta]
 
 
 @dataclass(slots=True)
 class StableWritten:
-    """The extents of the own log that are on stable storage."""
+    """The listed extents of the task's own log are on stable storage."""
 
     extents: Sequence[Extent]
 
 
 @dataclass(slots=True)
 class StableFailed:
-    """The own log could not be written; bytes that were already stable stay stable."""
+    """The task's own log could not be written; bytes that were already stable remain stable."""
 
 
 @dataclass(slots=True)
 class SegmentWritten:
-    """`count` in-flight elements from `first` are on disk."""
+    """`count` in-flight elements, starting at `first`, are on disk."""
 
     channel: int
     segment: int
@@ -192,7 +195,7 @@ class SegmentFailed:
 
 @dataclass(slots=True)
 class SegmentRead:
-    """The payloads of a segment have been read, by first position."""
+    """The payloads of a segment have been read, keyed by first position."""
 
     channel: int
     segment: int
@@ -201,7 +204,7 @@ class SegmentRead:
 
 @dataclass(slots=True)
 class ResponseReceived:
-    """The outside world's answer to a request of `SendRequests`."""
+    """The outside world's answer to a request sent by `SendRequests`."""
 
     operator: int
     number: int
@@ -210,7 +213,7 @@ class ResponseReceived:
 
 @dataclass(slots=True)
 class StateQuery:
-    """A query for an operator's state of a key; answered by `StateReply`, between two events of the task."""
+    """A query for an operator's state of a key; answered by `StateReply` between two events of the task."""
 
     request: int
     operator: str
@@ -219,7 +222,7 @@ class StateQuery:
 
 @dataclass(slots=True)
 class JobEnded:
-    """Every sink has finished, so that no visible row will be withdrawn."""
+    """Every sink has finished, so no visible row will be withdrawn any more."""
 
 
 @dataclass(slots=True)
@@ -227,7 +230,7 @@ class Turn:
     """The task performs the next event of its schedule, if there is one, and all timers that are due."""
 
     took_ns: int = 0
-    """The duration of the previous turn including its effects; 0 if no clock was read."""
+    """The duration of the previous turn, including its effects; 0 if no clock was read."""
 
 
 Event = (

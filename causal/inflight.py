@@ -1,8 +1,8 @@
 """The in-flight log of one channel: the encoded elements that were sent since the last complete checkpoint.
 
-The log can replay from any element position, joining small adjacent entries in one frame. It drops whole epochs when a
-checkpoint completes, and frees memory by spilling runs of entries to disk. An entry on disk keeps its place in the log
-and loses only its payload.
+The log can replay from any element position, and it joins small adjacent entries into one frame. It drops whole epochs
+when a checkpoint completes, and spills runs of entries to disk to free memory. An entry on disk keeps its place in the
+log and loses only its payload.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from causal.errors import invariant
 SEGMENT_BYTES = 4 << 20
 """The number of payload bytes that are spilled together."""
 ORIGINS_APART_NS_MAX = 25_000_000
-"""The longest time between two origins in one frame, because a frame carries only the oldest origin."""
+"""The longest time between two origins in one frame; it is limited because a frame carries only the oldest origin."""
 
 
 @dataclass(slots=True)
 class Entry:
-    """One frame's payload: whole chunks of one epoch; `digest_before` and `digest` are the digests before and after."""
+    """One frame's payload: whole chunks of one epoch, with the digests before and after them."""
 
     first: int
     count: int
@@ -40,7 +40,7 @@ class Entry:
 
 
 class InflightLog:
-    """Entries in order of position, without gaps. The *place* of an entry never changes while the log contains it."""
+    """Entries in order of position, without gaps; the *place* of an entry is constant while the log contains it."""
 
     __slots__ = ("_entries", "_dropped", "_firsts", "memory_bytes", "disk_bytes", "start", "start_digest")
 
@@ -77,8 +77,9 @@ class InflightLog:
         return self._entries[place - self._dropped]
 
     def place_of(self, position: int) -> int | None:
-        """Return the place of the entry that contains `position`; the end place if `position` is the end of the log;
-        None if it is outside the log.
+        """Return the place of the entry that contains `position`.
+
+        Return the end place if `position` is the end of the log, and None if it is outside the log.
         """
         if position < self.start or position > self.end:
             return None
@@ -89,8 +90,8 @@ class InflightLog:
     def frame_at(self, place: int, bytes_max: int) -> Entry:
         """Return the entry at `place`, joined with later entries that may be sent in the same frame.
 
-        Chunks do not depend on their framing, and the digest after the last chunk covers all of them, so they may be
-        framed differently from the first time. A frame ends at the end of an epoch and before an entry on disk.
+        Chunks do not depend on their framing, and the digest after the last chunk covers all of them, so a replay may
+        frame them differently. A frame ends at the end of an epoch and before an entry on disk.
         """
         place -= self._dropped
         head = self._entries[place]
@@ -124,7 +125,7 @@ class InflightLog:
         return self._drop(keep)
 
     def drop_before(self, place: int) -> None:
-        """Drop entries before `place` immediately, for guarantees that replay nothing."""
+        """Drop the entries before `place` immediately, for guarantees that replay nothing."""
         self._drop(place - self._dropped)
 
     def _drop(self, count: int) -> set[int]:
@@ -160,7 +161,7 @@ class InflightLog:
         return run
 
     def spilled(self, segment: int, first: int, count: int) -> None:
-        """Drop the payloads of `count` entries from position `first`, which are on disk."""
+        """Drop the payloads of the entries at positions `first` to `first + count`, which are now on disk."""
         for entry in self._entries:
             if first <= entry.first < first + count and entry.payload is not None:
                 entry.segment = segment
@@ -168,7 +169,7 @@ class InflightLog:
                 self.release(entry)
 
     def release(self, entry: Entry) -> None:
-        """Drop the payload of an entry that is on disk."""
+        """Drop the payload of an entry that is also on disk."""
         if entry.segment and entry.payload is not None:
             entry.payload = None
             self.memory_bytes -= entry.size
@@ -182,13 +183,13 @@ class InflightLog:
         return self._dropped + place
 
     def release_all(self) -> None:
-        """Drop every payload that is also on disk, because the loaded entries are not those to be sent next."""
+        """Drop every payload that is also on disk, because the loaded entries may not be the next ones to send."""
 
         for entry in self._entries:
             self.release(entry)
 
     def loaded(self, segment: int, payloads: dict[int, bytes], from_place: int) -> None:
-        """Load payloads from disk, by first position; those before `from_place` are not needed."""
+        """Store payloads loaded from disk, keyed by first position; those before `from_place` are not needed."""
         for entry in self._entries[max(0, from_place - self._dropped) :]:
             if entry.segment == segment and entry.payload is None and entry.first in payloads:
                 entry.payload = payloads[entry.first]

@@ -1,7 +1,7 @@
 """The interfaces that the core uses: operators, live values and a sink's store.
 
-The core calls only these interfaces. A worker implements them with real systems, and the tests and the simulator with
-seeded ones. The core never sees a record, because chains accept and return chunks.
+The core calls only these interfaces. A worker implements them with real systems, and the tests and the simulator
+implement them with seeded ones. The core never sees a record, because chains accept and return chunks.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from causal.records.batch import Chunk
 
 
 class Environment(Protocol):
-    """The source of live values, which no log contains yet."""
+    """The source of live values, which are not in any log yet."""
 
     def wall_ns(self) -> int: ...
 
@@ -32,7 +32,7 @@ class Services(Protocol):
     def now_ns(self) -> int: ...
 
     def seed(self) -> bytes:
-        """Return 16 random bytes, which are the same for the whole epoch."""
+        """Return 16 random bytes that are the same throughout the epoch."""
         ...
 
     def epoch(self) -> int: ...
@@ -40,11 +40,11 @@ class Services(Protocol):
     def replaying(self) -> bool: ...
 
     def call(self, ask: Callable[[], bytes]) -> bytes:
-        """Return the bytes that `ask` returned when it ran live; a replay does not run `ask` again."""
+        """Return the bytes that `ask` returned in the live run; a replay does not call `ask` again."""
         ...
 
     def user(self, kind: str, ask: Callable[[], bytes]) -> bytes:
-        """Do the same as `call` for a kind registered by a user."""
+        """Do the same as `call`, for a determinant kind registered by a user."""
         ...
 
     def window(self, operator: int, end_ns: int, intervals: Sequence[tuple[int, int]]) -> None:
@@ -53,16 +53,17 @@ class Services(Protocol):
 
 
 class SnapshotJob(Protocol):
-    """The state at a barrier, encoded in small steps while the task continues (copy on write)."""
+    """The state at a barrier, which is encoded in small steps while the task continues (copy on write)."""
 
     def step(self, keys_max: int) -> bool:
         """Encode up to `keys_max` more keys; return whether all keys have been encoded."""
         ...
 
     def parts(self, *before: bytes) -> Sequence[bytes]:
-        """Return `before` and opaque parts for `Chain.restore`, to be stored in this order, after `step` was true.
+        """Return `before` and then the opaque parts for `Chain.restore`, in the order in which to store them.
 
-        Another thread may read the parts, and a part may be assembled only when it is read.
+        Call this only after `step` has returned true. Another thread may read the parts, and a part may be assembled
+        only when it is read.
         """
         ...
 
@@ -71,23 +72,23 @@ class SnapshotJob(Protocol):
 
 
 Output = tuple[int, Chunk]
-"""An output: (ordinal of the channel in `Topology.outputs(task)`, chunk); outputs to a channel are in element order.
-For a sink's channel, the chunk is ROWS in the sink's own encoding."""
+"""An output: (ordinal of the channel in `Topology.outputs(task)`, chunk); outputs to one channel are in element order.
+For a sink's channel, the chunk is of kind ROWS, in the sink's own encoding."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A question to the outside world; it is part of the chain's state until it is answered."""
+    """A question to the outside world, which is part of the chain's state until it is answered."""
 
     operator: int
     """The ordinal of the operator in the chain."""
     number: int
-    """The number of the request, which an operator of a task never uses twice."""
+    """The number of the request, which is never reused by the same operator of a task."""
     body: bytes
 
 
 class Chain(Protocol):
-    """The fused operators of one task. The same calls with the same answers of the services return the same bytes.
+    """The fused operators of one task; the same calls with the same answers from the services return the same bytes.
 
     Attributes:
         commutes: whether records of different inputs can be reordered between two outputs without changing the state.
@@ -101,16 +102,16 @@ class Chain(Protocol):
 
         Args:
             input: the ordinal of the channel in `Topology.inputs(task)`.
-            first: the position of the first element in that channel; for error messages.
+            first: the position of the first element in that channel, for error messages.
         """
         ...
 
     def next_timer_ns(self) -> int | None:
-        """Return the wall-clock time of the earliest timer or processing-time window; None if there is none."""
+        """Return the wall-clock time of the earliest timer or processing-time window, or None if there is none."""
         ...
 
     def fire(self, due_ns: int, services: Services) -> list[Output]:
-        """Fire every timer and window due at or before `due_ns` in a defined order; timers set meanwhile wait."""
+        """Fire every timer and window due at or before `due_ns` in a fixed order; timers set meanwhile fire later."""
         ...
 
     def ended(self, input: int, services: Services) -> list[Output]:
@@ -118,11 +119,11 @@ class Chain(Protocol):
         ...
 
     def finish(self, services: Services) -> list[Output]:
-        """Fire open windows, not timers, once all inputs have ended and no request is outstanding."""
+        """Fire open windows, but not timers, once all inputs have ended and no request is outstanding."""
         ...
 
     def answer(self, operator: int, number: int, body: bytes, services: Services) -> list[Output]:
-        """Process the response to a request; each request is answered once."""
+        """Process the response to a request; each request is answered exactly once."""
         ...
 
     def asked(self) -> list[Request]:
@@ -130,15 +131,15 @@ class Chain(Protocol):
         ...
 
     def outstanding(self) -> list[Request]:
-        """Return all requests without a response, which are part of the state, in the order of sending."""
+        """Return all requests without a response, which are part of the state, in the order in which they were sent."""
         ...
 
     def waiting(self) -> bool:
-        """Return whether some request has no response yet."""
+        """Return whether any request has no response yet."""
         ...
 
     def full(self) -> bool:
-        """Return whether so many requests wait that no more records should be delivered."""
+        """Return whether so many requests are waiting that no more records should be delivered."""
         ...
 
     def counts(self) -> dict[str, dict[str, int]]:
@@ -150,11 +151,11 @@ class Chain(Protocol):
         ...
 
     def snapshot(self, full: bool, behind: str = "") -> SnapshotJob:
-        """Freeze the current state and return the job that encodes it; with `full`, its parts are complete.
+        """Freeze the current state and return the job that encodes it; if `full` is set, the job's parts are complete.
 
         Args:
             behind: the digest of the previous snapshot's file, if the complete parts should also contain the changes
-                since that snapshot, so that a process that has loaded that file can read only the changes.
+                since that snapshot. A process that has loaded that file then needs to read only the changes.
         """
         ...
 
@@ -163,24 +164,24 @@ class Chain(Protocol):
         ...
 
     def restoring(self, parts: Iterable[bytes]) -> Iterator[None]:
-        """Do what `restore` does, in small steps: one for each item of the iterator."""
+        """Do the same as `restore`, in small steps, one for each item of the iterator."""
         ...
 
     def release(self) -> None:
-        """Free the state and its files; no other method is called afterwards."""
+        """Free the state and its files; no other method may be called afterwards."""
         ...
 
 
 class PlainChain:
-    """The base of a chain without state, requests, counters and tables."""
+    """The base class for chains without state, requests, counters or tables."""
 
     commutes = False
 
     def release(self) -> None:
-        """Release nothing."""
+        """Do nothing, because there is no state."""
 
     def restore(self, parts: Iterable[bytes]) -> None:
-        """Restore nothing."""
+        """Do nothing, because there is no state."""
 
     def restoring(self, parts: Iterable[bytes]) -> Iterator[None]:
         self.restore(parts)
@@ -221,26 +222,26 @@ class Bundle:
     rows: bytes
     """The bodies of the ROWS chunks, concatenated."""
     digest: int
-    """The rolling digest of the row bytes after this bundle (64 bits, unsigned)."""
+    """The rolling digest of the row bytes after this bundle, as an unsigned 64-bit number."""
     epoch: int
     incarnation: int
     logs: tuple[LogDelta, ...]
-    """The determinants on which the rows depend and which the store does not hold yet."""
+    """The determinants on which the rows depend and that the store does not hold yet."""
     ended: bool = False
-    """Whether the job has ended, so that no rows follow and none is withdrawn; such a bundle itself has no rows."""
+    """Whether the job has ended, so that no rows follow and no row is withdrawn; such a bundle contains no rows."""
     depends: tuple[Extent, ...] | None = None
-    """Below full sharing depth, the extents of the logs on which the rows depend, as far as these have grown since the
-    previous bundle. None if the store holds all logs on which its rows depend."""
+    """The extents of the logs on which the rows depend, below full sharing depth, if they have grown since the previous
+    bundle. None if the store holds all logs on which its rows depend."""
     rollback: int = 0
-    """The number of the last rollback decision that the writer knew."""
+    """The number of the last rollback decision known to the writer."""
     refused: tuple[tuple[int, str], ...] = ()
-    """The refused rows as (position, reason), ascending. `rows` contains them, but they must not be stored; their
-    positions count, because a replay regenerates these rows."""
+    """The refused rows as (position, reason), in ascending order. `rows` contains them, but they must not be stored.
+    They keep their positions, because a replay regenerates these rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class WithdrawPoint:
-    """The end of a bundle with dependencies, up to which rows can be withdrawn (D9)."""
+    """The end of a bundle with dependencies, back to which rows can be withdrawn (D9)."""
 
     next: int
     digest: int
@@ -251,37 +252,37 @@ class WithdrawPoint:
 
 @dataclass(frozen=True, slots=True)
 class StoreState:
-    """The state that a sink's store returns when it is opened: the outside world's WELCOME."""
+    """The state that a sink's store returns when it is opened; it corresponds to a WELCOME from the outside world."""
 
     next: int
     digest: int
     logs: tuple[LogDelta, ...]
-    """The complete logs that the store holds, each from offset 0 or from the first byte after the stable part (then a
-    delta without bytes precedes it)."""
+    """The complete logs that the store holds. Each begins at offset 0 or, preceded by a delta without bytes, at the
+    first byte after its stable part."""
     marks: tuple[WithdrawPoint, ...] = ()
-    """The ends of the bundles that no complete checkpoint covers and of the bundle before them, oldest first; empty if
+    """The ends of the bundles that no complete checkpoint covers, and of the bundle before them, oldest first; empty if
     bundles have no dependencies."""
     withdrawn: int = 0
-    """The number of rows ever withdrawn, by any incarnation."""
+    """The total number of rows that any incarnation has withdrawn."""
     refused: int = 0
     """The number of rows below `next` that were omitted because the store refused them."""
     place: str = ""
-    """The location of the rows, for messages; empty if the store does not report it."""
+    """The location of the rows, for messages; empty if the store does not report one."""
 
 
 class SinkStore(Protocol):
     """The store of one sink task."""
 
     def open(self, task: str, run: str, incarnation: int) -> StoreState:
-        """Fence every lower incarnation and return the store's state in one step, so that no zombie can write between.
+        """Fence all lower incarnations and return the store's state in one step, so that no zombie writes in between.
 
         Args:
-            run: the identity of the job's run; a store that contains rows of another run raises PipelineError.
+            run: the identifier of the job's run; if the store contains rows of another run, PipelineError is raised.
 
         Raises:
             Fenced: a higher incarnation has opened the store.
             Unavailable: the store cannot be reached or written.
-            PipelineError: a person must change something first, for example a permission.
+            PipelineError: a person must first change something, for example a permission.
             CorruptData: the stored rows do not match their digest.
         """
         ...
@@ -305,7 +306,7 @@ class SinkStore(Protocol):
 
         Raises:
             Fenced: a higher incarnation has opened the store; nothing was written.
-            Unavailable: nothing was written, or the same bundle may be written again without harm.
+            Unavailable: nothing was written, or the same bundle may safely be written again.
             RowRefused: the store will never accept one of the rows; nothing was written. If the job is configured to
                 continue, the bundle is written again with that row in `refused`.
         """
@@ -322,10 +323,10 @@ class SinkStore(Protocol):
 
 @runtime_checkable
 class LastingStore(SinkStore, Protocol):
-    """A store that `open` creates if it is missing, unless it was open when a complete checkpoint was taken."""
+    """A store that `open` creates if it is missing, unless it was already open at a complete checkpoint."""
 
     def expect(self, counted: bool) -> None:
-        """Make `open` raise `Unavailable` if the store is missing, which then was moved and has to be restored.
+        """Make `open` raise `Unavailable` if the store is missing, because it must then have been moved.
 
         Args:
             counted: whether the checkpoint counts rows of this task; if not, only the location that the tasks share
@@ -336,15 +337,15 @@ class LastingStore(SinkStore, Protocol):
 
 @runtime_checkable
 class WithdrawingStore(SinkStore, Protocol):
-    """A store that can withdraw rows whose determinants are lost (D9); with any other store, the job stops then."""
+    """A store that can withdraw rows whose determinants are lost (D9); with other stores, the job ends in this case."""
 
     def withdraw(self, mark: WithdrawPoint) -> StoreState:
-        """Atomically withdraw the rows and determinants of every bundle after `mark`, one of `StoreState.marks`.
+        """Atomically withdraw the rows and determinants of all bundles after `mark`, one of `StoreState.marks`.
 
         These rows depend on lost determinants, which is possible only below full sharing depth. If `mark` is the first
         of the marks, its own dependencies and all determinants are removed too.
 
-        Raises: as in `write`.
+        Raises: the same errors as `write`.
         """
         ...
 
@@ -353,7 +354,7 @@ class WithdrawingStore(SinkStore, Protocol):
 class StagingStore(SinkStore, Protocol):
     """A store that withholds rows until the checkpoint that covers them is complete (guarantee `epoch`).
 
-    `write` stages rows; `StoreState` counts the staged rows after the visible ones.
+    `write` stages rows, and `StoreState` counts the staged rows after the visible ones.
     """
 
     def stage(self, epoch: int) -> None:
@@ -361,11 +362,11 @@ class StagingStore(SinkStore, Protocol):
         ...
 
     def commit(self, epoch: int) -> bool:
-        """Make staged rows of epochs below `epoch` visible in one atomic step; return whether more of them remain."""
+        """Make staged rows of epochs below `epoch` visible in one atomic step; return whether any remain staged."""
         ...
 
     def staged(self) -> tuple[int, int]:
-        """Return (rows, bytes) waiting for their checkpoint, as far as known without reading the disk."""
+        """Return (rows, bytes) waiting for their checkpoint, as far as known without reading from disk."""
         ...
 
     def discard(self, epoch: int) -> StoreState:

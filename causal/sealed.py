@@ -1,4 +1,4 @@
-"""Sealed JSON and bytes, which contain a digest of the remaining content so that damage is detected; pure functions."""
+"""Sealed JSON and bytes, which contain a digest of their other content so that damage is detected."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Any
 
 DIGEST = "digest"
 DIGEST_BYTES = 8
-"""The length of the digest before sealed bytes."""
+"""The length of the digest that precedes sealed bytes."""
 
 
 def seal(content: Mapping[str, Any]) -> str:
-    """Return the object as text, with its digest."""
+    """Return the object as text, including its digest."""
     return json.dumps({**content, DIGEST: digest_of(content)}, indent=1, sort_keys=True)
 
 
 def unseal(text: str) -> dict[str, Any]:
-    """Return the object that `seal` wrote; an object without a digest, written by hand, is accepted.
+    """Return the object that `seal` wrote; an object without a digest, for example one written by hand, is accepted.
 
     Raises:
-        ValueError: the text is not an object, or its digest does not match.
+        ValueError: the text is not a JSON object, or its digest does not match.
         RecursionError: the text is nested too deeply.
     """
     content = json.loads(text)
@@ -33,12 +33,12 @@ def unseal(text: str) -> dict[str, Any]:
 
 
 def digest_of(content: Mapping[str, Any]) -> str:
-    """Return the digest of the content, independent of its layout."""
+    """Return the digest of the content, independent of its formatting."""
     return blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=16).hexdigest()
 
 
 def seal_bytes(place: bytes, body: bytes) -> bytes:
-    """Return `body`, preceded by a digest of the place to which it belongs and of its bytes."""
+    """Return `body` after a digest of its bytes and of the place to which it belongs."""
     return _digest(place, body) + body
 
 

@@ -1,4 +1,4 @@
-"""The headers of ECHO and ECHOED by name: both reuse the fields of the fixed header with meanings of their own.
+"""Named fields for the ECHO and ECHOED headers, which reuse the fields of the fixed header with their own meanings.
 
 `docs/wire.md` lists the attributes of both headers with the fields into which they are packed.
 """
@@ -15,13 +15,13 @@ class EchoHeader(NamedTuple):
     """The header of an ECHO, which a task sends to its hot standby.
 
     Attributes:
-        channel: an output of the task, which identifies the sender of the frame.
+        channel: an output channel of the task, which identifies the sender of the frame.
         incarnation: the incarnation of the task.
-        echo: the number of the echo; the echoes of an incarnation are numbered from 1.
+        echo: the number of the echo; the echoes of each incarnation are numbered from 1.
         number: the number of the frame in its echo, from 0.
         frames: the number of DATA frames in the body.
         barrier: the last barrier that the task has passed.
-        outputs: the digest of the positions and digests of the task's outputs at that barrier.
+        outputs: one digest computed from the positions and digests of the task's outputs at that barrier.
         more: whether frames of the same turn follow; the frames of a turn are performed together.
         body_bytes: the length of the body.
     """
@@ -47,10 +47,10 @@ class EchoedHeader(NamedTuple):
     """The header of an ECHOED, with which a hot standby answers its task.
 
     Attributes:
-        incarnation: the incarnation in the ECHO that is answered.
+        incarnation: the incarnation named in the ECHO that is answered.
         echo: the number of the echo that is answered.
         lost: whether part of that echo is missing, so that further frames of it are ignored.
-        performed: the number of elements performed on all inputs together since the beginning of the job.
+        performed: the total number of elements performed on all inputs since the beginning of the job.
     """
 
     incarnation: int
@@ -65,7 +65,7 @@ class EchoedHeader(NamedTuple):
 
 
 def read_echo(header: wire.Header) -> EchoHeader:
-    """Read the header of an ECHO.
+    """Read an ECHO header.
 
     Raises:
         PeerViolation: the header is of another kind, or a flag in it is neither 0 nor 1.
@@ -79,7 +79,7 @@ def read_echo(header: wire.Header) -> EchoHeader:
 
 
 def read_echoed(header: wire.Header) -> EchoedHeader:
-    """Read the header of an ECHOED.
+    """Read an ECHOED header.
 
     Raises:
         PeerViolation: the header is of another kind, or a flag in it is neither 0 nor 1.
@@ -93,8 +93,8 @@ class Start(NamedTuple):
     """A DATA frame without elements, with which an echo announces its start position on one channel.
 
     Attributes:
-        channel: the input of the task.
-        position: the position of the first element that is echoed.
+        channel: the input channel of the task.
+        position: the position of the first echoed element.
         rollback: the number of the last rollback that the task knows; a later rollback invalidates the echo.
     """
 
@@ -107,5 +107,5 @@ class Start(NamedTuple):
 
 
 def read_start(header: wire.Header) -> Start | None:
-    """Read a frame in the body of an ECHO as a start; return None if the frame has elements."""
+    """Read a frame in the body of an ECHO as a start frame; return None if the frame has elements."""
     return None if header.count else Start(header.channel, header.position, header.session)

@@ -15,17 +15,18 @@ from causal.ids import OUTSIDE, TaskIndex
 from causal.topology import Topology
 
 ORDERED_BYTES_MAX = 256 << 20
-"""The number of bytes that may wait on one input of an ordered task before the input's sender has to wait."""
+"""The number of bytes that may wait on one input of an ordered task before that input's sender has to wait."""
 
 
 class Channels:
     """The inputs in the order of `Topology.inputs`, and the outputs in the order of `Topology.outputs`.
 
     Attributes:
-        partitions: the inputs that readers fill; `network`: the inputs from other tasks.
-        downstream: the outputs to tasks, by channel; `sinks`: the outputs to stores, by channel, including those that
-            carry requests.
-        ordered: whether inputs are delivered by the rule of `causal.task.picking.ByContent`.
+        partitions: the inputs that readers fill.
+        network: the inputs from other tasks.
+        downstream: the outputs to tasks, by channel.
+        sinks: the outputs to stores, by channel, including the outputs that carry requests.
+        ordered: whether inputs are delivered according to the rule of `causal.task.picking.ByContent`.
     """
 
     def __init__(self, topology: Topology, task: TaskIndex, config: JobConfig, cut: Cut) -> None:
@@ -70,11 +71,11 @@ class Channels:
 
     @property
     def committed(self) -> int:
-        """The epoch below which staged rows are visible."""
+        """The epoch below which all staged rows are visible."""
         return min((sink.committed for sink in self.sinks.values()), default=0)
 
     def inflight_bytes(self) -> tuple[int, int]:
-        """Return the sizes in bytes of the in-flight logs: (in memory, on disk)."""
+        """Return the in-flight log sizes in bytes: (in memory, on disk)."""
         memory = disk = 0
         for sender in self.downstream.values():
             memory += sender.log.memory_bytes
@@ -82,7 +83,7 @@ class Channels:
         return memory, disk
 
     def counters(self) -> dict[str, Any]:
-        """Return the counters summed over all ends."""
+        """Return the counters, each summed over all channel ends."""
         memory, disk = self.inflight_bytes()
         return {
             "records_in": sum(c.delivered - c.ended for c in self.partitions),
@@ -101,6 +102,6 @@ class Channels:
 
 
 def _upstream(topology: Topology, sender: TaskIndex, depth: int) -> Upstream:
-    """Return the upstream tasks, from the topology, for a channel from `sender`."""
+    """Return the tasks upstream of a channel from `sender`, according to the topology."""
     behind = (sender, *topology.ancestors(sender))
     return Upstream(behind, frozenset(topology.shared_by(sender, depth)), topology.held_by(sender, depth))

@@ -1,8 +1,8 @@
-"""The exchange of frames between a task and its neighbours: dispatches arriving frames and sends due frames.
+"""The exchange of frames between a task and its neighbours: arriving frames are dispatched, and due frames sent.
 
-The same handshake serves the first connection, an interrupted network and a promoted standby (D5).
-`causal.channels.frames` defines which frame is legal in which state, and `causal.channels.states` the transitions. A
-dropped frame is counted, reported once per kind of fault, and changes no state.
+The same handshake is used for the first connection, after a network interruption and for a promoted standby (D5).
+`causal.channels.frames` defines which frames are legal in which state, and `causal.channels.states` defines the
+transitions. A dropped frame is counted, is reported once per kind of fault, and changes no state.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from causal.logs.rollback import Extent
 from causal.topology import Topology
 
 CORRUPT_FRAMES_MAX = 5
-"""The number of consecutive frames that do not fit, although each was requested again, after which the task gives up:
-the sender cannot send anything better."""
+"""The number of consecutive unusable frames, each requested again, after which the task gives up because the sender
+cannot send anything better."""
 DELTA_BYTES_TARGET = 16 << 20
-"""The size in bytes beyond which determinants are sent ahead in frames of their own."""
+"""The size in bytes above which determinants are sent ahead in separate frames."""
 FAULT_SORTS_MAX = 64
 FAULT_CHARACTERS_MAX = 200
 _OPEN = SenderState.OPEN
@@ -43,7 +43,7 @@ class Exchange:
     """All network channels of one task.
 
     Args:
-        report: called with one line per *kind* of bad frame; `faults` counts all bad frames.
+        report: called with one line for the first bad frame of each *kind*; `faults` counts all bad frames.
     """
 
     def __init__(
@@ -58,25 +58,25 @@ class Exchange:
         self.outputs = outputs
         self.logging = config.guarantee == "causal"
         self.adapting = config.guarantee in ("at-least-once", "none")
-        """Whether the ends of a channel may be at different positions after a failure and agree on a common one."""
+        """Whether the ends of a channel may differ in position after a failure and then agree on a common one."""
         self.collecting = True
-        """Whether this task is asking downstream for its determinants; until then it answers no task upstream."""
+        """Whether this task is still collecting its determinants from downstream; meanwhile it answers no HELLO."""
         self.compress: dict[int, bool] = {}
         self.first_output = False
         self.taken: Callable[[wire.Header, bytes | memoryview, list[Extent]], None] | None = None
-        """Called, for the echo of the task, with the header of each accepted DATA frame, its uncompressed payload and
-        the dependencies of its elements."""
+        """The callback for the task's echo. Its arguments are the header of each accepted DATA frame, the uncompressed
+        payload, and the dependencies of the elements."""
         self.echoed: Callable[[wire.Header, int], None] | None = None
-        """Called with the header of each ECHOED and the current time."""
+        """The callback for each ECHOED; its arguments are the header and the current time."""
         self.faults: Counter[str] = Counter()
         self._report = report
 
     @property
     def delta_bytes(self) -> int:
-        """The number of bytes of determinants that have been sent."""
+        """The number of determinant bytes that have been sent."""
         return sum(sender.delta_bytes for sender in self.outputs.values())
 
-    # -- what the supervisor announces -----------------------------------------------------------------------
+    # -- announcements by the supervisor ---------------------------------------------------------------------
 
     def peer_up(self, task: int, incarnation: int, compress: bool, now_ns: int) -> None:
         """Record that `incarnation` of a neighbour is running and can be reached."""
@@ -93,9 +93,9 @@ class Exchange:
                 sender.lose()
 
     def announce(self, source: int, incarnation: int) -> None:
-        """Record the announced incarnation of a task upstream.
+        """Record the announced incarnation of an upstream task.
 
-        Only the supervisor's announcements raise the incarnation. If frames could raise it, any process that can reach
+        Only the supervisor's announcements raise the incarnation. If a frame could raise it, any process that can reach
         the socket could fence the real sender.
         """
         for receiver in self.inputs.values():
@@ -103,7 +103,7 @@ class Exchange:
                 receiver.announce(max(receiver.peer_incarnation, incarnation))
 
     def collected(self) -> list[Effect]:
-        """Answer the senders that have been waiting until this task had collected its determinants."""
+        """Stop collecting, and answer the senders whose HELLOs have been waiting for this."""
         self.collecting = False
         effects: list[Effect] = []
         for receiver in self.inputs.values():
@@ -113,7 +113,7 @@ class Exchange:
         return effects
 
     def answer_early(self) -> list[Effect]:
-        """Process the HELLOs that arrived before their incarnations were announced, if these are announced now."""
+        """Process each HELLO that arrived before its incarnation was announced, if it has been announced by now."""
         effects: list[Effect] = []
         for receiver in self.inputs.values():
             early = receiver.take_early()
@@ -121,7 +121,7 @@ class Exchange:
                 effects += self._greet(receiver, early.link, early.hello)
         return effects
 
-    # -- frames in -------------------------------------------------------------------------------------------
+    # -- incoming frames -------------------------------------------------------------------------------------
 
     def receive(self, link: bytes, parts: list[bytes], replaying: bool, now_ns: int) -> list[Effect]:
         """Process one frame and return the resulting effects.
@@ -152,7 +152,7 @@ class Exchange:
             return []
 
     def _answered_echo(self, link: bytes, header: wire.Header, now_ns: int) -> list[Effect]:
-        """Pass a hot standby's answer to the echo; drop an answer that arrives after the echo has ended."""
+        """Pass a hot standby's answer to the echo; ignore answers that arrive after the echo has ended."""
         if link or header.kind != wire.ECHOED:
             raise PeerViolation("an echo was sent to a task that is not a hot standby")
         if self.echoed is not None:
@@ -160,7 +160,7 @@ class Exchange:
         return []
 
     def fault(self, what: str) -> None:
-        """Count a dropped frame; report the first one of each kind of fault."""
+        """Count a dropped frame, and report the first frame of each kind of fault."""
         sort = "".join(ch for ch in what if not ch.isdigit())[:FAULT_CHARACTERS_MAX]
         if sort not in self.faults and len(self.faults) >= FAULT_SORTS_MAX:
             sort = "other faults"
@@ -171,7 +171,7 @@ class Exchange:
     def _refuse(
         self, rule: Rule, end: Receiver | Sender, link: bytes, header: wire.Header, parts: list[bytes]
     ) -> list[Effect]:
-        """Handle a frame of another incarnation than the announced one according to `rule`."""
+        """Apply `rule` to a frame whose incarnation differs from the announced one."""
         refusal = rule.older if header.incarnation < end.peer_incarnation else rule.younger
         if isinstance(end, Receiver) and refusal is Refusal.KEEP:
             end.keep_early(EarlyHello(header.incarnation, link, wire.read_hello(parts[1])))
@@ -217,7 +217,7 @@ class Exchange:
             raise PeerViolation(f"a frame has a delta of task {unshared[0]}, whose log its sender does not share")
         if not header.sequence:
             receiver.ahead.clear()
-        if not header.count:  # early deltas wait for the rest, because a log must not end inside a determinant
+        if not header.count:  # deltas sent ahead wait for the rest, because a log must not end inside a determinant
             receiver.ahead += deltas
             receiver.followed(header.session, header.sequence)
             return
@@ -231,8 +231,8 @@ class Exchange:
         receiver.accept(header, payload)
         if self.taken is not None:
             self.taken(header, payload, depends)
-        # Store deltas only after the frame is accepted: if it were refused, no task would learn what depends on them
-        # (seed 15780).
+        # Deltas are stored only after the frame has been accepted. If they were stored and the frame was then refused,
+        # no task would know which of its elements depend on them (seed 15780).
         if following is None:
             holdings.store(deltas)
         else:
@@ -257,8 +257,8 @@ class Exchange:
 
     def _answer(self, receiver: Receiver, hello: wire.Hello) -> list[Effect]:
         if self.adapting:
-            # Positions need not match those of an earlier incarnation: a new receiver begins where the sender can
-            # replay from, and an existing receiver continues with a new sender after the last accepted element.
+            # Positions need not match those of an earlier incarnation. A new receiver begins at the position from which
+            # the sender can replay. An existing receiver continues with a new sender after the last accepted element.
             if receiver.fresh:
                 receiver.restart(hello.low, hello.low_digest)
             elif hello.collect:
@@ -283,7 +283,7 @@ class Exchange:
         return [Reply(link, parts) for parts in (*frames, [header.pack(), welcome.pack()])]
 
     def credit(self, receiver: Receiver, now_ns: int) -> list[Effect]:
-        """Return a CREDIT frame, if due, that reports upstream the progress of delivery and the allowance beyond it."""
+        """Return a CREDIT frame, if due, with the delivered position and the number of bytes allowed beyond it."""
         if receiver.link is None:
             return []
         flow = receiver.flow
@@ -346,10 +346,10 @@ class Exchange:
         sender.welcome(welcome, replaying, now_ns)
         return self.pump(now_ns)
 
-    # -- frames out --------------------------------------------------------------------------------------------
+    # -- outgoing frames ---------------------------------------------------------------------------------------
 
     def pump(self, now_ns: int) -> list[Effect]:
-        """Return the DATA frames for which a peer is connected and credit is left, and the HELLOs that are due."""
+        """Return the DATA frames that connected peers have credit for, and the HELLOs that are due."""
         effects: list[Effect] = []
         for sender in self.outputs.values():
             entry = sender.prepare_entry()
@@ -373,7 +373,7 @@ class Exchange:
         if self.logging:
             lacking, depends = self.holdings.lacking(sender.seen)
             *ahead, rest = split_deltas(lacking, DELTA_BYTES_TARGET)
-            for group in ahead:  # frames without elements, with deltas on which the elements of the last frame depend
+            for group in ahead:  # frames without elements, whose deltas are needed by the elements of the last frame
                 deltas = sender.deltas.pack(group, [])
                 sender.delta_bytes += len(deltas)
                 header = self._data_header(sender, 0, entry.first)
@@ -399,7 +399,7 @@ class Exchange:
         return wire.Header(kind, self.job, end.id, self.incarnation if incarnation is None else incarnation)
 
     def next_deadline_ns(self) -> int | None:
-        """Return the time at which `pump` or `credit` has work to do even if nothing arrives."""
+        """Return the earliest time at which `pump` or `credit` has work to do even if nothing arrives."""
         due = [sender.hello_at_ns for sender in self.outputs.values() if sender.waiting]
         for receiver in self.inputs.values():
             if receiver.flow.credit_due_ns:

@@ -1,7 +1,7 @@
 """Flow control at both ends: the bytes that a sender has outstanding, and the bytes that a receiver allows.
 
-A sender may have `allowance_bytes` outstanding. The receiver adjusts the allowance to the rate at which it delivers
-elements, because a barrier has to wait for the outstanding elements before it, and it credits delivered elements.
+A sender may have `allowance_bytes` outstanding. The receiver credits delivered elements. It also adjusts the allowance
+to its delivery rate, because a barrier has to wait for all outstanding elements before it.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ ALLOWANCE_BYTES_MIN = 1 << 16
 ALLOWANCE_NS = 10_000_000
 """The time within which the outstanding elements should be delivered."""
 CREDIT_WITHIN_NS = 200_000_000
-"""The delay after which a small number of bytes is credited; a large number is credited immediately."""
+"""The delay after which a small number of bytes is credited. A large number is credited immediately."""
 SHARE_AT_ONCE = 8
-"""Bytes are credited immediately from the allowance divided by this number."""
+"""The divisor of the allowance that yields the number of bytes from which credit is sent immediately."""
 _MEASURED_NS = 50_000_000
 
 
 class Credit:
-    """The bytes that a sender has outstanding, and the bytes that it may have.
+    """The sender's view of credit: the bytes that are outstanding, and the bytes that may be outstanding.
 
     Args:
-        window_bytes: the maximum that may be outstanding, whatever the receiver allows.
+        window_bytes: the maximum number of outstanding bytes, regardless of what the receiver allows.
     """
 
     def __init__(self, window_bytes: int) -> None:
@@ -31,24 +31,24 @@ class Credit:
         self.allowance_bytes = min(window_bytes, ALLOWANCE_BYTES_MIN)
         self.outstanding_bytes = 0
         self._outstanding: deque[tuple[int, int]] = deque()
-        """The end position and the size of each frame that has not been credited."""
+        """The end position and size of each frame that has not been credited yet."""
 
     def begin(self) -> None:
-        """Reset to nothing outstanding and the minimum allowance, because the receiver may be another process."""
+        """Reset to no outstanding bytes and the minimum allowance, because the receiver may be another process."""
         self.forget()
         self.allowance_bytes = min(self.window_bytes, ALLOWANCE_BYTES_MIN)
 
     def forget(self) -> None:
-        """Forget the receiver and all outstanding frames."""
+        """Forget all outstanding frames."""
         self._outstanding.clear()
         self.outstanding_bytes = 0
 
     def allow(self, allowance_bytes: int) -> None:
-        """Adopt the receiver's allowance, within the bounds."""
+        """Adopt the receiver's allowance, limited to the permitted range."""
         self.allowance_bytes = max(min(allowance_bytes, self.window_bytes), min(ALLOWANCE_BYTES_MIN, self.window_bytes))
 
     def charge(self, position: int, size: int) -> None:
-        """Record that a frame of `size` bytes that ends before `position` has been sent."""
+        """Record that a frame of `size` bytes, whose elements end before `position`, has been sent."""
         self._outstanding.append((position, size))
         self.outstanding_bytes += size
 
@@ -62,7 +62,7 @@ class Credit:
         return paid
 
     def settle(self, delivered: int, following: int) -> None:
-        """Set the outstanding frames to those that wait at the receiver, between `delivered` and `following`."""
+        """Reduce the outstanding frames to those waiting at the receiver, between `delivered` and `following`."""
         self.pay(delivered)
         while self._outstanding and self._outstanding[-1][0] > following:
             self._outstanding.pop()
@@ -70,11 +70,11 @@ class Credit:
 
 
 class Allowance:
-    """The bytes that a receiver allows its sender to have outstanding, and the credit that it has not sent yet.
+    """The number of bytes that a receiver allows to be outstanding, and the credit that it has not sent yet.
 
     Args:
         window_bytes: the maximum allowance.
-        hoarding: whether elements are credited on arrival, up to a bound, so that the allowance does not depend on
+        hoarding: whether elements are credited on arrival, up to a limit, so that the allowance does not depend on
             their delivery.
     """
 
@@ -82,18 +82,18 @@ class Allowance:
         self.window_bytes = window_bytes
         self.hoarding = hoarding
         self.allowance_bytes = min(window_bytes, ALLOWANCE_BYTES_MIN)
-        """The current allowance: large if delivery is fast, small if it is slow."""
+        """The current allowance: large if delivery is fast, and small if it is slow."""
         self.uncredited_bytes = 0
-        """The number of bytes delivered, or accepted for a hoard, since the last CREDIT."""
+        """The number of bytes delivered, or hoarded, since the last CREDIT."""
         self.credit_due_ns = 0
-        """The time at which a small number of bytes is credited; 0 if none is waiting for credit."""
+        """The time at which a small number of bytes is credited; 0 if no bytes are waiting for credit."""
         self.grant_due_ns = 0
         self._measured_from_ns = 0
         self._measured_bytes = 0
         """The number of bytes delivered from `_measured_from_ns` to the last CREDIT."""
 
     def credit(self, now_ns: int) -> bool:
-        """Return whether CREDIT is due: immediately if many bytes were delivered, after a delay if few were."""
+        """Return whether CREDIT is due: immediately after many delivered bytes, and after a delay after few."""
         uncredited_bytes = self.uncredited_bytes
         if not uncredited_bytes:
             return False
@@ -110,8 +110,8 @@ class Allowance:
         """Return whether CREDIT with the maximum allowance is due, because a replay waits for elements of one event.
 
         The next event in the log has more elements than have arrived, and they must all arrive before it is performed.
-        In the live run the allowance had grown to that size, but a sender to a successor begins with the minimum.
-        CREDIT is repeated while the replay waits, because the frame may be lost or the sender replaced.
+        In the live run, the allowance had grown to that size, but a sender starts with the minimum allowance after a
+        recovery. CREDIT is repeated while the replay waits, because the frame may be lost or the sender replaced.
         """
         if now_ns < self.grant_due_ns:
             return False
@@ -125,11 +125,11 @@ class Allowance:
         self.uncredited_bytes = self.credit_due_ns = 0
 
     def resize(self, now_ns: int) -> None:
-        """Adjust the allowance to the rate of delivery: outstanding elements should be delivered within `ALLOWANCE_NS`.
+        """Adjust the allowance to the delivery rate: outstanding elements should be delivered within `ALLOWANCE_NS`.
 
-        The length of the queue is no measure, because a fast receiver has delivered everything whenever it credits. An
-        allowance that limits the rate still grows, because the allowed elements are then delivered and credited in less
-        than that time.
+        The queue length is not a suitable measure, because a fast receiver has already delivered everything whenever it
+        sends credit. The allowance can still grow when it is what limits the rate, because the allowed elements are
+        then delivered and credited in less than that time.
         """
         took_ns = now_ns - self._measured_from_ns
         most = min(self.window_bytes, 2 * self.allowance_bytes)

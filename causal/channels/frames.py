@@ -1,8 +1,8 @@
 """The frames of a session as a table: which end accepts each kind, in which states, and how it is refused otherwise.
 
-The handling of illegal frames is data rather than code: `causal.channels.exchange` looks the kind up here, compares the
-frame's incarnation with the announced one and the state of the end with `legal`, and otherwise follows the rule. No
-frame can change the announced incarnation; only the supervisor can (D6).
+The handling of illegal frames is data rather than code. `causal.channels.exchange` looks up the kind here, and compares
+the frame's incarnation with the announced one and the state of the end with `legal`. If either does not match, it
+follows the rule. No frame can change the announced incarnation; only the supervisor can (D6).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from causal.channels.states import ReceiverState, SenderState
 
 
 class Refusal(Enum):
-    """The handling, other than dropping, of a frame whose incarnation is not the announced one."""
+    """A way of handling a frame with an unannounced incarnation that is not simply to drop it."""
 
     FENCE = "fence"  # the sender is a zombie: reply with FENCED
     KEEP = "keep"  # the frame arrived before its incarnation was announced: keep it until then
@@ -24,17 +24,18 @@ class Refusal(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """The rule of one kind of frame.
+    """The rule for one kind of frame.
 
     Attributes:
         name: the name of the kind in the documentation.
-        from_upstream: whether the frame arrives at the socket that this task has bound and a receiver accepts it;
-            otherwise it is an answer on a connection that this task has opened, and a sender accepts it.
-        legal: the states of the end in which the frame is accepted.
-        illegal: the report if the frame arrives in any other state and is dropped.
-        older, younger: the handling of a frame whose incarnation is below or above the announced one; a text means that
-            the frame is dropped with this report.
-        misplaced: the report if the channel has no such end in this task.
+        from_upstream: whether the frame comes from an upstream task. If true, it arrives at the socket that this task
+            has bound, and a receiver accepts it. Otherwise it is an answer on a connection that this task has opened,
+            and a sender accepts it.
+        legal: the states in which this end accepts the frame.
+        illegal: the message reported when the frame is dropped in any other state.
+        older, younger: the handling of a frame whose incarnation is lower or higher than the announced one. A string
+            means that the frame is dropped and the string is reported.
+        misplaced: the message reported if the channel has no such end in this task.
         of_peer: whether the frame carries the incarnation of the peer that sent it.
     """
 
@@ -52,7 +53,7 @@ _EARLY_DATA = "DATA arrived before the handshake"
 
 
 def _answer(name: str, of_peer: bool = True) -> Rule:
-    """Return the rule of an answer, which a sender accepts in every state as its content is valid in all of them."""
+    """Return the rule for an answer, which a sender accepts in every state because its content is always valid."""
     return Rule(
         name,
         from_upstream=False,

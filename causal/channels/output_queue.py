@@ -11,20 +11,20 @@ from causal.inflight import Entry, InflightLog
 from causal.records.batch import BARRIER, END, Chunk, pack_chunks
 
 FRAME_BYTES_TARGET = 256 << 10
-"""The size in bytes up to which chunks are gathered while the peer does not keep up."""
+"""The size in bytes up to which chunks are gathered into one frame while the peer does not keep up."""
 CHUNK_BYTES_MAX = 40 << 20
-"""The maximum size of a chunk: a frame must also fit the chunks gathered before it and the deltas not sent ahead."""
+"""The maximum chunk size: a frame must also have room for the chunks gathered before it and the remaining deltas."""
 
 
 class Expected(NamedTuple):
-    """The position and digest of the receiver, to be compared when the replay reaches that position."""
+    """The receiver's position and digest, for comparison when the replay reaches that position."""
 
     position: int
     digest: int
 
 
 class OutputQueue:
-    """The elements of a sending end: gathered into entries of an in-flight log and sent from a cursor.
+    """The elements of a sending end, which are gathered into entries of an in-flight log and sent from a cursor.
 
     While a replay regenerates elements that the receiver already has, the elements are added and kept but not sent.
     When the replay reaches the receiver's position, the digest of the regenerated elements is compared with the
@@ -34,7 +34,7 @@ class OutputQueue:
         name: the name of the channel: "sender to receiver".
         position, digest: the position and digest of the channel at the restored barrier.
         keeping: false for guarantees that never replay. Entries are then dropped once credited, except for the end of
-            the channel, without which a successor of the receiver would never end.
+            the channel, without which a successor of the receiver would never finish.
     """
 
     def __init__(self, name: str, position: int, digest: int, epoch: int, keeping: bool) -> None:
@@ -46,11 +46,11 @@ class OutputQueue:
         self.cursor = 0
         """The index in the log of the entry to send next."""
         self.expected: Expected | None = None
-        """The position and digest of the receiver if the replay has not reached that position yet."""
+        """The receiver's position and digest if the replay has not reached that position yet, otherwise None."""
         self.loading: set[int] = set()
         """The segments that have been requested from the disk."""
         self._end: int | None = None
-        """The position of the channel's end if it is kept although other entries are not."""
+        """The position of the channel's end, if the end is kept although other entries are not."""
         self._arena = Arena()
         self._digest = RollingDigest(digest)
         self._gathered: list[Chunk] = []
@@ -64,10 +64,10 @@ class OutputQueue:
     # -- elements in ---------------------------------------------------------------------------------------
 
     def put(self, chunk: Chunk) -> None:
-        """Add the output of one event; a barrier closes the epoch and its frame.
+        """Add the output of one event; a barrier ends both its epoch and its frame.
 
         Raises:
-            ReplayDivergence: the replay regenerated elements that differ from the receiver's.
+            ReplayDivergence: the replay regenerated elements that differ from those of the receiver.
             OperatorFailed: the chunk is too large for a frame.
         """
         size = len(chunk.body)
@@ -91,7 +91,7 @@ class OutputQueue:
             self._compare()
 
     def seal(self) -> None:
-        """Turn the gathered output into one entry of the in-flight log."""
+        """Turn the gathered chunks into one entry of the in-flight log."""
         if not self._gathered:
             return
         payload = pack_chunks(self._gathered)
@@ -109,7 +109,7 @@ class OutputQueue:
         self._gathered_bytes = 0
 
     def renumber(self, position: int, digest: int) -> None:
-        """Resume at the receiver's position; without determinants (at-least-once, none) there is nothing to compare."""
+        """Continue at the receiver's position; guarantees without determinants have nothing to compare."""
         invariant(
             not self._gathered and self.log.end == self.position, ("the output is renumbered before anything is sent")
         )
@@ -118,7 +118,7 @@ class OutputQueue:
         self.log = InflightLog(position, digest)
         self.cursor = 0
 
-    # -- what the receiver has -----------------------------------------------------------------------------
+    # -- the elements that the receiver already has -------------------------------------------------------
 
     def resume(self, position: int, digest: int, replaying: bool) -> bool:
         """Set the cursor to the receiver's position; return false if the replay has not reached that position yet.
@@ -184,7 +184,7 @@ class OutputQueue:
         if self.expected is not None:
             raise self._divergence(self.expected)
 
-    # -- elements out --------------------------------------------------------------------------------------
+    # -- outgoing elements ---------------------------------------------------------------------------------
 
     @property
     def cursor_position(self) -> int:
@@ -194,12 +194,12 @@ class OutputQueue:
         return self.log.at(max(self.cursor, self.log.first_place)).first
 
     def loaded(self, segment: int, payloads: dict[int, bytes]) -> None:
-        """Restore payloads that were read from disk, by first position, for the entries that are to be sent."""
+        """Restore payloads read from disk, keyed by first position, for the entries to send next."""
         self.loading.discard(segment)
         self.log.loaded(segment, payloads, self.cursor)
 
     def drop_delivered(self, position: int) -> None:
-        """Drop the entries before `position`; only for guarantees that keep nothing for a replay."""
+        """Drop the entries before `position`; used only for guarantees that keep nothing for a replay."""
         place = self.log.place_of(position if self._end is None else min(position, self._end))
         if place is not None and place <= self.cursor:
             self.log.drop_before(place)

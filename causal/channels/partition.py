@@ -1,7 +1,7 @@
-"""The input of a source task: a queue that is filled by a partition's reader, with one read ahead.
+"""The input of a source task: a queue that the reader of a partition fills, with at most one read in advance.
 
-The far end is not a process, so there is no session, no link and no credit. The elements are lists that were never
-encoded as bytes.
+The far end is not a process, so there is no session, link or credit. The elements are lists that were never encoded as
+bytes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from causal.records.batch import LISTED, Chunk, end
 
 
 class Partition(InputQueue):
-    """One partition of a source; at most one read of it is outstanding."""
+    """One partition of a source, with at most one outstanding read."""
 
     def __init__(self, id: int, ordinal: int, source: int, position: int, ended: bool) -> None:
         super().__init__(id, ordinal, source, position, ended)
@@ -21,7 +21,7 @@ class Partition(InputQueue):
         """Whether a read is outstanding."""
 
     def answered(self, first: int, records: list[Any], origin_ns: int, ended: bool) -> None:
-        """Queue the records that the reader has returned, from position `first` on."""
+        """Queue the records that the reader has returned, starting at position `first`."""
         self.reading = False
         chunks = []
         if records:

@@ -1,7 +1,7 @@
 """The elements of a receiving end: accepted in order of position, and delivered when the task requests them.
 
-Every element is accepted once (D2). The session (`causal.channels.receiver`) determines which process sends and which
-frame comes next; flow control determines how many bytes may be outstanding.
+Every element is accepted exactly once (D2). The session (`causal.channels.receiver`) determines which process sends and
+which frame is next. Flow control determines how many bytes may be outstanding.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ class InputQueue:
 
     Args:
         source: the task at the far end.
-        position: the position of the first element, as of the restored barrier.
+        position: the position of the first element at the restored barrier.
     """
 
     cuts_stand_alone = False
-    """Whether the rest of a chunk that was cut forms an event of its own."""
+    """Whether the remainder of a chunk that was cut forms an event of its own."""
     read_out = False
-    """Whether no more elements can arrive because the queue contains all the rest."""
+    """Whether the queue already contains all remaining elements, so that no more can arrive."""
 
     def __init__(self, id: int, ordinal: int, source: int, position: int, ended: bool) -> None:
         self.id = id
@@ -49,21 +49,21 @@ class InputQueue:
         self.source = source
         self.ended = ended
         self.next = position
-        """The position to accept next; all elements below it have been accepted."""
+        """The next position to accept; all elements below it have been accepted."""
         self.delivered = position
-        """The position to deliver next; the chain has processed all elements below it."""
+        """The next position to deliver; the chain has processed all elements below it."""
         self.blocked = False
-        """Whether a barrier has been delivered here but not yet on all other channels."""
+        """Whether a barrier has been delivered on this channel but not yet on all others."""
         self.starved = False
-        """Whether a replay waits for the elements of one event, whose size may exceed the sender's allowance."""
+        """Whether a replay is waiting for the elements of one event, whose size may exceed the sender's allowance."""
         self.mark: int | None = None
-        """The time of the last delivered watermark that carries a time."""
+        """The event time of the last delivered watermark that carries one."""
         self.idle = False
-        """Whether the sender has reported itself idle, so that no task waits for it, with nothing delivered since."""
+        """Whether the sender has reported itself idle, so that no task waits for it; any later delivery resets this."""
         self._queue: deque[Chunk] = deque()
 
     def accept_chunks(self, first: int, chunks: Sequence[Chunk]) -> None:
-        """Queue requested chunks, from position `first` on."""
+        """Queue requested chunks, starting at position `first`."""
         invariant(first == self.next, "what arrives was asked for", channel=self.id, first=first, next=self.next)
         self._queue.extend(chunks)
         self.next += sum(chunk.count for chunk in chunks)
@@ -81,8 +81,9 @@ class InputQueue:
         return bool(self._queue) and not self.blocked
 
     def head_count(self, elements_max: int, bytes_max: int, cutting: bool = False) -> int:
-        """Return how many elements a live event should contain: whole chunks up to the bounds and a watermark after
-        them, or one punctuation; 0 if none is deliverable.
+        """Return the number of elements that a live event should contain, or 0 if none is deliverable.
+
+        An event consists of whole chunks within the limits and of a watermark that follows them, or of one punctuation.
 
         Args:
             cutting: whether to cut a chunk that alone exceeds `elements_max`.
@@ -117,7 +118,7 @@ class InputQueue:
         return self._queue[0].kind
 
     def has_records_only(self, count: int) -> bool:
-        """Return whether the next `count` elements, which have arrived, are encoded records without punctuation."""
+        """Return whether the next `count` elements, which have all arrived, are encoded records without punctuation."""
         for chunk in self._queue:
             if chunk.kind != RECORDS:
                 return False
@@ -156,7 +157,7 @@ class InputQueue:
         return taken
 
     def _cut(self, chunk: Chunk, count: int) -> Chunk:
-        """Return the first `count` elements of a chunk, and put the others back into the queue as a list."""
+        """Return the first `count` elements of a chunk, and put the rest back into the queue as a list."""
         body = decode_records(chunk.body) if chunk.kind == RECORDS else chunk.body
         self._queue.appendleft(Chunk(LISTED, chunk.count - count, body[count:], chunk.origin_ns))
         return Chunk(LISTED, count, body[:count], chunk.origin_ns)
@@ -179,7 +180,7 @@ class InputQueue:
         return []
 
     def digest_at_barrier(self, epoch: int) -> int:
-        """Return the digest after a delivered barrier; called once per barrier."""
+        """Return the digest after a delivered barrier; call this once per barrier."""
         return 0
 
 
@@ -188,9 +189,9 @@ class FramedQueue(InputQueue):
 
     Args:
         digest: the digest at the restored barrier.
-        hoard_bytes_max: up to this size, waiting elements are credited on arrival rather than on delivery. An ordered
-            task must be able to wait for one input while others fill up; otherwise a graph that forks and joins could
-            deadlock.
+        hoard_bytes_max: the size up to which waiting elements are credited on arrival rather than on delivery. An
+            ordered task must be able to wait for one input while others fill up; otherwise a graph that forks and
+            joins could deadlock.
     """
 
     cuts_stand_alone = True
@@ -208,16 +209,16 @@ class FramedQueue(InputQueue):
     ) -> None:
         super().__init__(id, ordinal, source, position, ended)
         self.marking = False
-        """Whether undelivered frames can be given back; true for less than full sharing depth (D9)."""
+        """Whether undelivered frames can be given back, which is the case below full sharing depth (D9)."""
         self.verifying = True
-        """Whether digests are checked; false if senders may skip elements that were never received (guarantee none)."""
+        """Whether digests are checked; false if senders may skip unreceived elements (guarantee `none`)."""
         self.flow = Allowance(window_bytes, hoard_bytes_max > 0)
         self.queued_bytes = 0
         self.received_bytes = 0
         self._hoard_bytes_max = hoard_bytes_max
         self._restored = position
         self._cut_bytes = 0
-        """The size on the wire of the chunk that has been delivered in part, while its rest waits as a list."""
+        """The encoded size of the chunk that has been delivered in part while its remainder waits as a list."""
         self._depends: deque[tuple[int, list[Extent]]] = deque()
         self._frames: deque[tuple[int, RollingDigest]] = deque()
         """The start position of each waiting frame, and the digest at that position."""
@@ -231,7 +232,7 @@ class FramedQueue(InputQueue):
 
     @property
     def fresh(self) -> bool:
-        """Whether nothing has been accepted since the restore."""
+        """Whether nothing has been accepted since the state was restored."""
         return self.next == self._restored
 
     @property
@@ -245,7 +246,7 @@ class FramedQueue(InputQueue):
         """Queue the new elements of a frame's uncompressed payload; return false if there is a gap before the frame.
 
         Raises:
-            PeerViolation: the frame contradicts itself or earlier frames; none of its elements was queued.
+            PeerViolation: the frame contradicts itself or earlier frames, and none of its elements was queued.
         """
         first, following = header.position, header.position + header.count
         if first > self.next:
@@ -291,17 +292,17 @@ class FramedQueue(InputQueue):
         raise PeerViolation(f"channel {self.id}: position {self.next} lies inside a chunk of a frame")
 
     def restart(self, position: int, digest: int) -> None:
-        """Continue at the position where the sender can begin (guarantees without determinants)."""
+        """Continue at the position where the sender can begin, for guarantees without determinants."""
         invariant(self.fresh, "restarted before anything was accepted")
         self.next = self.delivered = self._restored = position
         self._digest = RollingDigest(digest)
 
     def rebase(self) -> None:
-        """Continue with a new sender whose digest is seeded with the current digest value."""
+        """Prepare for a new sender, whose digest is seeded with the current digest value."""
         self._digest = RollingDigest(self._digest.value)
 
     def give_back(self) -> None:
-        """Drop the frames of which nothing was delivered: the sender rolls back and may send different elements."""
+        """Drop the frames of which no element was delivered, because the sender rolls back and may send others."""
         position, digest = self._frames[0] if self._frames else (self.next, self._digest)
         while self.next > position:
             chunk = self._queue.pop()
@@ -356,7 +357,7 @@ class FramedQueue(InputQueue):
     # -- dependencies --------------------------------------------------------------------------------------
 
     def note_depends(self, position: int, extents: list[Extent]) -> None:
-        """Record that elements from `position` on depend on `extents` (D9), which counts once one is delivered."""
+        """Record that elements from `position` on depend on `extents` (D9); this takes effect on their delivery."""
         if extents and position >= self.delivered:
             self._depends.append((position, extents))
 
@@ -367,7 +368,7 @@ class FramedQueue(InputQueue):
         return due
 
     def queued_depends(self) -> list[Extent]:
-        """Return the dependencies of the queued elements, which their sender must be able to regenerate."""
+        """Return the dependencies of the queued elements, which the sender must be able to regenerate."""
         return [extent for _, extents in self._depends for extent in extents]
 
     def digest_at_barrier(self, epoch: int) -> int:

@@ -1,7 +1,7 @@
-"""The session of a receiving end: the current sender, the next frame to accept, and the HELLO that waits.
+"""The session of a receiving end: the current sender, the next frame to accept, and a HELLO that is waiting.
 
-The session follows the table `causal.channels.states.RECEIVER`. The receiver is a queue of elements, filled only by the
-latest incarnation of the sender (D2, D6); a frame after a gap is answered with the position of this end.
+The session follows the table `causal.channels.states.RECEIVER`. The receiver is a queue of elements that only the
+latest incarnation of the sender fills (D2, D6). A frame after a gap is answered with the position of this end.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ RESYNC_NOT_BEFORE_NS = 20_000_000
 
 @dataclass(frozen=True, slots=True)
 class EarlyHello:
-    """A HELLO of an incarnation that the supervisor has not announced yet.
+    """A HELLO from an incarnation that the supervisor has not announced yet.
 
     Attributes:
         link: the connection on which to answer the sender.
@@ -34,13 +34,13 @@ class EarlyHello:
 
 
 class Upstream(NamedTuple):
-    """The upstream tasks of a channel, according to the topology.
+    """The tasks upstream of a channel, according to the topology.
 
     Attributes:
         behind: the tasks on whose logs the channel's elements may depend.
         shared: the tasks whose logs the sender passes on.
-        held_by_sender: the tasks whose logs the sender holds. This task may hold more logs, because another path may
-            bypass the sender and be shorter.
+        held_by_sender: the tasks whose logs the sender holds. This task may hold more logs, because a shorter path may
+            bypass the sender.
     """
 
     behind: tuple[TaskIndex, ...] = ()
@@ -49,7 +49,7 @@ class Upstream(NamedTuple):
 
 
 class Receiver(FramedQueue):
-    """One channel from a task upstream.
+    """One channel from an upstream task.
 
     Args:
         upstream: the upstream tasks of the channel; the other arguments are those of `FramedQueue`.
@@ -73,12 +73,12 @@ class Receiver(FramedQueue):
         self.peer_incarnation = 0
         """The announced incarnation of the sender."""
         self.link: bytes | None = None
-        """The connection on which the sender is answered."""
+        """The connection over which the sender is answered."""
         self.next_frame = (0, 0)
-        """The session of the next frame, and the frame's number in that session."""
+        """The session of the next frame, and the number of that frame in the session."""
         self.deltas = DeltaReader()
         self.ahead: list[LogDelta] = []
-        """The deltas that were sent ahead of the frame whose elements depend on them."""
+        """The deltas that were sent ahead of the frame with the elements that depend on them."""
         self._held_hello: Hello | None = None
         self._early_hello: EarlyHello | None = None
         self._resync_at_ns = 0
@@ -91,20 +91,20 @@ class Receiver(FramedQueue):
         self.state = transition(RECEIVER, self.state, step, channel=self.id)
 
     def announce(self, incarnation: int) -> None:
-        """Record the announced incarnation of the sender; a new incarnation numbers its sessions from the beginning."""
+        """Record the sender's announced incarnation; a new incarnation numbers its sessions from the beginning."""
         self._step(ReceiverStep.ANNOUNCED)
         if incarnation != self.peer_incarnation:
             self.peer_incarnation = incarnation
             self.next_frame = (0, 0)
 
     def collected(self) -> Hello | None:
-        """Record that this task may answer now, and return the HELLO that has been waiting, if any."""
+        """Record that this task may answer now; return the HELLO that has been waiting, or None."""
         self._step(ReceiverStep.COLLECTED)
         hello, self._held_hello = self._held_hello, None
         return hello
 
     def greet(self, link: bytes, hello: Hello) -> Hello | None:
-        """Accept a HELLO of the announced sender; return it if it can be answered now, and hold it otherwise."""
+        """Accept a HELLO from the announced sender; return it if it can be answered now, and hold it otherwise."""
         self.link = link
         if self.state is ReceiverState.OPEN:
             return hello
@@ -112,12 +112,12 @@ class Receiver(FramedQueue):
         return None
 
     def keep_early(self, early: EarlyHello) -> None:
-        """Keep a HELLO until its incarnation is announced; if there are several, keep the lowest, announced next."""
+        """Keep a HELLO until its incarnation is announced; of several, keep the lowest, which is announced first."""
         if self._early_hello is None or early.incarnation <= self._early_hello.incarnation:
             self._early_hello = early
 
     def take_early(self) -> EarlyHello | None:
-        """Return the kept HELLO once its incarnation is announced; drop it if a higher one is announced."""
+        """Return the kept HELLO once its incarnation has been announced; drop it if a higher one has been announced."""
         early = self._early_hello
         if early is None or early.incarnation > self.peer_incarnation:
             return None
@@ -125,7 +125,7 @@ class Receiver(FramedQueue):
         return early if early.incarnation == self.peer_incarnation else None
 
     def welcome(self, attempt: int) -> Welcome:
-        """Return the answer to a HELLO or, with attempt 0, the report of a gap; both without determinants."""
+        """Return the answer to a HELLO, or the report of a gap if `attempt` is 0; determinants are not included."""
         return Welcome(attempt, self.next, self.digest, [], [], [], self.credited)
 
     def give_back(self) -> None:
@@ -133,12 +133,12 @@ class Receiver(FramedQueue):
         self._held_hello = None
         super().give_back()
 
-    # -- frames in -----------------------------------------------------------------------------------------
+    # -- incoming frames -----------------------------------------------------------------------------------
 
     def follows(self, session: int, sequence: int) -> bool | None:
-        """Return true if a frame is the next one, false if frames before it are missing, None if it is an old one.
+        """Return true if a frame is the next one, false if earlier frames are missing, and None if it is an old frame.
 
-        Positions alone cannot show this: a lost frame may have repeated elements that this end already has, and yet
+        Positions alone do not suffice. A lost frame may have repeated elements that this end already has, and may still
         have carried determinants that this task lacks (detected by the rough world, seed 117).
         """
         frame = (session, sequence)
@@ -147,12 +147,12 @@ class Receiver(FramedQueue):
         return frame == self.next_frame or (sequence == 0 and session > self.next_frame[0])
 
     def followed(self, session: int, sequence: int) -> None:
-        """Record that the deltas of the last frame read are stored."""
+        """Record that the deltas of the last frame read have been stored."""
         self.deltas.commit()
         self.next_frame = (session, sequence + 1)
 
     def resync_due(self, now_ns: int) -> bool:
-        """Return whether to report a gap now; a gap is not reported for every later frame."""
+        """Return whether to report a gap now, because a gap is not reported again for every later frame."""
         if now_ns < self._resync_at_ns:
             return False
         self._resync_at_ns = now_ns + RESYNC_NOT_BEFORE_NS

@@ -1,7 +1,7 @@
 """The rolling digest of a channel's element bytes, chained from epoch to epoch (D7).
 
-The digest is computed over packed chunks, so equal chunks have equal digests however they are framed. At a barrier, the
-digest is closed and seeds that of the next epoch, so one number in a snapshot covers the whole past.
+The digest is computed over packed chunks, so equal chunks have equal digests regardless of their framing. At a barrier,
+the digest is closed and becomes the seed for the next epoch, so one number in a snapshot covers the entire past.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import xxhash
 
 
 class RollingDigest:
-    """A 64-bit digest, `value`, of all bytes fed so far."""
+    """A 64-bit digest, `value`, of all bytes processed so far."""
 
     __slots__ = ("_hash", "value")
 
@@ -40,11 +40,11 @@ class RollingDigest:
         return other
 
     def adopt(self, value: int) -> None:
-        """Adopt the sender's value, which continues from bytes that this end never received."""
+        """Adopt the sender's value, which covers bytes that this end never received."""
         self._hash = xxhash.xxh3_64(seed=value)
         self.value = value
 
     def close(self) -> int:
-        """Chain the next epoch to this one, after a barrier has been fed."""
+        """After a barrier has been fed, begin the next epoch with the current value as its seed; return the value."""
         self._hash = xxhash.xxh3_64(seed=self.value)
         return self.value

@@ -1,7 +1,7 @@
-"""The session of a sending end: the current receiver, the elements it requested, and the repetition of HELLO.
+"""The session of a sending end: the current receiver, the elements that it requested, and the repeated HELLOs.
 
-The session follows the table `causal.channels.states.SENDER`. The sender is a queue of elements with a cursor, which a
-WELCOME may move backwards or forwards; DATA is sent from the cursor as far as credit allows.
+The session follows the table `causal.channels.states.SENDER`. The sender is a queue of elements with a cursor. A
+WELCOME may move the cursor backwards or forwards. DATA is sent from the cursor for as long as there is credit.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ from causal.logs.dissemination import Seen
 from causal.logs.log import LogDelta
 
 HELLO_AGAIN_NS = 100_000_000
-"""The time after which an unanswered HELLO is repeated."""
+"""The base interval at which an unanswered HELLO is repeated."""
 PROBE_AFTER_NS = 1_000_000_000
-"""The time without credit for outstanding frames after which a HELLO asks for the receiver's position."""
+"""The time without new credit for outstanding frames after which a HELLO asks for the receiver's position."""
 FRAMES_PER_CREDIT = 8
-"""A frame has at most the allowance divided by this number, so that the sender need not wait for each delivery."""
+"""The allowance divided by this is the maximum frame size, so that the sender need not wait for each delivery."""
 FRAMES_MAX = 1 << 31
-"""The number of frames after which the next session begins; frame numbers have 32 bits."""
+"""The number of frames after which a new session begins, because frame numbers have only 32 bits."""
 CONTRADICTIONS_MAX = 5
 CONTRADICTED_NS_MAX = 10_000_000_000
-"""The number of consecutive contradictory answers, and the time they span, after which repeating HELLO is futile: a
-contradiction due to a lost frame, or to a neighbour that has not yet learned of a rollback, is resolved sooner."""
+"""The number of consecutive contradictory answers, and the time they span, after which repeating HELLO is pointless. A
+contradiction caused by a lost frame, or by a neighbour that has not yet learned of a rollback, is resolved sooner."""
 
 _GREETING, _OPEN = SenderState.GREETING, SenderState.OPEN
 _WELCOMED = (SenderState.OPEN, SenderState.COMPARING)
 
 
 class Sender(OutputQueue):
-    """One channel to a task downstream.
+    """One channel to a downstream task.
 
     Args:
-        target: the task downstream.
-        window_bytes: the maximum number of bytes that may be outstanding.
-        name, position, digest, epoch, keeping: as for `OutputQueue`.
+        target: the downstream task.
+        window_bytes: the maximum number of outstanding bytes.
+        name, position, digest, epoch, keeping: the arguments of `OutputQueue`.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Sender(OutputQueue):
         self.seen = Seen()
         self.deltas = DeltaWriter()
         self.session = 0
-        """The number of accepted WELCOMEs; the logs that the receiver lacks are tracked from the last one."""
+        """The number of accepted WELCOMEs; each one restarts the record of the logs that the receiver lacks."""
         self.sequence = 0
         """The number of the next frame in the session."""
         self.attempt = 0
@@ -74,11 +74,11 @@ class Sender(OutputQueue):
         self.accepted_attempt = 0
         self._attempt_at_truncation = 0
         self.hello_at_ns = 0
-        """The time at which HELLO is due while the sender is waiting for an answer or for credit."""
+        """The time at which the next HELLO is due while the sender is waiting for an answer or for credit."""
         self._logs_ahead: dict[tuple[int, int, int], LogDelta] = {}
-        """The log deltas that the receiver's announced incarnation has sent ahead of its WELCOME."""
+        """The log deltas that the announced incarnation of the receiver has sent ahead of its WELCOME."""
         self._contradictions = (0, 0)
-        """The number of consecutive answers that contradicted this task's logs, and the time of the first one."""
+        """The number of consecutive answers that contradicted this task's logs, and the time of the first of them."""
         self.sent_bytes = 0
         self.sent_frames = 0
         self.delta_bytes = 0
@@ -90,17 +90,18 @@ class Sender(OutputQueue):
 
     @property
     def welcomed(self) -> bool:
-        """Whether the receiver has answered."""
+        """Whether the receiver has answered the current HELLO."""
         return self.state in _WELCOMED
 
     @property
     def waiting(self) -> bool:
-        """Whether the sender is waiting for an answer or for credit, so that HELLO is repeated."""
+        """Whether the sender is waiting for an answer or for credit and therefore repeats HELLO."""
         return self.state is _GREETING or self.flow.outstanding_bytes > 0
 
     def dial(self, incarnation: int, now_ns: int) -> None:
-        """Begin a session with a receiver that is new or to which the connection is new; only HELLO is sent before the
-        receiver's WELCOME.
+        """Begin a session with a new receiver, or with a known receiver over a new connection.
+
+        Only HELLO is sent until the receiver's WELCOME arrives.
         """
         self._step(SenderStep.ANNOUNCED)
         if incarnation != self.peer_incarnation:
@@ -112,13 +113,13 @@ class Sender(OutputQueue):
         self._contradictions = (0, 0)
 
     def lose(self) -> None:
-        """Record that the receiver is dead and has no successor yet: keep its elements and stop waiting for it."""
+        """Record that the receiver is dead and has no successor yet: keep its elements, and stop waiting for it."""
         self._step(SenderStep.LOST)
         self.log.release_all()
         self.flow.forget()
 
     def hello(self, collecting: bool, now_ns: int) -> Hello:
-        """Return the next HELLO; the interval at which an unanswered HELLO is repeated grows each time."""
+        """Return the next HELLO; each repetition of an unanswered HELLO is delayed longer than the last."""
         self.attempt += 1
         if self.state is _GREETING:
             self.hello_at_ns = now_ns + min(HELLO_AGAIN_NS * self.attempt, PROBE_AFTER_NS)
@@ -130,7 +131,7 @@ class Sender(OutputQueue):
         self.hello_at_ns = now_ns + PROBE_AFTER_NS + 1
 
     def welcome(self, welcome: Welcome, replaying: bool, now_ns: int) -> bool:
-        """Begin the session that the receiver requests; return whether it is a new one.
+        """Begin the session that the receiver requests; return whether the WELCOME was accepted.
 
         Raises:
             ReplayDivergence: the receiver has elements that differ from those sent or regenerated.
@@ -164,29 +165,29 @@ class Sender(OutputQueue):
         self._step(SenderStep.REGENERATED)
 
     def keep_ahead(self, deltas: Sequence[LogDelta]) -> None:
-        """Store log deltas that were sent ahead of a WELCOME; a repeated HELLO requests them again."""
+        """Store log deltas that were sent ahead of a WELCOME; if any are lost, a repeated HELLO requests them again."""
         for delta in deltas:
             self._logs_ahead[delta.task, delta.epoch, delta.offset] = delta
 
     def release_ahead(self) -> list[LogDelta]:
-        """Return and clear the log deltas that arrived before the WELCOME just received."""
+        """Return and clear the log deltas that arrived ahead of the WELCOME just received."""
         ahead, self._logs_ahead = self._logs_ahead, {}
         return list(ahead.values())
 
     def contradicted(self, now_ns: int) -> bool:
-        """Count an answer whose logs contradict the logs of this task; return whether to give up."""
+        """Count an answer whose logs contradict this task's logs; return whether to give up."""
         count, since_ns = self._contradictions
         if not count:
             since_ns = now_ns
         self._contradictions = (count + 1, since_ns)
         return count + 1 >= CONTRADICTIONS_MAX and now_ns - since_ns >= CONTRADICTED_NS_MAX
 
-    # -- frames out ----------------------------------------------------------------------------------------
+    # -- outgoing frames -----------------------------------------------------------------------------------
 
     def prepare_entry(self) -> Entry | None:
-        """Return the entry to send now as one frame, which may combine several log entries (`InflightLog.frame_at`).
+        """Return the entry to send next as one frame, which may combine several log entries (`InflightLog.frame_at`).
 
-        A chunk that is still being gathered is sealed if nothing else is left to send. Return None if there is no
+        Chunks that are still being gathered are sealed if nothing else is left to send. Return None if there is no
         entry, no credit or no peer. The payload of the entry may be on disk.
         """
         flow = self.flow
@@ -201,7 +202,7 @@ class Sender(OutputQueue):
         return self.log.frame_at(self.cursor, bytes_max)
 
     def sent(self, entry: Entry, now_ns: int) -> None:
-        """Record that the frame of `entry`, the last result of `prepare_entry`, was passed to the transport."""
+        """Record that the frame of `entry`, which `prepare_entry` last returned, was passed to the transport."""
         flow = self.flow
         if not flow.outstanding_bytes:
             self._note_progress(now_ns)
@@ -213,7 +214,7 @@ class Sender(OutputQueue):
         self.cursor = self.log.release_sent(self.cursor, entry.next)
 
     def credit(self, position: int, allowance_bytes: int, now_ns: int) -> None:
-        """Record that the receiver has delivered everything below `position` and allows `allowance_bytes`."""
+        """Record that the receiver has delivered everything below `position` and now allows `allowance_bytes`."""
         self.flow.allow(allowance_bytes)
         if self.flow.pay(position):
             self._note_progress(now_ns)
@@ -224,10 +225,9 @@ class Sender(OutputQueue):
 
     @property
     def congested(self) -> bool:
-        """Whether a connected peer does not keep up; for an absent peer, elements stay in the in-flight log instead.
+        """Whether a connected peer does not keep up; if the peer is absent, elements stay in the in-flight log instead.
 
-
-        Gathered elements wait as outstanding ones do, so they may not exceed half of the allowance.
+        Gathered elements wait in the same way as outstanding ones, so they may not exceed half of the allowance.
         """
         flow = self.flow
         if flow.outstanding_bytes < flow.allowance_bytes:
@@ -243,5 +243,5 @@ class Sender(OutputQueue):
         return dropped
 
     def spillable(self) -> Sequence[Entry]:
-        """Return the entries whose memory can be freed: sent entries, or all entries while the peer is absent."""
+        """Return the entries whose memory can be freed: the sent entries, or all entries while the peer is absent."""
         return self.log.spillable(self.cursor if self.welcomed else self.log.end_place)

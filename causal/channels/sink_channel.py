@@ -1,6 +1,6 @@
-"""The channel to the outside world: rows are gathered into bundles, which carry the rows' determinants (D8).
+"""The channel to the outside world: rows are gathered into bundles that carry the rows' determinants (D8).
 
-The store acts as a peer: opening it is the handshake, and `StoreState` corresponds to WELCOME. Positions count rows.
+The store acts as the peer. Opening it is the handshake, and `StoreState` corresponds to WELCOME. Positions count rows.
 Under the guarantee `epoch`, bundles are staged and become visible when the checkpoint that covers them is complete.
 """
 
@@ -18,15 +18,15 @@ from causal.records.batch import BARRIER, ROWS, Chunk
 
 BUNDLE_BYTES_TARGET = 256 << 10
 BUNDLE_EVENTS_MAX = 64
-"""The number of events whose rows may wait for one atomic write while more input is waiting."""
+"""The maximum number of events whose rows may wait for one atomic write while more input is waiting."""
 
 
 def truncated(marks: Sequence[WithdrawPoint], epoch: int) -> list[WithdrawPoint]:
-    """Return the marks without those of epochs before `epoch`, except for the last of these, where later marks begin.
+    """Return the marks from `epoch` on, preceded by the last earlier mark, at which the later marks begin.
 
-    The rows up to that mark are covered by the checkpoint and depend on nothing later. The mark may nevertheless name
-    extents of later epochs, because neighbours of its writer were ahead; these count for the rows after the mark and
-    for the logs stored with it.
+    The checkpoint covers the rows up to that earlier mark, and they depend on nothing later. The mark may nevertheless
+    name extents of later epochs, because neighbours of its writer were ahead. These extents apply to the rows after the
+    mark and to the logs stored with it.
     """
     earlier = [mark for mark in marks if mark.epoch < epoch]
     if len(earlier) < 2:
@@ -37,7 +37,7 @@ def truncated(marks: Sequence[WithdrawPoint], epoch: int) -> list[WithdrawPoint]
 
 
 def depended(marks: Sequence[WithdrawPoint]) -> dict[tuple[int, int], int]:
-    """Return the extents, not covered by a complete checkpoint, on which the rows up to the last mark depend."""
+    """Return the extents on which the rows up to the last mark depend, if no complete checkpoint covers them."""
     return vector_of(extent for mark in marks for extent in mark.depends)
 
 
@@ -46,7 +46,7 @@ class SinkChannel:
 
     Args:
         staging: whether rows are staged.
-        requests: whether the rows are the keys of requests, which are sent once their bundle is written.
+        requests: whether each row is the key of a request, which is sent once its bundle has been written.
     """
 
     def __init__(
@@ -57,22 +57,22 @@ class SinkChannel:
         self.position = position
         self.epoch = epoch
         self.covered = epoch
-        """The last complete checkpoint that this task knows of."""
+        """The last complete checkpoint known to this task."""
         self.opened = False
         self.staging = staging
         self.requests = requests
         self.committed = epoch
-        """The epoch below which staged rows are visible."""
+        """The epoch below which all staged rows are visible."""
         self._staged_bytes: dict[int, int] = {}
-        """Epoch → the size in bytes of its rows that are staged but not visible yet."""
+        """Epoch → the size in bytes of its staged rows that are not visible yet."""
         self._visible = position
         self._barriers: dict[int, int] = {}
-        """The position at each barrier that no complete checkpoint covers, if rows are staged."""
+        """The row position at each barrier that no complete checkpoint covers, if rows are staged."""
         self.withdrawn = 0
         """The total number of rows that the store has withdrawn."""
         self.seen = Seen()
         self.bundle_delta_bytes = 0
-        """The number of bytes of determinants that were written in bundles."""
+        """The number of determinant bytes that were written in bundles."""
         self._digest = RollingDigest(digest)
         self._held_next = position
         self._held_digest = digest
@@ -82,16 +82,16 @@ class SinkChannel:
         self._origins: list[tuple[int, int]] = []
         self._marks: list[WithdrawPoint] = []
         self._befores: list[tuple[int, int]] | None = None
-        """The position and the digest before each of `_rows`, in a hot standby; None in a task."""
+        """The position and digest before each of `_rows`, in a hot standby; None in a task."""
         self._row_barriers: dict[int, int] = {}
-        """The position at each barrier that no complete checkpoint covers, in a hot standby."""
+        """The row position at each barrier that no complete checkpoint covers, in a hot standby."""
 
     def shadow(self) -> None:
-        """Keep rows, because the store may or may not have them when this hot standby takes over."""
+        """Keep all rows from now on, because the store may lack them when this hot standby takes over."""
         self._befores = []
 
     def orphaned(self, state: StoreState, rollback: Rollback) -> WithdrawPoint | None:
-        """Return the point after which visible rows must be withdrawn because they depend on lost determinants, if any.
+        """Return the point after which visible rows depend on lost determinants and must be withdrawn, or None.
 
         Raises:
             DeterminantsLost: rows that a complete checkpoint covers would have to be withdrawn.
@@ -111,11 +111,11 @@ class SinkChannel:
 
     @property
     def counted(self) -> bool:
-        """Whether the restored checkpoint counts rows in the store."""
+        """Whether the restored checkpoint includes rows in the store."""
         return self._first > 0
 
     def stands(self, lost: list[Extent]) -> dict[tuple[int, int], int]:
-        """Return the dependencies of the visible rows that may stay if the `lost` extents are lost."""
+        """Return the dependencies of the visible rows that may remain if the `lost` extents are lost."""
         stands: dict[tuple[int, int], int] = {}
         for mark in self._marks:
             depends = stands | vector_of(mark.depends)
@@ -125,14 +125,14 @@ class SinkChannel:
         return stands
 
     def untruncated(self, state: StoreState) -> bool:
-        """Return whether the store has not yet been informed of the checkpoint from which this task was restored."""
+        """Return whether the store still has to be informed of the checkpoint from which this task was restored."""
         return sum(mark.epoch < self.covered for mark in state.marks) > 1
 
     def open(self, state: StoreState, aligned: bool) -> None:
-        """Adopt the position and the logs that the store reports.
+        """Adopt the position and logs that the store reports.
 
         Args:
-            aligned: false for guarantees without determinants, with which the task resumes after the store's last row.
+            aligned: false for guarantees without determinants, where the task resumes after the store's last row.
         """
         self.opened = True
         self.withdrawn = state.withdrawn
@@ -161,7 +161,7 @@ class SinkChannel:
             self._compare()
 
     def _drop_known(self, befores: list[tuple[int, int]]) -> None:
-        """Drop the rows, kept by a hot standby, that the store already has."""
+        """Drop the rows that a hot standby has kept and the store already has."""
         self._befores = None
         places = [*befores, (self.position, self._digest.value)]
         if self._held_next < self.position and (self._held_next, self._held_digest) not in places:
@@ -177,7 +177,7 @@ class SinkChannel:
         """Accept rows; compare and drop the rows that the store already has.
 
         Raises:
-            ReplayDivergence: the replay regenerated rows that differ from the visible ones.
+            ReplayDivergence: the replay regenerated rows that differ from the visible rows.
         """
         if chunk.kind == BARRIER:
             self._digest.close()
@@ -239,13 +239,13 @@ class SinkChannel:
         self._row_barriers = {e: at for e, at in self._row_barriers.items() if e > epoch}
 
     def commit(self, epoch: int) -> bool:
-        """Return whether staged rows are to be made visible now that checkpoint `epoch` is complete."""
+        """Return whether staged rows must be made visible now that checkpoint `epoch` is complete."""
         due = epoch > self.committed
         invariant(not due or epoch in self._barriers, "a complete checkpoint was passed", sink=self.name, epoch=epoch)
         return due
 
     def shown(self, epoch: int) -> None:
-        """Record that staged rows of epochs below `epoch` are visible."""
+        """Record that the staged rows of epochs below `epoch` are visible."""
         if epoch > self.committed:
             self.committed, self._visible = epoch, self._barriers[epoch]
             self._barriers = {e: at for e, at in self._barriers.items() if e > epoch}
@@ -253,7 +253,7 @@ class SinkChannel:
 
     @property
     def visible(self) -> int:
-        """The position up to which rows are visible, apart from those that wait for their bundle."""
+        """The position up to which rows are visible, not counting rows that wait for their bundle."""
         return self._visible if self.staging else self.position
 
     @property
@@ -276,7 +276,7 @@ class SinkChannel:
         return self._row_bytes >= BUNDLE_BYTES_TARGET or len(self._rows) >= BUNDLE_EVENTS_MAX
 
     def last(self, partial: bool, incarnation: int, rollback: int) -> Bundle:
-        """Return a final bundle without rows and determinants, because nothing will be replayed any longer."""
+        """Return a final bundle without rows or determinants, because nothing will be replayed any more."""
         depends = () if partial else None
         return Bundle(
             self.position, 0, b"", self._digest.value, self.epoch, incarnation, (), True, depends, rollback
@@ -285,7 +285,7 @@ class SinkChannel:
     def bundle(
         self, holdings: Holdings | None, incarnation: int, rollback: int
     ) -> tuple[Bundle, list[tuple[int, int]]]:
-        """Return the waiting rows as one bundle, and (origin_ns, rows) of each of its events for latency metrics."""
+        """Return the waiting rows as one bundle, and (origin_ns, rows) of each event in it for latency metrics."""
         logs, extents = ([], []) if holdings is None else holdings.lacking(self.seen, store=True)
         self.bundle_delta_bytes += sum([len(delta.bytes) for delta in logs])
         first, count = self._first, self.position - self._first

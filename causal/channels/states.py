@@ -1,9 +1,9 @@
-"""The session of a channel as two tables, one per end: the states and the transitions between them.
+"""The session of a channel as two tables, one per end, with the states and the transitions between them.
 
 A session carries elements from one incarnation of a sender to one incarnation of a receiver. Both ends outlive a
-session: when a peer dies, the supervisor replaces and announces it, and HELLO and WELCOME begin the next session (D5).
-A task that is still collecting holds the HELLOs of its senders, so that chains of failed neighbours recover in order.
-`causal.channels.frames` lists the legal frames of each state.
+session: when a peer dies, the supervisor replaces it and announces the replacement, and HELLO and WELCOME begin the
+next session (D5). A task that is still collecting holds the HELLOs of its senders, so that chains of failed neighbours
+recover in order. `causal.channels.frames` lists the legal frames of each state.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class SenderState(Enum):
 
 
 class SenderStep(Enum):
-    """A transition of the sending end."""
+    """An event that changes the state of the sending end."""
 
     ANNOUNCED = "announced"  # the supervisor names an incarnation of the receiver and its address
     LOST = "lost"  # the supervisor reports that the receiver has died
@@ -44,7 +44,7 @@ class ReceiverState(Enum):
 
 
 class ReceiverStep(Enum):
-    """A transition of the receiving end."""
+    """An event that changes the state of the receiving end."""
 
     ANNOUNCED = "announced"  # the supervisor names an incarnation of the sender
     COLLECTED = "collected"  # this task has collected its determinants, and may answer upstream
@@ -56,7 +56,7 @@ SENDER: Mapping[SenderState, Mapping[SenderStep, SenderState]] = {
         SenderStep.LOST: SenderState.ABSENT,
         SenderStep.WELCOMED: SenderState.OPEN,  # the WELCOME was in transit when the receiver died
         SenderStep.OVERTAKEN: SenderState.COMPARING,
-        SenderStep.REGENERATED: SenderState.ABSENT,  # the elements of the dead receiver came from the same log
+        SenderStep.REGENERATED: SenderState.ABSENT,  # the elements that the dead receiver has came from the same log
     },
     SenderState.GREETING: {
         SenderStep.ANNOUNCED: SenderState.GREETING,
@@ -74,7 +74,7 @@ SENDER: Mapping[SenderState, Mapping[SenderStep, SenderState]] = {
     SenderState.OPEN: {
         SenderStep.ANNOUNCED: SenderState.GREETING,
         SenderStep.LOST: SenderState.ABSENT,
-        SenderStep.WELCOMED: SenderState.OPEN,  # the next session, because a frame was lost or an answer was late
+        SenderStep.WELCOMED: SenderState.OPEN,  # the next session begins because a frame was lost or an answer was late
         SenderStep.OVERTAKEN: SenderState.COMPARING,
     },
 }
@@ -101,11 +101,10 @@ Step = TypeVar("Step", bound=Enum)
 
 
 def transition(table: Mapping[State, Mapping[Step, State]], state: State, step: Step, **where: object) -> State:
-    """Return the state that follows `state` by `step`; all states are computed here.
+    """Return the state that follows `state` after `step`; every state change of a session goes through this function.
 
     Args:
-        where: the context to name in an error, for example the channel of a session.
-
+        where: the context to name in an error, for example the channel of the session.
 
     Raises:
         InvariantViolation: the table has no such step in this state.

@@ -3,14 +3,14 @@
     DATA     downstream            deltas (may be empty); payload
     HELLO    downstream            MessagePack list: the range of positions that the sender can replay
     WELCOME  upstream              MessagePack list: the receiver's next position, and the logs that it holds
-    CREDIT   upstream              none: delivered up to `position`; `count` bytes may be outstanding
+    CREDIT   upstream              none: elements below `position` are delivered; `count` bytes may be outstanding
     FENCED   upstream              none: `incarnation` is the current one; the process that receives this exits
-    LOGS     upstream              deltas: those that do not fit into the following WELCOME
-    ECHO     to a hot standby      deltas; headers of DATA, each with its uncompressed payload
+    LOGS     upstream              deltas that do not fit into the following WELCOME
+    ECHO     to a hot standby      deltas; DATA headers, each with its uncompressed payload
     ECHOED   from a hot standby    none: the progress of the hot standby
 
-Every malformed frame is a `PeerViolation`; sizes are checked before memory is allocated. The page `docs/wire.md`
-describes the encoding in bytes.
+Every malformed frame is a `PeerViolation`, and sizes are checked before memory is allocated. The page `docs/wire.md`
+describes the encoding byte by byte.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ KINDS = {DATA: 3, HELLO: 2, WELCOME: 2, CREDIT: 1, FENCED: 1, LOGS: 2, ECHO: 3, 
 """The kinds: kind → number of parts. The number of a kind is never reused; retired kinds stay here with a note."""
 
 ECHOES = frozenset((ECHO, ECHOED))
-"""The kinds between a task and its hot standby; all others belong to a session."""
+"""The kinds of frames between a task and its hot standby; all other kinds belong to a session."""
 
 _LZ4 = 1
 LAYOUT = {
     "magic": "2s", "version": "B", "kind": "B", "job": "Q", "channel": "I", "incarnation": "I", "session": "I",
     "sequence": "I", "count": "I", "flags": "B", "position": "Q", "digest": "Q", "origin_ns": "Q", "plain_bytes": "I",
 }  # fmt: skip
-"""The fields of a header in order, with their `struct` formats: little-endian and unsigned."""
+"""The header fields in order, with their `struct` formats: little-endian and unsigned."""
 _HEADER = struct.Struct("<" + "".join(LAYOUT.values()))
 HEADER_BYTES = _HEADER.size
 _COMPRESS_FROM_BYTES = 1024
@@ -62,7 +62,7 @@ class Header:
         sequence: DATA: the number of the frame in its session, from 0.
         count: DATA: the number of elements in the payload; CREDIT: the number of bytes that may be outstanding.
         flags: bit 0: the payload is an LZ4 block; the other bits are 0.
-        position: DATA: the position of the first element; CREDIT: of the first element that is not delivered yet.
+        position: DATA: the position of the first element; CREDIT: the position of the first undelivered element.
         digest: DATA: the rolling digest after the last element.
         origin_ns: DATA: the time at which the oldest record entered the job; for latency metrics only.
         plain_bytes: DATA: the length of the payload before compression.
@@ -89,10 +89,10 @@ class Header:
 
 
 def read_header(parts: Sequence[bytes | memoryview], job: int) -> Header:
-    """Read the header of a multipart frame, without the other parts.
+    """Read the header of a multipart frame; its other parts are only counted and measured.
 
     Raises:
-        PeerViolation: the frame is malformed, too long, of another version or of another job.
+        PeerViolation: the frame is malformed or too long, or belongs to another protocol version or job.
     """
     if not parts or len(parts[0]) != HEADER_BYTES:
         raise PeerViolation(f"a frame's header has {len(parts[0]) if parts else 0} bytes, not {HEADER_BYTES}")
@@ -131,7 +131,7 @@ def read_echoed(packed: bytes | memoryview, job: int) -> Header:
     """Read the header of a frame in the body of an ECHO, which must be DATA with an uncompressed payload.
 
     Raises:
-        PeerViolation: the header is of another kind, or the payload is compressed.
+        PeerViolation: the header is not a DATA header, or the payload is compressed.
     """
     header = read_header((packed, b"", b""), job)
     if header.kind != DATA or header.flags:
@@ -140,7 +140,7 @@ def read_echoed(packed: bytes | memoryview, job: int) -> Header:
 
 
 def channel_of(header: bytes) -> int | None:
-    """Return the channel that a header names, or None if `header` is not a header. `read_header` checks the rest."""
+    """Return the channel named in a header, or None if `header` is not a header; `read_header` checks the rest."""
     if len(header) != HEADER_BYTES or not header.startswith(MAGIC):
         return None
     channel: int = _HEADER.unpack(header)[4]
@@ -162,7 +162,7 @@ def unpack_payload(header: Header, payload: bytes | memoryview) -> bytes | memor
     """Return the uncompressed payload.
 
     Raises:
-        PeerViolation: the payload's length is not the stated one, or the payload cannot be decompressed.
+        PeerViolation: the payload does not have the stated length, or cannot be decompressed.
     """
     if not header.flags & _LZ4:
         if len(payload) != header.plain_bytes:
@@ -185,8 +185,9 @@ def unpack_payload(header: Header, payload: bytes | memoryview) -> bytes | memor
 class Hello:
     """The sender's half of the handshake (D5).
 
-    `attempt` increases with each HELLO of this end; the positions from `low` to `high` can be replayed; `low_digest` is
-    the rolling digest at `low`; `collect` requests the bytes of the logs that the receiver holds for the sender.
+    `attempt` increases with each HELLO from this end. The positions from `low` to `high` can be replayed, and
+    `low_digest` is the rolling digest at `low`. `collect` requests the log bytes that the receiver holds for the
+    sender.
     """
 
     attempt: int
@@ -201,10 +202,10 @@ class Hello:
 
 @dataclass(slots=True)
 class Welcome:
-    """The receiver's half: its next position, the digest at that position, and its logs.
+    """The receiver's half of the handshake: its next position, the digest at that position, and its logs.
 
-    `attempt` is 0 if no HELLO requested the frame because it reports a gap. The elements between `delivered` and `next`
-    wait at the receiver and still count against the sender's credit.
+    `attempt` is 0 if the frame reports a gap instead of answering a HELLO. The elements between `delivered` and `next`
+    are waiting at the receiver and still count against the sender's credit.
     """
 
     attempt: int

@@ -1,1 +1,1 @@
-"""Determinant logs: their bytes per task, the deltas that share them, and the bytes that a rollback loses."""
+"""Determinant logs: each task's bytes, the deltas that share them, and the bytes that a rollback loses."""

@@ -1,22 +1,23 @@
 """The encoding of deltas and dependencies in the frames of one channel (docs/wire.md).
 
-In a session, both ends number the named logs from 0. A log is *named* once, with task, epoch and offset; later deltas
-carry its number and the bytes, or a mark that its last byte, or the one before that, is repeated. Dependencies are
-encoded in the same way. One determinant therefore costs one or two bytes on the wire, however long the log. The
-encodings by first byte, with `u` for a varint:
+In a session, both ends number the logs from 0 in the order in which they are named. A log is *named* once with task,
+epoch and offset. Later deltas carry its number and the bytes, or a mark stating that the last byte, or the byte before
+it, is repeated. Dependencies are encoded in the same way. One determinant therefore takes one or two bytes on the wire,
+regardless of the log's length. The encodings by first byte, where `u` is a varint:
 
-    `00`–`7f`  bytes                                      of log (byte >> 4), the next (byte & 15) + 1 bytes
-    `80`–`ef`                                             with n = byte − `80`: of log n / 14, its last byte n % 14 + 1
-                                                          times more
-    `f0`       u task, u epoch, u offset, u length, bytes  a log is named, or named again, and given bytes
-    `f1`       u number, u length, bytes                  as `00`–`7f`, for any number and length
-    `f2`       u task, u epoch, u extent                  only with a sharing depth below full: the elements depend on
-                                                          so much of that log
-    `f3`       u task, u growth                           the same, that much more than was sent last
-    `f4`       u number, u back                           only with `determinant_flush`: of that log, everything so far
-                                                          before its next bytes, and before that, is stable; so it is
-                                                          when a log is named with length 0
-    `f8`–`ff`                                             of log byte − `f8`, the byte before its last one once more
+    `00`–`7f`  bytes                                      the next (byte & 15) + 1 bytes of log (byte >> 4)
+    `80`–`ef`                                             with n = byte − `80`: the last byte of log n / 14, repeated
+                                                          n % 14 + 1 times
+    `f0`       u task, u epoch, u offset, u length, bytes  a log is named for the first time or again, with its bytes
+    `f1`       u number, u length, bytes                  the same as `00`–`7f`, for any number and length
+    `f2`       u task, u epoch, u extent                  only below full sharing depth: the elements depend on this
+                                                          extent of the log
+    `f3`       u task, u growth                           the same, for an extent that has grown by this much since it
+                                                          was last sent
+    `f4`       u number, u back                           only with `determinant_flush`: all bytes of the log are stable
+                                                          up to this many bytes before its next byte; naming a log with
+                                                          length 0 reports its bytes before the offset as stable
+    `f8`–`ff`                                             the byte before the last one of log byte − `f8`, once more
 """
 
 from __future__ import annotations
@@ -29,17 +30,17 @@ from causal.logs.rollback import Extent
 from causal.records.varints import read_varint, varint
 
 DELTAS_PER_FRAME_MAX = 1 << 16
-"""The maximum number of deltas, and of dependencies, in a frame, and of the logs that a session names."""
+"""The maximum number of deltas or dependencies in a frame, and of logs that a session names."""
 
 _NEAR = 8
-"""The number of logs whose deltas of a few bytes have a header of one byte."""
+"""The number of logs whose short deltas have a header of one byte."""
 _SHORT_MAX, _RUN_MAX = 16, 14
 _RUNS, _NAME, _FAR, _DEPEND, _GROW, _STABLE, _BACK = 0x80, 0xF0, 0xF1, 0xF2, 0xF3, 0xF4, 0xF8
 _BYTE = [bytes((tag,)) for tag in range(256)]
 
 _UNNAMED, _UNKNOWN = (-1, -1, -1, b""), (-1, 0)
 _SMALL = 0x80
-"""The limit below which a number takes one byte."""
+"""The limit below which a number is encoded in one byte."""
 
 _Log = tuple[int, int, int, bytes]
 """A log of a session: task, epoch, the offset of the next bytes, and up to two bytes before that offset."""
@@ -50,7 +51,7 @@ def _last(last: bytes, piece: bytes) -> bytes:
 
 
 class DeltaWriter:
-    """The sender's half of the encoding, used for one session after another."""
+    """The sender's half of the encoding, which is reused for one session after another."""
 
     __slots__ = ("_logs", "_vector")
 
@@ -58,7 +59,7 @@ class DeltaWriter:
         self._logs: dict[int, tuple[int, int, int, bytes]] = {}
         """Task → number, epoch, the offset of the next bytes, and up to two bytes before that offset."""
         self._vector: dict[int, tuple[int, int]] = {}
-        """Task → the epoch and extent of the last packed dependency."""
+        """Task → the epoch and extent of the last dependency that was packed."""
 
     def begin(self) -> None:
         """Begin a new session, in which no log has been named."""
@@ -107,7 +108,7 @@ class DeltaWriter:
 
 
 class DeltaReader:
-    """The receiver's half of the encoding; the logs that a frame names count once the frame is accepted (`commit`)."""
+    """The receiver's half of the encoding; the logs that a frame names are registered when the frame is accepted."""
 
     __slots__ = ("_logs", "_numbers", "_vector", "_next")
 
@@ -151,12 +152,12 @@ class DeltaReader:
         return deltas, depends
 
     def commit(self) -> None:
-        """Accept the frame that was read last."""
+        """Accept the frame that was read last, and keep the names that it introduced."""
         self._logs, self._numbers, self._vector = self._next
 
 
 def _near(data: bytes, place: int, logs: list[_Log], deltas: list[LogDelta]) -> int:
-    """Read consecutive short deltas, which nearly always form the whole part."""
+    """Read consecutive short deltas, which nearly always form the whole data."""
     named, stop = len(logs), min(len(data), place + DELTAS_PER_FRAME_MAX)
     while place < stop:
         tag = data[place]
@@ -238,7 +239,7 @@ def _depend(data: bytes, place: int, vector: dict[int, tuple[int, int]], depends
     while place < end and place < stop:
         tag = data[place]
         if tag == _GROW:
-            if place + 2 < end and data[place + 1] < _SMALL and data[place + 2] < _SMALL:  # nearly always
+            if place + 2 < end and data[place + 1] < _SMALL and data[place + 2] < _SMALL:  # nearly always the case
                 task, growth = data[place + 1], data[place + 2]
                 place += 3
             else:
@@ -262,7 +263,7 @@ def _depend(data: bytes, place: int, vector: dict[int, tuple[int, int]], depends
 
 
 def pack_deltas(deltas: Sequence[LogDelta], depends: Sequence[Extent]) -> bytes:
-    """Pack deltas and dependencies outside of any session; return no bytes if there is nothing to pack."""
+    """Pack deltas and dependencies outside any session; return no bytes if there is nothing to pack."""
     return DeltaWriter().pack(deltas, depends)
 
 
@@ -276,7 +277,7 @@ def unpack_deltas(data: bytes) -> tuple[list[LogDelta], list[Extent]]:
 
 
 def split_deltas(deltas: Sequence[LogDelta], bytes_max: int) -> list[list[LogDelta]]:
-    """Return the same byte ranges in groups of up to `bytes_max`, in order; at least one group, which may be empty."""
+    """Return the byte ranges in order, in groups of up to `bytes_max` bytes; the only group may be empty."""
     if sum([len(delta.bytes) for delta in deltas]) <= bytes_max:
         return [list(deltas)]
     groups: list[list[LogDelta]] = [[]]

@@ -1,8 +1,8 @@
-"""The determinants that a task holds, and those that each neighbour downstream still lacks (D3).
+"""The determinants that a task holds, and the determinants that each downstream neighbour still lacks (D3).
 
-A task shares its own log and those of ancestors nearer than the sharing depth. For the logs of farther ancestors, it
-sends only the extents, as dependencies, to distinguish *lost* from *never shared* (D9). Bytes that an owner has on
-stable storage are reported instead of shared (0012).
+A task shares its own log and the logs of ancestors closer than the sharing depth. For the logs of more distant
+ancestors, it sends only the extents, as dependencies, to distinguish *lost* from *never shared* (D9). Bytes that an
+owner has on stable storage are reported instead of shared (0012).
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from causal.logs.rollback import Extent, TaskRollback, vector_of
 from causal.topology import Topology
 
 STABLE_BYTES_REPORTED = 256
-"""The number of bytes of a log that must become stable before holders are informed again and drop them."""
+"""The number of additional stable bytes of a log after which the holders are informed so that they can drop them."""
 
 Following = tuple[DeterminantLog, bytearray, bytes]
-"""A log, the bytes of its epoch, and the bytes to append."""
+"""A log, the bytes that it holds of one epoch, and the bytes to append to them."""
 
 _task_of = itemgetter(0)
 _EPOCHS_HELD = 4
-"""The number of epochs beyond which entries of older epochs are removed; a log has fewer epochs at any time."""
+"""The number of epochs above which entries of old epochs are removed; a log never has more epochs than this."""
 
 
 class Seen:
-    """The extents that have been sent to one holder downstream, per log and epoch.
+    """The extents that have been sent to one downstream holder, per log and epoch.
 
-    State: advances with each delta that is returned for sending, and is reset by each WELCOME.
+    State: advances with each delta that is returned for sending; each WELCOME resets it.
     """
 
     __slots__ = ("extents", "grown", "depends", "depends_version", "stable")
@@ -42,10 +42,10 @@ class Seen:
         self.depends: dict[tuple[int, int], int] = {}
         self.depends_version = -1
         self.stable: dict[int, dict[int, int]] = {}
-        """The extents reported to the holder as stable, if the job writes its determinants."""
+        """The extents reported to the holder as stable, if the job writes determinants to stable storage."""
 
     def reset(self, extents: Iterable[Extent]) -> None:
-        """Replace the extents with those that the holder reports; deltas sent earlier may have been lost."""
+        """Replace the extents with those that the holder reports, because deltas sent earlier may have been lost."""
         self.extents = {}
         for task, epoch, extent in extents:
             self.extents.setdefault(task, {})[epoch] = extent
@@ -55,7 +55,7 @@ class Seen:
         self.stable = {}
 
     def cut(self, retreats: Mapping[int, TaskRollback]) -> None:
-        """Record that the holder has dropped the invalid parts of these tasks' logs, which grow again from there."""
+        """Record that the holder has dropped the invalid ends of these tasks' logs, which will grow again."""
         for task, retreat in retreats.items():
             sent = self.extents.get(task, {})
             self.extents[task] = {e: min(n, retreat.stands.get(e, 0)) for e, n in sent.items()}
@@ -75,7 +75,7 @@ NO_KNOWLEDGE = Knowledge()
 
 
 class Holdings:
-    """The own log of one task, its replicas of ancestors' logs, and its dependencies."""
+    """One task's own log, its replicas of its ancestors' logs, and its dependencies."""
 
     def __init__(
         self, topology: Topology, task: TaskIndex, sharing_depth: int, epoch: int, flushing: bool = False
@@ -101,16 +101,16 @@ class Holdings:
         Either all deltas are stored or none, because a log that ended inside a determinant could not be replayed.
 
         Args:
-            extents: the extents that the sender claims to hold, which this task must hold after the merge.
+            extents: the extents that the sender claims to hold, which this task must also hold after the merge.
 
         Raises:
-            PeerViolation: a delta is of a log that this task does not hold, follows a gap, or contradicts held bytes.
+            PeerViolation: a delta belongs to a log not held by this task, follows a gap, or contradicts held bytes.
         """
         self.check(deltas, extents)
         self.store(deltas)
 
     def check(self, deltas: Sequence[LogDelta], extents: Iterable[Extent] = ()) -> None:
-        """Raise the error that `merge` would raise; change nothing."""
+        """Raise the error that `merge` would raise, but change nothing."""
         reach: dict[tuple[int, int], int] = {}
         for delta in deltas:
             log = self.logs.get(delta.task)
@@ -136,7 +136,7 @@ class Holdings:
             self.logs[delta.task].merge(delta)
 
     def following(self, deltas: Sequence[LogDelta]) -> list[Following] | None:
-        """Return the bytes for `follow` to append, if each delta continues a held log and each log occurs once.
+        """Return the appends for `follow` if each delta continues a held log and each log occurs only once.
 
         For nearly every message, this method replaces `check`. It returns None if `check` has to decide.
         """
@@ -151,7 +151,7 @@ class Holdings:
         return appends if len(appends) < 2 or len(set(map(_task_of, deltas))) == len(appends) else None
 
     def follow(self, following: Iterable[Following]) -> None:
-        """Append the bytes that `following` has returned."""
+        """Append the bytes as specified by the result of `following`."""
         for log, content, piece in following:
             content += piece
             log.grown += len(piece)
@@ -165,11 +165,11 @@ class Holdings:
                 self._depends_version += 1
 
     def lacking(self, seen: Seen, store: bool = False) -> tuple[list[LogDelta], list[Extent]]:
-        """Return the deltas and dependencies that the next message to a holder must carry; `seen` counts them as sent.
+        """Return the deltas and dependencies for the next message to a holder, and record in `seen` that they are sent.
 
         Args:
-            store: whether the holder is a sink's store. The store outlives processes and receives all logs held here,
-                because the rows depend on them and no task further downstream holds them (D8).
+            store: whether the holder is a sink's store. The store outlives processes and receives all logs held by this
+                task, because the rows depend on them and no task further downstream holds them (D8).
         """
         deltas: list[LogDelta] = []
         for log in self.logs.values() if store else self._shared:
@@ -182,7 +182,7 @@ class Holdings:
             if before is not None and extents and not capped:
                 epoch = max(extents)
                 content = log.fresh(epoch, start := extents[epoch], before)
-                if content is not None:  # nearly always
+                if content is not None:  # nearly always the case
                     deltas.append(LogDelta(log.task, epoch, start, bytes(content[start:])))
                     extents[epoch] = len(content)
                     seen.grown[log.task] = grown
@@ -208,7 +208,7 @@ class Holdings:
         return deltas, self._news(seen)
 
     def _news(self, seen: Seen) -> list[Extent]:
-        """Return the dependencies that have not been sent to this holder yet; `seen` counts them as sent."""
+        """Return the dependencies that this holder has not received yet, and record in `seen` that they are sent."""
         me, known = self.task, seen.depends
         if len(known) > _EPOCHS_HELD * len(self._everyone):
             known = seen.depends = {(t, e): extent for (t, e), extent in known.items() if e >= self.own.first_epoch}
@@ -233,16 +233,16 @@ class Holdings:
         return fresh
 
     def _depended(self, task: int) -> dict[int, int]:
-        """Return the extents up to which to pass on the log of `task` if dependencies are sent: those they cover.
+        """Return the extents of the log of `task` that dependencies cover, which limit the bytes that are passed on.
 
-        If more bytes were sent, their owner would replay events on which no task has reported a dependency.
+        If more bytes were passed on, their owner would replay events for which no task has reported a dependency.
         """
         return {epoch: extent for (owner, epoch), extent in self._depends.items() if owner == task}
 
     def dependencies(self) -> list[Extent]:
-        """Return the extents of all logs, held or not, on which this task's state depends.
+        """Return the extents of all logs, including logs not held, on which this task's state depends.
 
-        Elements that were received but not delivered do not count, because they have had no effect yet.
+        Elements that were received but not delivered are not included, because they have had no effect yet.
         """
         own = [(self.task, epoch, extent) for epoch, extent in self.own.extents().items()]
         return sorted(
@@ -250,7 +250,7 @@ class Holdings:
         )
 
     def extents_for(self, tasks: Iterable[int]) -> list[Extent]:
-        """Return the extents held here of the logs of these tasks, for a WELCOME."""
+        """Return the extents that this task holds of the logs of these tasks, for a WELCOME."""
         return [
             (task, epoch, extent)
             for task in tasks
@@ -259,11 +259,11 @@ class Holdings:
         ]
 
     def logs_for(self, tasks: Iterable[int], depends: Sequence[Extent]) -> list[LogDelta]:
-        """Return the bytes held here of the logs of these tasks, for a task that is collecting.
+        """Return the bytes that this task holds of the logs of these tasks, for a task that is collecting.
 
         Args:
-            depends: the dependencies that are sent with the bytes; below full sharing depth, no bytes beyond them are
-                returned (see `_depended`).
+            depends: the dependencies that are sent with the bytes; below full sharing depth, no bytes beyond these
+                dependencies are returned (see `_depended`).
         """
         vector = vector_of(depends)
         deltas: list[LogDelta] = []
@@ -274,7 +274,7 @@ class Holdings:
         return deltas
 
     def needed(self) -> list[Extent]:
-        """Return the extents of the own log on which other tasks depend, if they exceed the collected extents."""
+        """Return the extents of the own log on which other tasks depend and that exceed the collected extents."""
         own = self.own
         return [
             (task, epoch, extent)
@@ -283,15 +283,15 @@ class Holdings:
         ]
 
     def missing(self) -> list[Extent]:
-        """Test for orphans once every task downstream has answered (D9).
+        """Test for orphans once every downstream task has answered (D9).
 
-        Returns: the collected extents of the own log for the epochs in which other tasks depend on more.
+        Returns: the collected extents of the own log for the epochs in which other tasks depend on more bytes.
         """
         return [(task, epoch, self.own.extent(epoch)) for task, epoch, _ in self.needed()]
 
     @property
     def version(self) -> int:
-        """A number that increases with each change of the own log or of the dependencies."""
+        """A number that increases with each change to the own log or to the dependencies."""
         return self.own.grown + self._depends_version
 
     def cut(self, retreats: Mapping[int, TaskRollback]) -> None:
@@ -308,7 +308,7 @@ class Holdings:
         self._depends_version += 1
 
     def forget_beyond(self, depends: Iterable[Extent]) -> None:
-        """Drop the bytes of other tasks' logs beyond `depends`, which arrived with elements that were given back."""
+        """Drop other tasks' log bytes beyond `depends`, because they arrived with elements that were given back."""
         vector = vector_of(depends)
         for task, log in self.logs.items():
             if task != self.task:
@@ -317,13 +317,13 @@ class Holdings:
     def knowledge(self) -> Knowledge:
         """Return what a task keeps when it rolls back: its dependencies, and the logs it holds up to these extents.
 
-        Bytes that arrived with undelivered elements are dropped together with the elements.
+        Bytes that arrived with undelivered elements are dropped together with those elements.
         """
         depends = tuple(self.dependencies())
         return Knowledge(tuple(self.logs_for(self.logs, depends)), depends)
 
     def truncate(self, epoch: int) -> None:
-        """Drop the epochs before checkpoint `epoch`, which is complete, because no task will replay them."""
+        """Drop the epochs before complete checkpoint `epoch`, because no task will replay them."""
 
         for log in self.logs.values():
             log.truncate(epoch)

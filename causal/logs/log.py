@@ -1,8 +1,9 @@
 """Determinant logs: append-only byte strings per (task, epoch), and deltas, which are byte ranges of them (D3).
 
-Merging keeps the longer prefix, so it is idempotent and independent of order. A gap is a protocol violation, and an
-overlap must be byte-equal. The same class serves the owner, who appends, and the holders, who merge. If an owner writes
-its log to stable storage, holders drop the stable bytes, and their copies begin after these (0012).
+Merging keeps the longer prefix, so it is idempotent and independent of the order of deltas. A gap is a protocol
+violation, and overlapping bytes must be equal. The same class serves the owner, who appends, and the holders, who
+merge. If an owner writes its log to stable storage, holders drop the stable bytes, and their copies begin after those
+bytes (0012).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import NamedTuple
 from causal.errors import PeerViolation, invariant
 
 MARK_BYTES = 32
-"""The number of stable bytes up to which the bytes themselves are sent, because a mark costs about eight bytes."""
+"""The number of stable bytes up to which the bytes themselves are sent, because a mark takes about eight bytes."""
 
 
 class LogDelta(NamedTuple):
@@ -31,11 +32,11 @@ class LogDelta(NamedTuple):
 class DeterminantLog:
     """The determinants of one task since the last complete checkpoint, one byte string per epoch.
 
-    Epochs are consecutive. `truncate(e)` drops the epochs below e permanently; deltas of these epochs that arrive later
-    are stale and ignored.
+    Epochs are consecutive. `truncate(e)` permanently drops the epochs below e. Deltas of these epochs that arrive later
+    are stale and are ignored.
 
     Args:
-        owner: whether this is the owner's log rather than a replica; the owner also keeps stable bytes.
+        owner: whether this log belongs to the owner rather than a holder; the owner also keeps stable bytes.
     """
 
     __slots__ = ("task", "first_epoch", "grown", "_epochs", "_begins", "_written", "_owner")
@@ -48,9 +49,9 @@ class DeterminantLog:
         """A number that increases with every change, for a cheap test of whether there is anything to pass on."""
         self._epochs: dict[int, bytearray] = {}
         self._begins: dict[int, int] = {}
-        """Epoch → the offset of the first byte kept here, if above 0; the bytes before it are stable."""
+        """Epoch → the offset of the first byte kept in this copy, if above 0; the bytes before it are stable."""
         self._written: dict[int, int] = {}
-        """Epoch → the number of bytes that the owner has on stable storage, which it also keeps in memory."""
+        """Epoch → the number of bytes that the owner has on stable storage and also keeps in memory."""
 
     def append(self, epoch: int, entry: bytes) -> None:
         """Add a determinant of the owner at the end of `epoch`."""
@@ -73,13 +74,13 @@ class DeterminantLog:
         self.grown += len(entry)
 
     def check(self, delta: LogDelta, reach: int = 0) -> int:
-        """Return the extent of the epoch after merging `delta`, without merging it.
+        """Return the extent that the epoch would have after merging `delta`, without merging it.
 
         Args:
             reach: the extent after other deltas that will be merged before this one.
 
         Raises:
-            PeerViolation: `delta` begins beyond the bytes held here, or contradicts them.
+            PeerViolation: `delta` begins beyond the bytes held, or contradicts them.
         """
         if delta.epoch < self.first_epoch:
             return 0
@@ -103,10 +104,10 @@ class DeterminantLog:
         return max(extent, delta.offset + len(delta.bytes))
 
     def merge(self, delta: LogDelta) -> int:
-        """Append the unseen suffix of `delta`; return how many bytes were new.
+        """Append the part of `delta` that is new; return the number of new bytes.
 
         Raises:
-            PeerViolation: `delta` begins beyond the bytes held here, or contradicts them. Nothing was appended.
+            PeerViolation: `delta` begins beyond the bytes held, or contradicts them; nothing was appended.
         """
         content = self._epochs.get(delta.epoch)
         if content is not None and delta.bytes and delta.offset == len(content) and not self._begins:  # nearly always
@@ -126,8 +127,7 @@ class DeterminantLog:
         return len(fresh)
 
     def tail(self, epoch: int, offset: int) -> bytearray | None:
-        """Return the bytes of `epoch` if they are complete and end at `offset`, so that a delta from there can be
-        appended.
+        """Return the bytes of `epoch` if they are complete and end at `offset`, where a delta can be appended.
 
         Return None if `check` and `merge` have to decide.
         """
@@ -135,7 +135,7 @@ class DeterminantLog:
         return None if content is None or offset != len(content) or self._begins else content
 
     def fresh(self, epoch: int, start: int, grown: int) -> bytearray | None:
-        """Return the bytes of `epoch` if nothing is stable and only those from `start` are new since `grown`.
+        """Return the bytes of `epoch` if no byte is stable and only the bytes from `start` are new since `grown`.
 
         Return None if `deltas` has to decide.
         """
@@ -145,7 +145,7 @@ class DeterminantLog:
         return content
 
     def _settle(self, epoch: int, extent: int) -> None:
-        """Drop the first `extent` bytes of `epoch`, which are stable, and count those that never arrived as known."""
+        """Drop the first `extent` bytes of `epoch`, which are stable, and count any that never arrived as known."""
         begin = self._begins.get(epoch, 0)
         if epoch < self.first_epoch or extent <= (self.extent(epoch) if self._owner else begin):
             return
@@ -162,16 +162,16 @@ class DeterminantLog:
 
     @property
     def stable(self) -> dict[int, int]:
-        """Epoch → the number of bytes on stable storage, as far as known here."""
+        """Epoch → the number of bytes on stable storage, as far as this task knows."""
         return self._written or self._begins
 
     @property
     def begins(self) -> dict[int, int]:
-        """Epoch → the offset of the first byte kept here, for epochs whose first bytes are not kept."""
+        """Epoch → the offset of the first byte kept in this copy, for epochs whose first bytes are not kept."""
         return self._begins
 
     def fill(self, epoch: int, prefix: bytes, extent: int) -> None:
-        """Fill in bytes that the owner has read from stable storage: those that holders have dropped, up to `extent`.
+        """Add the bytes that holders have dropped and the owner has read from stable storage, up to `extent`.
 
         Raises:
             PeerViolation: `prefix` contradicts the bytes held.
@@ -183,7 +183,7 @@ class DeterminantLog:
                 f"log of task {self.task}, epoch {epoch}: the stable bytes contradict the bytes of other holders"
             )
         whole = bytearray(prefix[:begin])
-        if len(whole) == begin:  # if shorter, there is a gap before the bytes held, so these are unusable
+        if len(whole) == begin:  # if shorter, there is a gap before the held bytes, which makes them unusable
             whole += content
             whole += prefix[known:extent]
         self._epochs[epoch] = whole
@@ -196,7 +196,10 @@ class DeterminantLog:
         return len(content) + self._begins.get(epoch, 0) if self._begins else len(content)
 
     def extents(self) -> dict[int, int]:
-        """Return the number of known bytes per epoch, kept here or stable, ascending; omit epochs without bytes."""
+        """Return the number of known bytes per epoch, whether kept or only stable, in ascending order of epoch.
+
+        Epochs without bytes are omitted.
+        """
         return {epoch: extent for epoch in sorted(self._epochs) if (extent := self.extent(epoch))}
 
     def view(self, epoch: int) -> bytearray | bytes:
@@ -204,12 +207,12 @@ class DeterminantLog:
         return self._epochs.get(epoch, b"")
 
     def bytes_of(self, epoch: int, start: int = 0) -> bytes:
-        """Return the bytes of `epoch` from `start`, or from the first byte kept here if that is later."""
+        """Return the bytes of `epoch` from `start`, or from the first byte kept if that is later."""
         content = self._epochs.get(epoch)
         return b"" if content is None else bytes(content[max(0, start - self._begins.get(epoch, 0)) :])
 
     def deltas(self, beyond: dict[int, int], limits: dict[int, int] | None = None) -> list[LogDelta]:
-        """Return the bytes that a holder with `beyond[epoch]` bytes of each epoch lacks, up to `limits[epoch]` if set.
+        """Return the bytes beyond `beyond[epoch]` of each epoch, up to `limits[epoch]` if set, which a holder lacks.
 
         Stable bytes are reported rather than sent.
         """
@@ -238,7 +241,7 @@ class DeterminantLog:
         return lacking
 
     def whole(self, limits: Mapping[int, int] | None = None) -> list[LogDelta]:
-        """Return all bytes kept here and the offsets at which they begin, up to `limits[epoch]` if set."""
+        """Return all kept bytes, and the offsets at which they begin, up to `limits[epoch]` if set."""
         deltas = []
         for epoch, extent in self.extents().items():
             end = extent if limits is None else min(extent, limits.get(epoch, 0))
@@ -250,7 +253,7 @@ class DeterminantLog:
         return deltas
 
     def unwritten(self) -> list[LogDelta]:
-        """Return the bytes that the owner has yet to write to stable storage."""
+        """Return the bytes that the owner has not yet written to stable storage."""
         return [
             LogDelta(self.task, epoch, start, bytes(content[start:]))
             for epoch, content in sorted(self._epochs.items())

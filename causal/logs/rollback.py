@@ -1,9 +1,9 @@
-"""Rollback of the smallest set (D9): lost determinants, the tasks that depend on them, and the valid part of each log.
+"""Rollback of the smallest set (D9): lost determinants, the tasks that depend on them, and the valid log extents.
 
 If failures exceed the sharing depth, determinants on which other tasks depend can be lost. These tasks are orphans: the
-work that they based on the lost determinants cannot be reproduced. Every task that is connected to the loss by channels
-is asked for its dependencies and pauses until the decision. A task that depends on nothing lost is unchanged; the
-others roll back to the last complete checkpoint and replay their own logs as far as unchanged tasks depend on them.
+work that they based on the lost determinants cannot be reproduced. Every task connected to the lost determinants by
+channels is asked for its dependencies and pauses until the decision. A task that depends on nothing lost is unchanged.
+The others roll back to the last complete checkpoint and replay their own logs as far as unchanged tasks depend on them.
 Unlike a failure, a rollback loses no further determinants, because a task keeps all determinants that it holds.
 """
 
@@ -19,14 +19,14 @@ Extent = tuple[int, int, int]
 """The extent of a log: (task, epoch, number of bytes)."""
 
 Vector = Mapping[tuple[int, int], int]
-"""The dependencies of a state, row or element: (task, epoch) → the number of bytes of that log."""
+"""The dependencies of a state, row or element: (task, epoch) → the required number of bytes of that log."""
 
 
 def beyond(depends: Vector, lost: Iterable[Extent]) -> Extent | None:
-    """Return the first lost log on whose lost part `depends` depends; None if there is none.
+    """Return the first lost log for which `depends` includes lost bytes, or None if there is none.
 
     Args:
-        lost: the number of bytes that could be collected of each of these logs; the later epochs of their tasks are
+        lost: the number of bytes that could be collected of each of these logs; the later epochs of the same tasks are
             lost completely.
     """
     for task, epoch, extent in lost:
@@ -37,7 +37,7 @@ def beyond(depends: Vector, lost: Iterable[Extent]) -> Extent | None:
 
 
 def vector_of(extents: Iterable[Extent]) -> dict[tuple[int, int], int]:
-    """Return the longest extent per log."""
+    """Return the longest extent of each log."""
     vector: dict[tuple[int, int], int] = {}
     for task, epoch, extent in extents:
         vector[task, epoch] = max(extent, vector.get((task, epoch), 0))
@@ -57,7 +57,7 @@ class Rollback:
     """The outcome of the inquiries since the last complete checkpoint.
 
     Attributes:
-        number: the number of the last inquiry; 0 for none.
+        number: the number of the last inquiry, or 0 if there was none.
         lost: (number of the inquiry, task, epoch, number of bytes that could be collected).
         retreats: the tasks that roll back as a result of the last inquiry.
     """
@@ -67,11 +67,11 @@ class Rollback:
     retreats: Mapping[int, TaskRollback] = field(default_factory=dict)
 
     def lost_since(self, number: int) -> list[Extent]:
-        """Return the extents of the logs that were lost in inquiries after inquiry `number`."""
+        """Return the remaining extents of the logs whose determinants were lost in inquiries after inquiry `number`."""
         return [(task, epoch, extent) for at, task, epoch, extent in self.lost if at > number]
 
     def message(self) -> dict[str, Any]:
-        """Return the rollback as part of a message or a journal, for `read_rollback`."""
+        """Return the rollback as part of a message or a journal, in the form that `read_rollback` reads."""
         retreats = [[task, r.incarnation, sorted(r.stands.items())] for task, r in sorted(self.retreats.items())]
         return {"number": self.number, "lost": [list(each) for each in self.lost], "retreats": retreats}
 
@@ -80,7 +80,7 @@ NO_ROLLBACK = Rollback()
 
 
 def read_rollback(message: Any) -> Rollback:
-    """Read what `Rollback.message` returned; None stands for no decision.
+    """Read the result of `Rollback.message`; None means that there has been no decision.
 
     Raises:
         PeerViolation: `message` is not a rollback.
@@ -105,9 +105,9 @@ class OrphanAnswer:
 
     Attributes:
         settled: whether the task has collected its determinants; otherwise it has no state to lose and restarts.
-        orphan: the lost log on which the task depends; None if there is none.
-        stands: the dependencies of the task if it stays; for an orphan, the dependencies of its rows that may stay
-            visible.
+        orphan: the lost log on which the task depends, or None if there is none.
+        stands: the dependencies of the task if it does not roll back; for an orphan, the dependencies of its rows that
+            may remain visible.
     """
 
     settled: bool
@@ -116,9 +116,9 @@ class OrphanAnswer:
 
 
 def decide(findings: Mapping[int, OrphanAnswer]) -> dict[int, dict[int, int]]:
-    """Return the tasks that roll back, each with the valid extents of its log: those on which unchanged tasks depend.
+    """Return the tasks that roll back, each with the valid extents of its log, on which unchanged tasks depend.
 
-    A valid extent depends on nothing lost, because a task that depends on the extent would then be an orphan too.
+    A valid extent depends on nothing lost; otherwise, the unchanged task that depends on it would be an orphan.
     """
     stands: dict[int, dict[int, int]] = {
         task: {} for task, finding in sorted(findings.items()) if finding.orphan is not None or not finding.settled

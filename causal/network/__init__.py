@@ -1,1 +1,1 @@
-"""Connections between processes and hosts: the sockets, the keys that guard them, and who may join."""
+"""Connections between processes and hosts: the sockets, the keys that protect them, and the hosts that may join."""

@@ -1,4 +1,4 @@
-"""Checks addresses, URLs and headers from users, and refuses invalid ones where they are passed."""
+"""Checks of addresses, URLs and headers from users, which refuse invalid values where they are passed in."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from causal.errors import PipelineError
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER_TEXT = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 _OWN_HEADERS = frozenset(("content-length", "transfer-encoding", "host", "connection", "idempotency-key"))
-"""The headers that a request sets automatically; another value would break it."""
+"""The headers that every request sets itself; a different value would break the request."""
 
 
 def is_loopback(address: str) -> bool:
-    """Return whether only processes of this machine can reach an address, of either family."""
+    """Return whether an IPv4 or IPv6 address can be reached only by processes on this machine."""
     try:
         known = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
@@ -28,7 +28,7 @@ def check_url(who: str, url: object) -> SplitResult:
     """Return the parts of a URL to which an HTTP request can be sent.
 
     Args:
-        who: the beginning of the message.
+        who: the beginning of the error message.
 
     Raises:
         PipelineError: no request can be sent to the URL.

@@ -1,8 +1,8 @@
-"""Authenticates the other end of a socket: CURVE keys, and the ZAP handler that maps a public key to a host's name.
+"""Authentication of the other end of a socket: CURVE keys, and the ZAP handler that maps public keys to host names.
 
-Every socket that can be reached from other machines is set up here. A connection without the key of a host in the
-roster never delivers a message; for every other message, `user_of` returns the host that sent it, regardless of the
-content.
+Every socket that other machines can reach is configured by this module. A connection without the key of a host in the
+roster never delivers a message. For every message that is delivered, `user_of` returns the host that sent it,
+regardless of the content.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from causal.network.roster import KeyPair, Roster
 DOMAIN = b"causal"
 ZAP = "inproc://zeromq.zap.01"
 REFUSALS_LOGGED_MAX = 100
-"""The number of refused keys that are logged; further ones are only counted."""
+"""The number of refused keys that are logged; further refusals are only counted."""
 
 _log = logging.getLogger("causal.curve")
 
 
 class Authenticator:
-    """The ZAP handler of one context; it adds one socket to a poll loop.
+    """The ZAP handler of one context, which adds one socket to a poll loop.
 
-    It must exist before the first CURVE server of the context is bound, and the loop must serve it, because each
-    handshake waits for its answer.
+    The handler must exist before the first CURVE server of the context is bound, and the loop must serve it, because
+    each handshake waits for its answer.
 
-    State: `roster` may be replaced at any time; the new one applies to later handshakes.
+    State: `roster` may be replaced at any time; the new roster applies to later handshakes.
     """
 
     def __init__(self, context: zmq.Context[Any], roster: Roster) -> None:
         self.roster = roster
         self.refused = 0
-        """The number of handshakes refused."""
+        """The number of refused handshakes."""
         self.socket = context.socket(zmq.REP)
         self.socket.linger = 0
         self.socket.bind(ZAP)
@@ -51,7 +51,7 @@ class Authenticator:
             self.socket.send_multipart(self._answer(request))
 
     def _answer(self, request: list[bytes]) -> list[bytes]:
-        """RFC 27: version, request id, status, reason, user id, metadata."""
+        """Return the answer to a ZAP request (RFC 27): version, request id, status, reason, user id, metadata."""
         version, number = request[0] if request else b"1.0", request[1] if len(request) > 1 else b""
         name = None
         if len(request) == 7 and version == b"1.0" and request[5] == b"CURVE" and len(request[6]) == 32:
@@ -80,7 +80,7 @@ def new_key(name: str) -> KeyPair:
 
 
 def serve_with(socket: zmq.Socket[Any], key: KeyPair) -> None:
-    """Configure a socket, before it is bound, to accept only hosts that the context's `Authenticator` knows."""
+    """Configure a socket, before it is bound, to accept only hosts known to the context's `Authenticator`."""
     socket.curve_server = True
     socket.curve_secretkey = key.secret.encode()
     socket.curve_publickey = key.public.encode()
@@ -89,14 +89,14 @@ def serve_with(socket: zmq.Socket[Any], key: KeyPair) -> None:
 
 
 def connect_with(socket: zmq.Socket[Any], key: KeyPair, server_public: str) -> None:
-    """Configure a socket, before it connects, to prove its identity and to accept only the owner of that public key."""
+    """Configure a socket, before it connects, to prove its identity and accept only the owner of `server_public`."""
     socket.curve_secretkey = key.secret.encode()
     socket.curve_publickey = key.public.encode()
     socket.curve_serverkey = server_public.encode()
 
 
 def user_of(frame: zmq.Frame) -> str:
-    """Return the host that sent this frame, as proved by its key; empty on a socket without CURVE."""
+    """Return the host that sent this frame, as proved by its key; return "" for a socket without CURVE."""
     try:
         return str(frame.get("User-Id"))
     except zmq.ZMQError:

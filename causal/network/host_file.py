@@ -1,4 +1,4 @@
-"""The file in a job directory that describes its host: the data with which the agent and workers join as that host."""
+"""The file in a job directory that describes its host, with the data that the agent and workers need to join."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from causal.storage.files import replace_text
 FILE = "host.json"
 INCARNATION = "incarnation.json"
 BEGAN = "began"
-"""The file with the time at which the first source began to read, from which sources compute which records are due."""
+"""The file with the time at which the first source began to read; sources use it to compute which records are due."""
 
 SIGN = "alive.json"
-"""The file that a running agent renews; it states whether the agent takes part in the job."""
+"""The file that a running agent renews; it states whether the agent has joined the job."""
 
 TERM = "term"
 """The file with the highest leadership term that the host knows."""
 
 KEY = "host.key"
-"""A copy of the host's key that only its user can read; missing if the job uses plain connections over loopback."""
+"""A copy of the host's key that only its user can read; missing if the job uses unencrypted loopback connections."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostFile:
-    """The description of a host, which `causal agent` writes and the agent and all workers of the host read.
+    """The description of a host, which `causal agent` writes, and which the agent and all workers of the host read.
 
     Attributes:
-        join: the addresses of the supervisor and its successors, as `causal.network.seats` reads them.
+        join: the addresses of the supervisor and its successors, in the form that `causal.network.seats` reads.
         address: the address at which other hosts reach the processes of this host.
-        session: the mark of the current incarnation of the host's processes.
+        session: a mark that identifies the current incarnation of the host's processes.
     """
 
     host: str
@@ -45,11 +45,11 @@ class HostFile:
     machine: str
     labels: dict[str, str]
     version: str = ""
-    """The version of causal-streams on this host."""
+    """The causal-streams version on this host."""
     drain_s: float = 0.0
-    """The time that the host's tasks have to move to other hosts when the agent is asked to stop."""
+    """The time that the host's tasks have for moving to other hosts when the agent is asked to stop."""
     breakable: bool = True
-    """Whether the agent may be killed from the dashboard."""
+    """Whether the dashboard may be used to kill the agent."""
 
     def save(self, directory: Path) -> None:
         """Replace the file atomically."""
@@ -57,10 +57,10 @@ class HostFile:
 
     @classmethod
     def load(cls, directory: Path) -> HostFile | None:
-        """Read the file; None in the directory of a job on one machine.
+        """Read the file; return None in the directory of a job on one machine.
 
         Raises:
-            PipelineError: it is damaged.
+            PipelineError: the file is damaged.
         """
         path = directory / FILE
         try:
@@ -72,20 +72,20 @@ class HostFile:
 
 
 def keys_of(directory: Path) -> tuple[KeyPair | None, Roster]:
-    """Return the key of the host with this job directory, and the roster; no key if all connections use loopback."""
+    """Return the key of the host with this job directory, and the roster; no key for loopback connections."""
     if not (directory / KEY).exists():
         return None, Roster({})
     return load_key(directory / KEY), Roster.load(directory / ROSTER)
 
 
 def roster_mark(directory: Path) -> str:
-    """Return the mark of the roster in a host's job directory; empty if there is none."""
+    """Return the mark of the roster in a host's job directory, or "" if there is no roster."""
     path = directory / ROSTER
     return mark_of(path.read_text()) if path.exists() else ""
 
 
 class RosterFile:
-    """The roster in a host's job directory, read again when the agent has replaced it."""
+    """The roster in a host's job directory, which is read again after the agent has replaced it."""
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / ROSTER
@@ -104,7 +104,7 @@ class RosterFile:
 
 
 def read_incarnation(directory: Path, session: str) -> int:
-    """Return the incarnation in which the host has joined with this session's mark; 0 if it has not joined."""
+    """Return the incarnation in which the host has joined under the mark `session`; 0 if it has not joined."""
     try:
         content = json.loads((directory / INCARNATION).read_text())
         return int(content["incarnation"]) if content["session"] == session else 0
@@ -113,7 +113,7 @@ def read_incarnation(directory: Path, session: str) -> int:
 
 
 def save_incarnation(directory: Path, session: str, incarnation: int) -> None:
-    """Store the incarnation for an agent that is restarted in the same session."""
+    """Store the incarnation for an agent that is restarted under the same mark."""
     replace_text(directory / INCARNATION, json.dumps({"session": session, "incarnation": incarnation}))
 
 
@@ -123,23 +123,23 @@ def save_roster(directory: Path, text: str) -> None:
 
 
 def save_began(directory: Path, began_ns: int) -> None:
-    """Write the time at which the job began to read, unless another process of this host has already written it."""
+    """Write the time at which the job began to read, unless another process of this host has already done so."""
     with suppress(FileExistsError), open(directory / BEGAN, "x") as file:
         file.write(str(began_ns))
 
 
 def save_earlier(directory: Path, began_ns: int) -> None:
-    """Replace the time at which the job began to read with the time from a clock that has been restarted since."""
+    """Replace the recorded time at which the job began to read with one converted to a clock that has restarted."""
     replace_text(directory / BEGAN, str(began_ns))
 
 
 def save_sign(directory: Path, joined: bool) -> None:
-    """Renew the host's sign of life."""
+    """Renew the file by which the agent shows that it is running."""
     replace_text(directory / SIGN, json.dumps({"joined": joined}))
 
 
 def read_term(directory: Path) -> int:
-    """Return the highest leadership term that this host knows; 0 for none."""
+    """Return the highest leadership term known to this host, or 0 if there is none."""
     try:
         return int((directory / TERM).read_text())
     except (FileNotFoundError, ValueError):

@@ -1,9 +1,9 @@
 """The keys of hosts: one secret key file per host, and the public keys of all hosts in `hosts.toml`.
 
-A key file (`b.key`) is secret, and only its user can read it. The roster (`hosts.toml`) is public: it has one table per
-host with its public key and, optionally, `slots`, `zone` and `labels` for the supervisor. The table `supervisor`
-describes the supervisor, and `supervisor-…` its successors, each with the address at which it would `listen`. A host
-that is not in the roster, or is `revoked` there, cannot join.
+A key file (`b.key`) is secret, and only its user can read it. The roster (`hosts.toml`) is public. It has one table per
+host with the host's public key and, optionally, `slots`, `zone` and `labels` for the supervisor. The table `supervisor`
+describes the supervisor, and the tables `supervisor-…` describe its successors; each contains the address at which that
+supervisor would `listen`. A host that is not in the roster, or is marked as `revoked`, cannot join.
 """
 
 from __future__ import annotations
@@ -22,18 +22,21 @@ from causal.errors import PipelineError
 
 ROSTER = "hosts.toml"
 SUPERVISOR = "supervisor"
-"""The name of the supervisor's key; the names of its successors' keys begin with it and a hyphen. Not for hosts."""
+"""The name of the supervisor's key, and, with a hyphen after it, the prefix of its successors' key names.
+
+Hosts cannot use these names.
+"""
 
 FILE_BYTES_MAX = 1 << 20
 HOSTS_MAX = 10_000
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 _PUBLIC = re.compile(r"[0-9A-Za-z.\-:+=^!/*?&<>()\[\]{}@%$#]{40}")
-"""Z85 of 32 bytes, the alphabet of ZeroMQ's RFC 32."""
+"""A 32-byte key in Z85, with the alphabet of ZeroMQ's RFC 32."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyPair:
-    """The key of one host, or of the supervisor.  Both keys are 40 characters of Z85."""
+    """The key pair of one host or of the supervisor; both keys are 40 characters of Z85."""
 
     name: str
     public: str
@@ -42,7 +45,7 @@ class KeyPair:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A host in the roster; its agent's own settings apply to fields that are None."""
+    """A host in the roster; for fields that are None, the settings of its agent apply."""
 
     name: str
     public: str
@@ -54,23 +57,23 @@ class Member:
 
 
 def is_supervisor(name: str) -> bool:
-    """Return whether the key with that name belongs to a supervisor."""
+    """Return whether the key with this name belongs to a supervisor."""
     return name == SUPERVISOR or name.startswith(f"{SUPERVISOR}-")
 
 
 @dataclass(frozen=True, slots=True)
 class Roster:
-    """The hosts that may take part; revoked hosts are left out."""
+    """The hosts that may take part; revoked hosts are excluded."""
 
     members: Mapping[str, Member]
 
     def name_of(self, public: str) -> str | None:
-        """Return the host with this public key; None if that host may not take part."""
+        """Return the host with this public key, or None if that host may not take part."""
         return next((member.name for member in self.members.values() if member.public == public), None)
 
     @property
     def hosts(self) -> list[Member]:
-        """The members without the supervisors."""
+        """The members that are not supervisors."""
         return [member for member in self.members.values() if not is_supervisor(member.name)]
 
     @property
@@ -83,7 +86,7 @@ class Roster:
         """Read a roster.
 
         Raises:
-            PipelineError: it is not a roster; the message names the mistake.
+            PipelineError: the text is not a roster; the message names the mistake.
         """
         try:
             content = tomllib.loads(text)
@@ -107,7 +110,7 @@ class Roster:
         """Read the roster in a file.
 
         Raises:
-            PipelineError: the file cannot be read, or is not a roster.
+            PipelineError: the file cannot be read or is not a roster.
         """
         return cls.read(_text(path), str(path))
 
@@ -147,15 +150,15 @@ def read_rosters(paths: Sequence[Path]) -> tuple[Roster, str]:
     """Read the files that together form one roster; return the roster and its text.
 
     Raises:
-        PipelineError: a file cannot be read, or they do not form a roster, for example because two files have the same
-        host.
+        PipelineError: a file cannot be read, or the files do not form a roster, for example because two files contain
+            the same host.
     """
     text = "\n".join(_text(path) for path in paths)
     return Roster.read(text, " and ".join(map(str, paths))), text
 
 
 def mark_of(text: str) -> str:
-    """Return the mark of a roster, with which both ends detect that their rosters differ; empty for no roster."""
+    """Return the mark by which two processes detect that their rosters differ, or "" for an empty text."""
     return blake2b(text.encode(), digest_size=8).hexdigest() if text else ""
 
 
@@ -163,7 +166,7 @@ def load_key(path: Path) -> KeyPair:
     """Read a key file.
 
     Raises:
-        PipelineError: the file cannot be read, other users can read it, or it has no key.
+        PipelineError: the file cannot be read, is readable by other users, or contains no key.
     """
     text = _text(path)
     if stat.S_IMODE(path.stat().st_mode) & 0o077:
@@ -181,12 +184,12 @@ def load_key(path: Path) -> KeyPair:
 
 
 def save_key(folder: Path, key: KeyPair) -> Path:
-    """Write a new key file, which only its user can read, and add its public half to the roster next to it.
+    """Write a new key file, which only its user can read, and add the public key to the roster in the same folder.
 
     Returns: the key file.
 
     Raises:
-        PipelineError: the name is not a valid host name, or the key already exists; nothing is changed.
+        PipelineError: the name is not a valid host name, or the key already exists; nothing was changed.
     """
     if not _NAME.fullmatch(key.name):
         raise PipelineError(
@@ -209,7 +212,7 @@ def save_key(folder: Path, key: KeyPair) -> Path:
 
 
 def save_members(path: Path, keys: Iterable[KeyPair]) -> None:
-    """Replace a roster atomically with one that has the public halves of these keys."""
+    """Atomically replace a roster with one that contains the public keys of these key pairs."""
     fresh = path.with_name(path.name + ".new")
     fresh.write_text("".join(map(_table_of, keys)))
     os.replace(fresh, path)

@@ -1,4 +1,4 @@
-"""The addresses at which the supervisor of a job may be: its own, and those of its successors."""
+"""The addresses at which a job's supervisor may be found: its own, and those of its successors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from causal.network.roster import SUPERVISOR, Roster, is_supervisor
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """The address of one supervisor, and its public key; empty if the job uses plain connections over loopback."""
+    """The address of one supervisor, and its public key, which is empty for unencrypted loopback connections."""
 
     name: str
     endpoint: str
@@ -19,18 +19,18 @@ class Seat:
 
 
 def joined(texts: Iterable[str]) -> str:
-    """Return the text that `seats_of` reads from the values of `--join`, each with one or several addresses."""
+    """Join the values of `--join`, each with one or more addresses, into the text that `seats_of` reads."""
     return ",".join(part.strip() for text in texts for part in text.split(",") if part.strip())
 
 
 def seats_of(join: str, roster: Roster) -> list[Seat]:
-    """Return the addresses in a text, separated by commas, and those of the other supervisors of a roster.
+    """Return the addresses in a comma-separated text, and the addresses of the other supervisors in a roster.
 
-    `NAME@tcp://…` names the supervisor; otherwise it is the one with that address in the roster, or the only supervisor
-    in the roster.
+    `NAME@tcp://…` names the supervisor explicitly. Otherwise it is the supervisor with that address in the roster, or
+    the only supervisor in the roster.
 
     Raises:
-        PipelineError: it is not clear which supervisor is at an address.
+        PipelineError: it is unclear which supervisor is at an address.
     """
     at = {member.listen: member.name for member in roster.supervisors if member.listen}
     seats: dict[str, Seat] = {}

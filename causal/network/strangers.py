@@ -1,10 +1,10 @@
-"""A bound on connections to a CURVE socket that have not proved a key: the oldest are closed when there are too many.
+"""A limit on unauthenticated connections to a CURVE socket: if there are too many, the oldest are closed.
 
-ZeroMQ accepts every connection, and each connection uses a descriptor until the handshake is over or has lasted
-`HANDSHAKE_MS`. Without a bound, silent connections use up all descriptors, and then the process cannot open files
-either. `unbind` does not help, because it closes the established connections as well. A connection that has proved a
-key is never closed here, and a host that connects in the meantime finishes its handshake before its connection is the
-oldest.
+ZeroMQ accepts every connection, and each connection uses a descriptor until its handshake is complete or has lasted
+`HANDSHAKE_MS`. Without a limit, silent connections would use up all descriptors, and the process could not open files
+either. `unbind` does not help, because it also closes the established connections. A connection that has proved a key
+is never closed by this module. A legitimate host that connects meanwhile finishes its handshake before its connection
+becomes the oldest.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ HANDSHAKE_MS = 2000
 """The time within which a connection must prove its key."""
 
 STRANGERS_MAX = 256
-"""The maximum number of connections to one socket in their handshake; lower if the process has few descriptors."""
+"""The maximum number of unfinished handshakes on one socket; it is lower if the process has few descriptors."""
 
 SHARE = 8
-"""Unproved connections may use one in this many of the descriptors that the process may open."""
+"""The divisor for the number of descriptors: unproved connections may use at most this fraction of them."""
 
 _SENT_TO_STRANGERS_MAX = 64 + 170
-"""The bytes of ZMTP's greeting and of CURVE's WELCOME: a peer gets more only once its key is accepted."""
+"""The size of the ZMTP greeting and CURVE WELCOME; a peer receives more only after its key has been accepted."""
 
 _ACKED = struct.Struct("120xQ")
-"""`tcpi_bytes_acked` in Linux's `struct tcp_info`.  A peer cannot confirm what it was not sent."""
+"""`tcpi_bytes_acked` in the Linux `struct tcp_info`; a peer cannot acknowledge bytes that were not sent to it."""
 
 _EVENT = struct.Struct("=Hi")
 
@@ -39,22 +39,22 @@ _log = logging.getLogger("causal.strangers")
 
 
 class Strangers:
-    """The connections of one ROUTER that are in their handshake; adds one socket to a poll loop.
+    """The connections to one ROUTER that are still in their handshake; adds one socket to a poll loop.
 
-    It is created before the ROUTER is bound, and closed before the ROUTER is closed.
+    Create it before the ROUTER is bound, and close it before the ROUTER is closed.
     """
 
     def __init__(self, context: zmq.Context[Any], router: zmq.Socket[Any]) -> None:
         self._router = router
         self.refused = 0
-        """The number of connections closed."""
+        """The number of connections that were closed."""
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._most = STRANGERS_MAX if soft == resource.RLIM_INFINITY else min(STRANGERS_MAX, soft // SHARE)
         self._since: dict[int, float] = {}
-        """Descriptor → the time at which it was noticed, oldest first; some belong to hosts accepted since then."""
+        """Descriptor → the time at which it was noticed, oldest first; some have been authenticated since then."""
         self.socket = context.socket(zmq.PAIR)
         self.socket.linger = 0
-        self.socket.rcvhwm = 0  # with a bound, ZeroMQ's own thread would wait for this loop while it holds a lock
+        self.socket.rcvhwm = 0  # with a limit, ZeroMQ's own thread would wait for this loop while holding a lock
         router.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
         address = f"inproc://strangers-{self.socket.underlying}"
         router.monitor(address, zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED)
@@ -94,9 +94,9 @@ class Strangers:
 
 
 def _end(descriptor: int, port: int) -> bool:
-    """Shut down a connection to that port, as its peer would, unless its key was accepted; ZeroMQ closes the socket.
+    """Shut down a connection to `port`, as its peer would, unless its key was accepted; ZeroMQ then closes the socket.
 
-    Returns: whether the connection was shut down; false if ZeroMQ has closed it, or if its descriptor has been reused.
+    Returns: whether the connection was shut down; false if ZeroMQ has already closed it or its descriptor was reused.
     """
     connection = None
     try:

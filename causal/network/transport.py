@@ -1,11 +1,11 @@
 """ZeroMQ as a transport: a ROUTER to which upstream neighbours connect, and one DEALER per downstream neighbour.
 
-A multi-host job has a second ROUTER, for neighbours on other hosts: each is authenticated by its host's key, and only
-the host on which the supervisor has placed a task may send its frames.
+A multi-host job has a second ROUTER for neighbours on other hosts. Each neighbour is authenticated by the key of its
+host, and the frames of a task are accepted only from the host on which the supervisor has placed the task.
 
-A socket guarantees nothing: messages may be lost silently at a reconnect. Correctness depends on positions, credits and
-the in-flight log, so no high-water mark may drop messages (credits bound the queues), and sockets do not linger at
-close.
+A socket guarantees nothing: messages may be lost silently during a reconnect. Correctness therefore depends on
+positions, credits and the in-flight log. No high-water mark may drop messages, because credits already limit the
+queues, and sockets do not linger when they are closed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ RECEIVE_MAX = 64
 _HEARTBEAT_MS = 500
 _NOBLOCK, _MORE = int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE)
 _EVENTS, _POLLIN = int(zmq.EVENTS), int(zmq.POLLIN)
-"""The flags are integers, because an operation on enumerations takes a microsecond."""
+"""The flags are plain integers, because an operation on enum members takes a microsecond."""
 
 
 def _set_up(socket: zmq.Socket[bytes]) -> None:
@@ -46,7 +46,7 @@ def _set_up(socket: zmq.Socket[bytes]) -> None:
 
 
 REMOTE = b"\xff"
-"""The first byte of a link to another host; a ROUTER's own identities begin with a zero byte."""
+"""The first byte of a link to another host; a ROUTER's own identities begin with a zero byte instead."""
 
 _log = logging.getLogger("causal.transport")
 
@@ -56,10 +56,10 @@ class Network:
     """The address, key and roster with which a process communicates with other hosts.
 
     Attributes:
-        address: this host's, to bind to.
-        key: this host's; None over loopback without keys.
-        roster: of the hosts that may connect.
-        source_of: the task that sends on a channel.
+        address: the address of this host, to which sockets are bound.
+        key: the key of this host; None for loopback connections without keys.
+        roster: a function that returns the roster of the hosts that may connect.
+        source_of: a function that returns the task that sends on a channel.
     """
 
     address: str
@@ -69,10 +69,10 @@ class Network:
 
 
 class Transport:
-    """The data plane of one process.  `endpoint` is known before the process runs a task.
+    """The data plane of one process; its `endpoint` is known before the process runs a task.
 
     Args:
-        network: the network of a multi-host job; `remote` is then the endpoint for tasks on other hosts.
+        network: the network of a multi-host job, for which `remote` is the endpoint for tasks on other hosts.
 
     Raises:
         PipelineError: the address cannot be bound, or would be open to the network without a key.
@@ -86,7 +86,7 @@ class Transport:
         self._dealers: dict[int, zmq.Socket[bytes]] = {}
         self.undeliverable = 0
         self.refused = 0
-        """The number of frames that arrived from a different host than the one of their task."""
+        """The number of frames that arrived from a host other than that of the sending task."""
         self._strangers: Strangers | None = None
         self._router = self._bound(endpoint, None)
         self.endpoint = self._router.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0")
@@ -94,11 +94,11 @@ class Transport:
         self._hosts: dict[int, str] = {}
         """Task on another host → that host, as reported by the supervisor."""
         self._undialled: dict[int, str] = {}
-        """Task → its endpoint, if the roster of this host or of the task's host lacks the key of the other host."""
+        """Task → its endpoint, if no connection is made because one of the two hosts' rosters lacks the other's key."""
         self._refusals: dict[int, tuple[zmq.Socket[Any], str]] = {}
-        """Task on another host → the socket that shows a refusal of this host's key, and the endpoint."""
+        """Task on another host → the socket that reports a refusal of this host's key, and the endpoint."""
         self._refused_at: dict[int, str] = {}
-        """Task → the endpoint at which a refusal was logged."""
+        """Task → the last endpoint for which a refusal was logged."""
         self._authenticator: Authenticator | None = None
         self._remote: zmq.Socket[Any] | None = None
         self.remote = ""
@@ -136,7 +136,7 @@ class Transport:
         return self._strangers.refused if self._strangers is not None else 0
 
     def place(self, task: int, endpoint: str) -> None:
-        """Record the host of a neighbour, so that its frames are accepted only from that host."""
+        """Record the host of a neighbour, so that the neighbour's frames are accepted only from that host."""
         host, at, _ = endpoint.partition("://")[2].rpartition("@")
         if at:
             self._hosts[task] = host
@@ -144,14 +144,14 @@ class Transport:
             self._hosts.pop(task, None)
 
     def dial(self, target: int, endpoint: str) -> None:
-        """Connect to the downstream task; an older connection is closed, and frames queued on it are dropped."""
+        """Connect to a downstream task; an older connection is closed, and the frames queued on it are dropped."""
         self._disconnect(target)
         self._undialled[target] = endpoint
         if not self._connect(target, endpoint):
             _log.warning("the host of task %d is not in the roster: no connection is made to it (%s)", target, endpoint)
 
     def _connect(self, target: int, endpoint: str) -> bool:
-        """Connect to the task unless the key of its host is revoked; return whether a connection was made."""
+        """Connect to the task unless the roster lacks its host's key; return whether a connection was made."""
         scheme, _, rest = endpoint.partition("://")
         host, at, address = rest.rpartition("@") if scheme == "tcp" else ("", "", rest)
         network = self._network
@@ -180,7 +180,7 @@ class Transport:
                 socket.close(0)
 
     def _take_refusals(self, ready: dict[zmq.Socket[bytes], int]) -> None:
-        """Close connections whose key was refused: ZeroMQ abandons them, so the next frame must connect again."""
+        """Close connections that refused this host's key: ZeroMQ gives up on them, so the next frame reconnects."""
         for target, (socket, endpoint) in list(self._refusals.items()):
             if socket in ready:
                 if self._refused_at.get(target) != endpoint:
@@ -190,9 +190,9 @@ class Transport:
                 self._undialled[target] = endpoint
 
     def send(self, target: int, parts: list[bytes]) -> None:
-        """Send a frame if it can; the protocol handles frames that do not arrive."""
+        """Send a frame if possible; the protocol copes with frames that do not arrive."""
         endpoint = self._undialled.get(target) if self._undialled else None
-        if endpoint is not None:  # a key may be back in the roster before any supervisor has noticed its absence
+        if endpoint is not None:  # a key may have returned to the roster before a supervisor noticed its absence
             self._connect(target, endpoint)
         socket = self._dealers.get(target)
         if socket is None:
@@ -215,7 +215,7 @@ class Transport:
             self.undeliverable += 1
 
     def receive(self, ready: dict[zmq.Socket[bytes], int]) -> Iterator[tuple[bytes, list[bytes]]]:
-        """Yield (link, parts) of frames that have arrived; the link is empty for answers from downstream."""
+        """Yield (link, parts) of each frame that has arrived; the link is empty for answers from downstream."""
         if self._refusals:
             self._take_refusals(ready)
         for socket in list(self._dealers.values()):
@@ -252,7 +252,7 @@ class Transport:
                 return
 
     def _heard(self, host: str, parts: list[bytes]) -> bool:
-        """Return whether the frame comes from the host of the task that it names as its sender."""
+        """Return whether the frame comes from the host of the task that sends on the frame's channel."""
         network = self._network
         if network is None or network.key is None or not parts:
             return True
@@ -286,8 +286,8 @@ def _take(socket: zmq.Socket[bytes]) -> Iterator[list[bytes]]:
             return
 
 
-# The extra work of `send_multipart` and `recv_multipart`, and the exception if no message is left, cost as much as a
-# small message itself.
+# `send_multipart` and `recv_multipart` do additional work and raise an exception when no message is left. This costs as
+# much as a small message itself, so the functions below do not use them.
 
 
 def _send(socket: zmq.Socket[bytes], parts: list[bytes]) -> None:

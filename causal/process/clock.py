@@ -1,7 +1,7 @@
-"""The real clock and entropy: the implementation of `causal.ports.Environment` in a process.
+"""The real clock and entropy source: the implementation of `causal.ports.Environment` in a process.
 
-The clock functions are bound when this module is loaded, because `operators.capture` later redirects the originals to
-the causal services, which call this module.
+The clock functions are bound when this module is loaded, because `operators.capture` later redirects the original
+functions to the causal services, which call this module.
 """
 
 from __future__ import annotations
@@ -26,15 +26,16 @@ class SystemEnvironment:
 
 
 OFFSET = "clock_offset"
-"""The file in a host's job directory with the offset of its clock to the supervisor's, in nanoseconds."""
+"""The file in a host's job directory with the offset from its clock to the supervisor's clock, in nanoseconds."""
 
 SLEW = 500
-"""A corrected clock gains or loses one unit in this many: faster than clocks drift apart, and never backwards."""
+"""The rate of correction: a corrected clock gains or loses one unit in this many. This is faster than clocks drift
+apart, and time never moves backwards."""
 
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """The offset of this host's clock during its gradual change from one measurement to the next."""
+    """The offset of this host's clock while it changes gradually from one measurement to the next."""
 
     since_ns: int = 0
     """The time on this host's clock at which the change from `start_ns` began."""
@@ -42,14 +43,14 @@ class Correction:
     goal_ns: int = 0
 
     def at(self, local_ns: int) -> int:
-        """Return the offset at a time of this host's clock."""
+        """Return the offset at the given time on this host's clock."""
         if self.start_ns == self.goal_ns:
             return self.goal_ns
         most_ns = max(0, local_ns - self.since_ns) // SLEW
         return self.start_ns + max(-most_ns, min(most_ns, self.goal_ns - self.start_ns))
 
     def toward(self, goal_ns: int, local_ns: int) -> Correction:
-        """Return the correction that continues from a time of this host's clock to a new measurement."""
+        """Return the correction that changes to a new measurement, starting at the given time on this host's clock."""
         return Correction(local_ns, self.at(local_ns), goal_ns)
 
 
@@ -61,25 +62,28 @@ def _offset_at(local_ns: int) -> int:
 
 
 def monotonic_ns() -> int:
-    """Read the clock that all processes of a job share: CLOCK_MONOTONIC, on another host moved to the supervisor's."""
+    """Read the clock that all processes of a job share.
+
+    It is CLOCK_MONOTONIC, which is converted on other hosts to the clock of the supervisor's host.
+    """
     local_ns = time.monotonic_ns()
     return local_ns + _offset_at(local_ns)
 
 
 def of_job(local_ns: int) -> int:
-    """Convert a time of this host's clock (`time.monotonic_ns()`) to the job's time; 0 stays 0 and means no time."""
+    """Convert a time on this host's clock (`time.monotonic_ns()`) to job time; 0 means no time and stays 0."""
     return local_ns + _offset_at(local_ns) if local_ns else 0
 
 
 def of_host(job_ns: int) -> int:
-    """Convert a time of the job to this host's clock."""
+    """Convert a job time to this host's clock."""
     return job_ns - _offset_at(time.monotonic_ns())
 
 
 def take_offset(directory: Path) -> None:
-    """Adopt an offset that the agent has measured: the first immediately, later ones so slowly that no time repeats.
+    """Adopt the offset measured by the agent: the first immediately, and later ones slowly enough that no time repeats.
 
-    Two clocks drift apart by seconds in a day, so a process does this repeatedly.
+    Two clocks drift apart by seconds per day, so a process calls this function repeatedly.
     """
     global _correction
     measured_ns = read_offset(directory)
@@ -90,7 +94,7 @@ def take_offset(directory: Path) -> None:
 
 
 def read_offset(directory: Path) -> int | None:
-    """Return the offset that the agent measured last; None on the supervisor's host, or before a measurement."""
+    """Return the offset that the agent measured last; None on the supervisor's host or before the first measurement."""
     try:
         return int((directory / OFFSET).read_text())
     except (FileNotFoundError, ValueError):

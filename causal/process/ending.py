@@ -1,8 +1,9 @@
-"""The end of a process: the exit steps that others depend on, without those that only free the interpreter's memory.
+"""The end of a process: the exit steps on which others depend, without those that only free memory.
 
-At its exit, an interpreter destroys its objects, which copies the memory that forked processes share: 20 ms and 11 MB
-per process, when all processes of a job end. Data buffered for a file that is part of a reference cycle can be lost
-(https://github.com/python/cpython/issues/62052), and always is if the collector ignores the file (`gc.freeze`).
+At exit, an interpreter destroys its objects, which copies the memory that forked processes share. This takes 20 ms and
+11 MB per process when all processes of a job end. Data buffered for a file that is part of a reference cycle can be
+lost (https://github.com/python/cpython/issues/62052), and is always lost if the collector ignores the file
+(`gc.freeze`).
 """
 
 from __future__ import annotations
@@ -17,25 +18,25 @@ import sys
 import threading
 import traceback
 
-# The classes of `io` call methods of classes that they do not know.
+# The classes in `io` call methods of classes that they do not know, so the base classes in `_io` are used instead.
 from _io import _BufferedIOBase, _IOBase, _TextIOBase
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 STANDARD_ERROR = 2
 OUTPUT_LOST = 120
-"""The exit status of an interpreter that cannot write its standard output."""
+"""The exit status of an interpreter that cannot write to its standard output."""
 FILES_WITHIN_S, PIPES_WITHIN_S = 5.0, 0.5
-"""The time limits for writing, because a pipe or a socket may have no reader."""
+"""The time limits for writing files, and for writing pipes and sockets, which may have no reader."""
 EXIT_WITHIN_S = 1.0
 """The time limit for the exit handlers of libraries."""
 NESTED_MAX = 8
 
 
 def run(main: Callable[[], int]) -> NoReturn:
-    """Run a process to its end, and return the status that `main` returns; exceptions of `main` propagate.
+    """Run `main` and end the process with the status that `main` returns; exceptions of `main` propagate.
 
-    A child that user code has forked, and that returns from `main`, ends as `os._exit` ends it.
+    If user code has forked a child and the child returns from `main`, the child ends with `os._exit`.
     """
     own = os.getpid()
     status = main()
@@ -47,7 +48,7 @@ def run(main: Callable[[], int]) -> NoReturn:
 def end(status: int) -> NoReturn:
     """End this process: wait for its threads, call the `atexit` functions and write its files, but destroy no objects.
 
-    No finaliser (`__del__`) runs, as in a process that is killed. The exit handlers of the C library run, which write
+    As in a process that is killed, no finaliser (`__del__`) runs. The exit handlers of the C library do run, and write
     the files of C code.
     """
     of_threads: Any = threading
@@ -63,10 +64,10 @@ def end(status: int) -> NoReturn:
 
 
 def _exit(status: int) -> NoReturn:
-    """Exit through the C library while this thread holds the interpreter's lock.
+    """Exit through the C library while this thread holds the interpreter lock.
 
-    An exit handler may wait for a thread that waits for that lock or is busy; in this case SIGALRM ends the process,
-    with its number as the status, through a handler that needs no lock.
+    An exit handler may wait for a thread that is busy or is itself waiting for that lock. In this case, SIGALRM ends
+    the process with the signal number as its status, through a handler that does not need the lock.
     """
     library = ctypes.PyDLL(None)
     library.signal.argtypes = (ctypes.c_int, ctypes.c_void_p)
@@ -78,7 +79,7 @@ def _exit(status: int) -> NoReturn:
 
 
 def _attempt(step: Callable[[], object]) -> bool:
-    """Perform a step and return whether it did not raise, so that a failed step does not prevent the next one."""
+    """Perform a step, and return whether it succeeded, so that a failed step does not prevent the next one."""
     try:
         step()
     except BaseException as problem:
@@ -88,7 +89,7 @@ def _attempt(step: Callable[[], object]) -> bool:
 
 
 def _write_files() -> None:
-    """Write buffered data on threads: first to files on disk, then to other files as far as they are read."""
+    """Write buffered data on threads: first to files on disk, and then to other files as far as they are being read."""
     if not _has_open_files():
         return
     gc.unfreeze()
@@ -112,15 +113,15 @@ def _write(files: Sequence[Any]) -> None:
 
 
 def _order(file: Any) -> tuple[bool, bool, int]:
-    """Return the place of a file in the order of writing: text, then encoders (`gzip`) with their trailers, then bytes.
+    """Return the sort key that determines when a file is written: text, then encoders (`gzip`), then bytes.
 
-    Among encoders, those that write into another encoder come first.
+    Among encoders, those that write into another encoder are first.
     """
     return not issubclass(type(file), _TextIOBase), not _encodes(file) and _is_built_in(file), -_depth(file, NESTED_MAX)
 
 
 def _depth(file: Any, most: int) -> int:
-    """Return the number of nested encoders, from this file on."""
+    """Return the number of nested encoders, starting with this file."""
     if not most or not _encodes(file):
         return 0
     kept = gc.get_referents(file)
@@ -129,7 +130,7 @@ def _depth(file: Any, most: int) -> int:
 
 
 def _encodes(file: Any) -> bool:
-    """Return whether the file must be closed. A file that is only read may be in use by another thread."""
+    """Return whether the file must be closed; a file that is only read may be in use by another thread."""
     return (
         issubclass(type(file), _BufferedIOBase) and not _is_built_in(file) and _answer(lambda: file.writable()) is True
     )
@@ -140,18 +141,18 @@ def _is_built_in(file: object) -> bool:
 
 
 def _is_closed(file: Any) -> bool:
-    """Return whether nothing can be written: the file is closed, detached, or does not report its state."""
+    """Return whether nothing can be written because the file is closed, detached, or does not report its state."""
     return _answer(lambda: bool(file.closed)) is not False
 
 
 def _is_on_disk(file: Any) -> bool:
-    """Return whether writing never waits for a reader, which also holds for files in memory."""
+    """Return whether writing never waits for a reader, which is also the case for files in memory."""
     mode = _answer(lambda: os.fstat(file.fileno()).st_mode)
     return not isinstance(mode, int) or stat.S_ISREG(mode)
 
 
 def _answer(ask: Callable[[], Any]) -> Any:
-    """Return the result of a method of a file, or the exception that its class, possibly the user's, raised instead."""
+    """Return the result of calling `ask` on a file, or the exception raised by its class, which may be user-defined."""
     try:
         return ask()
     except Exception as problem:
@@ -164,6 +165,6 @@ def _has_open_files() -> bool:
             try:
                 os.fstat(int(name))
             except OSError:
-                continue  # the list held the last reference
+                continue  # the list returned by `os.listdir` included its own descriptor, which is closed by now
             return True
     return False

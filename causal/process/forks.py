@@ -2,8 +2,8 @@
 
 A lock lasts until the last copy of its descriptor is closed.
 
-User code may fork (`multiprocessing`, `os.fork`) at any moment.  O_CLOEXEC closes a descriptor only when another
-program is started; a child that continues without doing so would keep the locks of its parent after the parent was
+User code may fork (`multiprocessing`, `os.fork`) at any moment. O_CLOEXEC closes a descriptor only when another program
+is started. A child that continues without starting one would therefore keep its parent's locks after the parent was
 killed.
 """
 
@@ -20,7 +20,7 @@ _mine: dict[int, tuple[int, int]] = {}
 
 
 def lock(descriptor: int, wait_s: float, pause_s: float = 0.02) -> bool:
-    """Lock an open file against all other processes; return false if another process held the lock all the time."""
+    """Lock an open file against all other processes; return false if another process held the lock for `wait_s`."""
     deadline_s = time.monotonic() + wait_s
     while True:
         try:
@@ -33,7 +33,7 @@ def lock(descriptor: int, wait_s: float, pause_s: float = 0.02) -> bool:
 
 
 def keep_from_children(descriptor: int) -> int:
-    """Close a descriptor in every child that is forked from now on, and return it."""
+    """Close a descriptor in every child that is forked from now on, and return the descriptor."""
     status = os.fstat(descriptor)
     _mine[descriptor] = (status.st_dev, status.st_ino)
     return descriptor
@@ -61,19 +61,19 @@ os.register_at_fork(after_in_child=_close_in_child)
 
 _TO_END = (signal.SIGTERM, signal.SIGINT)
 _masks = threading.local()
-"""The signal mask of each thread that forks, as it was before."""
+"""The signal mask that each forking thread had before the fork."""
 
 
 def let_children_end() -> None:
-    """Make every child that is forked from now on end at SIGTERM and SIGINT, regardless of this process's handlers.
+    """Make SIGTERM and SIGINT end every child that is forked from now on, regardless of this process's handlers.
 
-    Otherwise `Process.terminate` would have no effect, and a `Pool` would never end.
+    Otherwise, `Process.terminate` would have no effect, and a `Pool` would never end.
     """
     os.register_at_fork(before=_hold_signals, after_in_parent=_release_signals, after_in_child=_end_at_signals)
 
 
 def _hold_signals() -> None:
-    """Delay signals until the child has its handlers, because some programs terminate a child immediately."""
+    """Delay signals until the child has set its handlers, because some programs terminate a child immediately."""
     _masks.before = signal.pthread_sigmask(signal.SIG_BLOCK, _TO_END)
 
 

@@ -1,9 +1,10 @@
-"""Signals the death of this process to another one, before the kernel has freed its memory.
+"""A signal of this process's death to another process, before the kernel has freed this process's memory.
 
-If the kernel has to free a gigabyte of a dead process, tens of milliseconds pass before its pidfd, its parent or its
-sockets show the death. The kernel releases the *robust* mutexes of its threads before that. Therefore the main thread
-of a process holds a shared robust mutex as long as the process lives, and a process that waits for the mutex gets it
-with EOWNERDEAD as soon as the main thread can run no more code.  A process that ends normally releases it first.
+If the kernel has to free a gigabyte of memory after a death, tens of milliseconds pass before the process's pidfd,
+parent or sockets show the death. The kernel releases the *robust* mutexes of its threads before that. The main thread
+of a process therefore holds a shared robust mutex for as long as the process lives. A process that waits for the mutex
+acquires it with EOWNERDEAD as soon as the main thread can run no more code. A process that ends normally releases the
+mutex first.
 """
 
 from __future__ import annotations
@@ -19,16 +20,16 @@ from typing import Any
 _NAME = "causal-lifeline"
 _MAGIC = b"lifeline"
 _HEADER = struct.Struct("<8sQQ")
-"""The header: magic, pid of the holder, state; the magic is written last."""
+"""The header: magic, process id of the holder, state. The magic is written last."""
 _OWNED, _LET_GO = 1, 2
 _BYTES = 4096
 _MUTEX_AT = 64
 _ATTRIBUTE_BYTES = 64
-"""A size above any C library's pthread_mutexattr_t; the mutex can use the rest of the page."""
+"""A size larger than any C library's pthread_mutexattr_t; the mutex itself can use the rest of the page."""
 _SHARED = _ROBUST = 1
-"""The value of PTHREAD_PROCESS_SHARED and PTHREAD_MUTEX_ROBUST in every C library on Linux."""
+"""The value of PTHREAD_PROCESS_SHARED and of PTHREAD_MUTEX_ROBUST in every C library on Linux."""
 _WAIT_S = 10.0
-"""The longest time for which a wait continues after `over` is set."""
+"""The maximum time for which a wait continues after `over` is set."""
 
 
 class _Moment(ctypes.Structure):
@@ -36,7 +37,7 @@ class _Moment(ctypes.Structure):
 
 
 def _c_library() -> Any:
-    """Return the C library, or None if it has no robust mutexes."""
+    """Return the C library, or None if it does not support robust mutexes."""
     library = ctypes.CDLL(None)
     known = all(
         hasattr(library, f"pthread_{name}")
@@ -50,7 +51,7 @@ def _mutex_in(page: mmap.mmap) -> ctypes.c_void_p:
 
 
 def _locked_within(library: Any, mutex: ctypes.c_void_p) -> int:
-    """Wait for the mutex for a limited time; return the status, ETIMEDOUT if it was not released in that time.
+    """Wait for the mutex for a limited time; return the status, which is ETIMEDOUT if the mutex was not released.
 
     A clock that is set back must not lengthen the wait by hours, so the wall clock is used only if the C library has no
     alternative (musl, glibc before 2.30).
@@ -63,22 +64,22 @@ def _locked_within(library: Any, mutex: ctypes.c_void_p) -> int:
 
 
 class Lifeline:
-    """The mutex that this process holds while it lives; only its main thread may release it.  Made by `hold`."""
+    """The mutex that this process holds while it lives, created by `hold`; only the main thread may release it."""
 
     def __init__(self, library: Any, page: mmap.mmap) -> None:
         self._library = library
-        self._page = page  # other processes find this descriptor in /proc
+        self._page = page  # the mapping keeps the descriptor open, and other processes find it in /proc
         self._pid = os.getpid()
 
     def let_go(self) -> None:
-        """Release the mutex before a normal end, so that no death is signalled. Does nothing in a fork."""
+        """Release the mutex before a normal end, so that no death is signalled; do nothing in a forked child."""
         if os.getpid() == self._pid:
             _HEADER.pack_into(self._page, 0, _MAGIC, self._pid, _LET_GO)
             self._library.pthread_mutex_unlock(_mutex_in(self._page))
 
 
 def hold() -> Lifeline | None:
-    """Return the lifeline of this process, held by the calling thread; None if the system does not support one."""
+    """Return this process's lifeline, held by the calling thread, or None if the system does not support lifelines."""
     library = _c_library()
     if library is None:
         return None
@@ -106,10 +107,10 @@ def hold() -> Lifeline | None:
 
 
 class Watch:
-    """Another process's lifeline.  Made by `watch`; `wait` is for a thread of its own.
+    """The lifeline of another process, created by `watch`; `wait` should run on a separate thread.
 
     Attributes:
-        over: set to end a wait that is no longer needed.
+        over: set this to end a wait that is no longer needed.
     """
 
     def __init__(self, library: Any, page: mmap.mmap) -> None:
@@ -118,25 +119,26 @@ class Watch:
         self._page = page
 
     def wait(self) -> bool:
-        """Wait for the holder's end; True if it died, False if it released the mutex or `over` was set seconds ago.
+        """Wait for the holder's end; return whether it died rather than released the mutex.
 
-        This can be called only once.
+        Also return false if `over` was set some seconds ago. This method can be called only once.
         """
         mutex = _mutex_in(self._page)
         status = errno.ETIMEDOUT
         while status == errno.ETIMEDOUT and not self.over:
             status = _locked_within(self._library, mutex)
         if status in (0, errno.EOWNERDEAD):
-            # Unlocking it without making it consistent reports the holder's death to all other waiting processes.
+            # Unlocking the mutex without making it consistent reports the holder's death to all other waiting
+            # processes.
             self._library.pthread_mutex_unlock(mutex)
         unreleased = _HEADER.unpack_from(self._page)[2] == _OWNED
         return unreleased and status in (errno.EOWNERDEAD, errno.ENOTRECOVERABLE)
 
 
 def watch(pid: int) -> Watch | None:
-    """Return the lifeline that a process holds; None if it holds none (yet), or access is denied.
+    """Return the lifeline that a process holds, or None if it does not hold one (yet) or access is denied.
 
-    The caller must ensure, with a pidfd, that this pid belongs to the intended process.
+    The caller must ensure, with a pidfd, that this process id belongs to the intended process.
     """
     library = _c_library()
     if library is None:
@@ -147,7 +149,7 @@ def watch(pid: int) -> Watch | None:
                 page = _opened(entry.path)
                 if page is not None and _HEADER.unpack_from(page) == (_MAGIC, pid, _OWNED):
                     return Watch(library, page)
-    except OSError:  # it has ended, or access is denied
+    except OSError:  # the process has ended, or access is denied
         return None
     return None
 

@@ -1,6 +1,6 @@
-"""Follows the logs of a directory: merges new lines of all processes by time, even across the rotation of a full file.
+"""Follows the logs in a directory and merges new lines of all processes by time, even when a full file is rotated.
 
-Each process has its own file (`causal.process.processlog`); the lines of one file stay in their order.
+Each process has its own file (`causal.process.processlog`), and the lines of one file stay in order.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from causal.process.processlog import parsed
 
 READ_BYTES_MAX = 1 << 20
 LINE_BYTES_MAX = 1 << 18
-"""The length from which output of native code without a newline counts as a line."""
+"""The length from which output of native code without a newline is treated as a line."""
 
 Placed = tuple[str, str, str]
-"""(time, label, line): lines of native code, which have no time, use the time and label of the preceding line."""
+"""(time, label, line); a line of native code has no time, so it uses the time and label of the preceding line."""
 
 
 @dataclass(slots=True)
 class Tail:
-    """One file, read from the offset of the last read.
+    """One file, which is read from the offset at which the last read ended.
 
     Attributes:
-        time: the time of the last line that had one.
+        time: the time of the last line that had a time.
         label: the label of that line.
-        skipped: the bytes that were skipped because they were written too fast.
+        skipped: the number of bytes that were skipped because they were written too fast.
     """
 
     path: Path
@@ -46,7 +46,7 @@ class Tail:
         """Yield each complete new line.
 
         Args:
-            bytes_max: if more bytes are new, only the last ones are read.
+            bytes_max: the number of new bytes above which only the last `bytes_max` bytes are read.
         """
         try:
             with open(self.path, "rb") as file:
@@ -80,10 +80,10 @@ class Tail:
 
 
 class LogTails:
-    """The logs in one directory, including files that appear later.
+    """The logs in one directory, including files that are created later.
 
     Args:
-        begun: name → (inode, offset) up to which the previous follower has read.
+        begun: name → the (inode, offset) up to which the previous follower has read.
     """
 
     def __init__(self, directory: Path, begun: dict[str, tuple[int, int]] | None = None) -> None:
@@ -100,25 +100,25 @@ class LogTails:
         return heapq.merge(*(_with_path(tail, None) for tail in self._tails.values()), key=lambda each: each[1][0])
 
     def newest(self, bytes_max: int) -> list[tuple[Path, Placed]]:
-        """Return the same for only the last `bytes_max` bytes, which are divided among the files that have grown."""
+        """Return the same for the last `bytes_max` bytes only, divided among the files that have grown."""
         self._look()
         grown = [tail for tail in self._tails.values() if _size(tail.path) > tail.offset]
         each_max = max(1, bytes_max // max(1, len(grown)))
         return list(heapq.merge(*(_with_path(tail, each_max) for tail in grown), key=lambda each: each[1][0]))
 
     def skipped(self) -> dict[str, int]:
-        """File name → the bytes that were skipped since the last call."""
+        """Return file name → the number of bytes that were skipped since the last call."""
         counts = {tail.path.name: tail.skipped for tail in self._tails.values() if tail.skipped}
         for tail in self._tails.values():
             tail.skipped = 0
         return counts
 
     def read_up_to(self) -> dict[str, tuple[int, int]]:
-        """File name → (inode, offset) up to which complete lines were read, for the next follower."""
+        """Return file name → the (inode, offset) up to which complete lines were read, for the next follower."""
         return {tail.path.name: (tail.inode, tail.offset - len(tail.rest)) for tail in self._tails.values()}
 
     def _look(self) -> None:
-        """Find files that are new, that were emptied because they were full, or that were removed."""
+        """Detect files that are new, were emptied because they were full, or were removed."""
         for path in [path for path in self._tails if not path.exists()]:
             del self._tails[path]
         for path in sorted(self._directory.glob("*.log")):

@@ -1,4 +1,4 @@
-"""The number of descriptors that a process may have."""
+"""The number of descriptors that a process may open."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ DESCRIPTORS_MAX = 65_536
 
 
 def raise_limit() -> None:
-    """Raise this process's limit on descriptors as far as the system allows; it is never lowered.
+    """Raise this process's descriptor limit as far as the system allows; never lower it.
 
-    Shells and service managers set 1,024 with a much higher hard limit, because of `select`, which is not used here.
+    Shells and service managers set a limit of 1,024, below a much higher hard limit, for the sake of `select`, which is
+    not used in this project.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = DESCRIPTORS_MAX if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS_MAX)

@@ -1,8 +1,9 @@
 """The log of one process of a job: everything it prints or logs, line by line, with the time and the task.
 
-A line is `2026-11-22T09:41:53.123Z LABEL SOURCE: text`.  SOURCE is `print` for what was printed, otherwise a level and
-a logger.  The file is bounded (`bound`).  A line that cannot be written, on a disk that is full, is dropped and
-counted: its log never ends a process or loses a record.  A file that was removed is created again.
+A line has the form `2026-11-22T09:41:53.123Z LABEL SOURCE: text`. SOURCE is `print` for printed text, and otherwise a
+level and a logger. The file size is limited (`bound`). A line that cannot be written, for example because the disk is
+full, is dropped and counted, so logging never ends a process or loses a record. A file that was removed is created
+again.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 LOG_BYTES_MAX = 16 << 20
-"""The maximum size of one file; the previous file is kept as well."""
+"""The maximum size of one file; the previous file is also kept."""
 LINE_CHARACTERS_MAX = 16_384
-"""The length from which a line is split into several."""
+"""The length above which a line is split into several lines."""
 STDOUT, STDERR = 1, 2
 
 BEGINS = "begins as incarnation "
@@ -35,11 +36,12 @@ _time_ns = time.time_ns  # bound before `operators.capture` replaces the clock
 
 
 class ProcessLog:
-    """Writes lines to the descriptors of standard output and standard error, which are one file.
+    """A writer of lines to the descriptors of standard output and standard error, which refer to one file.
 
     Args:
-        path: that file; if the descriptors lead elsewhere it is not touched, and its size is not limited.
-        label: returns the task that the process runs, or the name of the process.
+        path: the path of that file. If the descriptors refer to another file, the file at `path` is not touched, and
+            the size is not limited.
+        label: a function that returns the task that the process runs, or the name of the process.
     """
 
     def __init__(self, path: Path, label: Callable[[], str]) -> None:
@@ -52,7 +54,7 @@ class ProcessLog:
         os.register_at_fork(after_in_child=self._forked)
 
     def _forked(self) -> None:
-        self._lock = threading.Lock()  # another thread of the parent may have held the old lock at the fork
+        self._lock = threading.Lock()  # another thread of the parent may have held the old lock at the time of the fork
 
     def write(self, source: str, text: str) -> None:
         """Write each line of `text`."""
@@ -79,7 +81,7 @@ class ProcessLog:
             self.dropped += 1
 
     def _begin_again(self) -> None:
-        """Redirect both descriptors to a new file, in place of one that was removed."""
+        """Redirect both descriptors to a new file that replaces one that was removed."""
         descriptor = open_log(self._path)
         for each in (STDOUT, STDERR):
             os.dup2(descriptor, each)
@@ -87,7 +89,7 @@ class ProcessLog:
 
 
 def open_log(path: Path) -> int:
-    """Open a log for appending, and create it and its directory if they are missing; return the descriptor.
+    """Open a log for appending, creating the file and its directory if they are missing; return the descriptor.
 
     Raises:
         OSError: the file cannot be created.
@@ -97,10 +99,10 @@ def open_log(path: Path) -> int:
 
 
 def bound(path: Path, more: int = 0) -> None:
-    """Empty a log that would be too large with this many more bytes; its content, or its end, moves to `NAME.log.1`.
+    """Empty a log that `more` bytes would make too large, and move its content, or the end of it, to `NAME.log.1`.
 
-    Every writer appends, so this concerns user code, its children and C libraries as well, which have the descriptor
-    and write to it directly.
+    Every writer appends, so the limit also applies to user code, its children and C libraries, which have the
+    descriptor and write to it directly.
 
     Raises:
         OSError: the disk is full, or the file was removed.
@@ -111,7 +113,7 @@ def bound(path: Path, more: int = 0) -> None:
         try:
             fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            return  # the process or its agent does it now
+            return  # the process or its agent is already doing this
         size = os.fstat(log.fileno()).st_size
         if size + more <= LOG_BYTES_MAX:
             return
@@ -123,7 +125,7 @@ def bound(path: Path, more: int = 0) -> None:
                 shutil.copyfileobj(log, copy)
             os.replace(fresh, older)
         except OSError:
-            for each in (fresh, older):  # there is space for it now, when the next line is written
+            for each in (fresh, older):  # removing both files frees space for the next line
                 each.unlink(missing_ok=True)
             raise
         log.truncate(0)
@@ -139,14 +141,14 @@ def _parts(line: str) -> list[str]:
 
 
 class _Printed(io.TextIOBase):
-    """`sys.stdout` and `sys.stderr` of the process: text written there becomes lines of its log."""
+    """A replacement for `sys.stdout` and `sys.stderr` that turns text into lines of the process's log."""
 
     def __init__(self, log: ProcessLog, source: str, descriptor: int) -> None:
         self._log = log
         self._source = source
         self._descriptor = descriptor
         self._begun = threading.local()
-        """The beginning of a line that has not ended yet, as `text`, for each thread."""
+        """The beginning of each thread's unfinished line, as the attribute `text`."""
         self.buffer = open(descriptor, "wb", buffering=0, closefd=False)
 
     @property
@@ -170,7 +172,7 @@ class _Printed(io.TextIOBase):
         return len(text)
 
     def end_line(self) -> None:
-        """Write what this thread has printed since its last newline."""
+        """Write the text that this thread has printed since its last newline."""
         if getattr(self._begun, "text", ""):
             self.write("\n")
 
@@ -183,15 +185,15 @@ class _Logged(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         try:
             text = self.format(record)
-        except Exception as problem:  # arguments that do not fit the message: the user's mistake, shown as a line
+        except Exception as problem:  # the arguments do not fit the message, which is the user's mistake
             text = f"{record.msg!r} with {record.args!r} cannot be formatted: {type(problem).__name__}: {problem}"
         self._log.write(f"{record.levelname} {record.name}", text)
 
 
 def begin(path: Path, label: Callable[[], str]) -> ProcessLog:
-    """Turn all that this process prints, and logs from INFO on, into lines of its log (`ProcessLog`).
+    """Turn everything that this process prints, or logs at level INFO or above, into lines of its log (`ProcessLog`).
 
-    The stacks of a crash in C code are logged there as well, without a time.
+    The stacks of a crash in C code are also written to the log, without a time.
     """
     log = ProcessLog(path, label)
     faulthandler.enable(STDERR)
@@ -205,6 +207,6 @@ def begin(path: Path, label: Callable[[], str]) -> ProcessLog:
 
 
 def parsed(line: str) -> tuple[str, str, str]:
-    """Return (time, label, text) of a line of a log; ("", "", the line) if `ProcessLog` did not write it."""
+    """Return (time, label, text) of a log line, or ("", "", the line) if `ProcessLog` did not write it."""
     match = _PREFIX.match(line)
     return ("", "", line) if match is None else (match[1], match[2], line[match.end() :])

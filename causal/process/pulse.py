@@ -1,9 +1,9 @@
-"""A worker's pulse: the messages of a thread that sends while the loop's thread is busy, so that silence means death.
+"""A worker's pulse: messages from a thread that runs while the main loop is busy, so that silence indicates death.
 
-It has its own socket, which is created, used and closed on this thread (a ZeroMQ socket belongs to one thread). The
-loop's heartbeats carry everything that a supervisor needs; a pulse shows that the process lives, and its current work.
-It cannot be sent while the process is stopped or C code holds the interpreter's lock: the time limit on silence detects
-these cases.
+The thread creates, uses and closes its own socket, because a ZeroMQ socket belongs to one thread. The heartbeats of the
+main loop carry everything that a supervisor needs. A pulse only shows that the process lives, and its current work. No
+pulse is sent while the process is stopped or C code holds the interpreter lock. The time limit on silence detects these
+cases.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Message = tuple[str, dict[str, Any]]
 
 
 def look_ns(heartbeat_timeout_ms: int) -> int:
-    """Return the interval of the thread's checks, several of which fit into the silence that counts as death."""
+    """Return the interval between the thread's checks, several of which fit into the silence that indicates death."""
     return min(LOOK_NS_MAX, heartbeat_timeout_ms * 1_000_000 // LOOKS_PER_LIMIT)
 
 
@@ -38,8 +38,9 @@ class Pulse:
     Args:
         endpoint: the endpoint of the supervisor.
         every_ns: the time between two checks.
-        look: called on this thread; returns the message that is due now, or None.  After a message of kind "failed"
-            the process ends immediately, with status 1: the loop's thread cannot be stopped in any other way.
+        look: a function that is called on this thread and returns the message that is due now, or None. After a message
+            of kind "failed", the process ends immediately with status 1, because the thread of the main loop cannot be
+            stopped in any other way.
     """
 
     def __init__(
@@ -61,7 +62,7 @@ class Pulse:
         try:
             socket.linger = 0
             socket.setsockopt(zmq.IDENTITY, (self._slot + PULSE_SUFFIX).encode())
-            socket.setsockopt(zmq.SNDHWM, LOOKS_PER_LIMIT)  # an older message proves nothing
+            socket.setsockopt(zmq.SNDHWM, LOOKS_PER_LIMIT)  # older messages are useless
             socket.setsockopt(zmq.RECONNECT_IVL, 20)
             socket.setsockopt(zmq.RECONNECT_IVL_MAX, 200)
             socket.connect(self._endpoint)

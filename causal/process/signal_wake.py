@@ -1,4 +1,4 @@
-"""A socket that signals make readable, because a wait for sockets would otherwise continue after a signal."""
+"""A socket that becomes readable when a signal arrives, because a wait on sockets would otherwise continue."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from contextlib import contextmanager
 def woken_by_signals() -> Iterator[socket.socket]:
     """Return a socket to which each signal with a Python handler writes its number.
 
-    Both ends stay open until signals are written elsewhere again, so a signal that arrives as the process ends is not
-    an error. Outside the main thread, which alone may redirect signals, no signal makes the socket readable.
+    Both ends stay open until signals are written elsewhere again, so that a signal that arrives while the process ends
+    is not an error. Outside the main thread, no signal makes the socket readable, because only the main thread may
+    redirect signals.
     """
     wake, waker = socket.socketpair()
     with wake, waker:

@@ -1,1 +1,1 @@
-"""Records and their bytes: values, batches, rows, columns of vectors."""
+"""Records and their bytes: values, batches, rows, and columns of vectors."""

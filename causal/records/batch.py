@@ -1,15 +1,15 @@
-"""Elements in bulk: the encoding of records, and chunks, the unit in which elements are sent.
+"""Elements in bulk: the encoding of records, and chunks, which are the unit in which elements are sent.
 
-A *chunk* is the output of one event of a task on one channel: either records, or one punctuation. It is encoded once,
-at the end of the event (D10); afterwards only its bytes are gathered, so a frame may contain any number of whole
-chunks, and timing cannot change content (D2).
+A *chunk* is the output of one event of a task on one channel: either records or one punctuation. It is encoded once, at
+the end of the event (D10). After that, only its bytes are gathered, so a frame may contain any number of whole chunks,
+and timing cannot change content (D2).
 
 On the wire a chunk is kind (1 byte), count (4), length (4) and a body of that length:
 
-    RECORDS    from 1  `00` and a MessagePack list; or `01` and a list of columns, the records being tuples of one
-                       length; or `02` and columns of Arrow; or `03` and a list of keys and one of their counts
-    BARRIER    1       epoch, 8 bytes, with bit 62 in the last one of a job
-    END        1       none; only barriers may follow on that channel
+    RECORDS    from 1  `00` and a MessagePack list; or `01` and a list of columns whose rows are tuples of one length;
+                       or `02` and Arrow columns; or `03`, a list of keys and a list of their counts
+    BARRIER    1       epoch, 8 bytes, with bit 62 set in the last barrier of a job
+    END        1       empty; only barriers may follow on that channel
     WATERMARK  1       event time in ns, 8 bytes, signed
 """
 
@@ -30,14 +30,14 @@ RECORDS = 1
 BARRIER = 2
 END = 3
 WATERMARK = 4
-ROWS = 5  # a sink's encoded rows; never on the wire
-LISTED = 6  # body = list of records or Vectors that were never encoded (a source's partition); never on the wire
+ROWS = 5  # a sink's encoded rows; never sent
+LISTED = 6  # the body is a list of records or Vectors that were never encoded (from a source's partition); never sent
 
 IDLE_NS = -(1 << 63)
-"""The time of the watermark of an idle channel: the receiver does not wait for it until its next element."""
+"""The time of an idle channel's watermark: the receiver does not wait for the channel until its next element."""
 
 FINAL = 1 << 62
-"""The bit in a barrier's epoch that marks the last barrier: a task that has performed it performs nothing more (`causal
+"""The bit in a barrier's epoch that marks the last barrier; a task that has performed it performs nothing more (`causal
 savepoint --stop`)."""
 
 _CHUNK = struct.Struct("<BII")
@@ -47,22 +47,22 @@ _ON_THE_WIRE = frozenset((RECORDS, BARRIER, END, WATERMARK))
 
 _PLAIN_TAG, _TUPLES_TAG, _VECTORS_TAG, _COUNTED_TAG = (tag[0] for tag in (PLAIN, TUPLES, VECTORS, COUNTED))
 _BLOCK = 512
-"""The number of tuples converted to columns at a time; with more, the first column's values leave the cache."""
+"""The number of tuples converted to columns at a time; with more, the first column's values would leave the cache."""
 _COPIED_BYTES_MAX = 4096
-"""Up to this size a copy is faster than a view."""
+"""The size up to which a copy is faster than a view."""
 
 Records = list[Any] | Rows | Vectors
 
 
 @dataclass(slots=True)
 class Chunk:
-    """`count` elements as one event produced them; `body` is bytes, or a list or `Vectors` where kind is LISTED."""
+    """`count` elements produced by one event; `body` is bytes, or a list or `Vectors` if the kind is LISTED."""
 
     kind: int
     count: int
     body: Any
     origin_ns: int = 0
-    """The time at which its oldest record entered the job; only for latencies, never part of the content"""
+    """The time at which its oldest record entered the job; used only for latencies, and never part of the content."""
 
     @property
     def size(self) -> int:
@@ -88,14 +88,14 @@ def stamp_of(chunk: Chunk) -> int:
 
 
 def is_final(chunk: Chunk) -> bool:
-    """Return whether a barrier is the last one."""
+    """Return whether a barrier is the last one of the job."""
     return bool(_EIGHT.unpack(chunk.body)[0] & FINAL)
 
 
 def encode_records(records: Sequence[Any] | Batch) -> bytes:
-    """Encode records: equal records give equal bytes.
+    """Encode records; equal records have equal bytes.
 
-    Tuples of one length, the common case, travel as columns, as do vectors.
+    Vectors, and tuples of equal length, which are the common case, are sent as columns.
 
     Raises:
         NotCarried: MessagePack cannot encode a record unchanged (bytearray and memoryview are decoded as bytes).
@@ -109,7 +109,7 @@ def encode_records(records: Sequence[Any] | Batch) -> bytes:
             return _encode_plain(records)
         try:
             return TUPLES + encode_loosely(columns, 1)
-        except NotCarried:  # in columns a record is nested one level deeper: it may travel separately
+        except NotCarried:  # in columns, a record is nested one level deeper, so it may fit only on its own
             return _encode_plain(records)
     return PLAIN + encode_loosely(records if type(records) is list else list(records))
 
@@ -136,16 +136,16 @@ def decode_records(body: bytes | memoryview) -> Any:
     """Return the records that `encode_records` encoded: a list, `Counted` or `Vectors`.
 
     Raises:
-        PeerViolation: the bytes are not such a body.
+        PeerViolation: the bytes are not a body of records.
     """
     return listed(decode_rows(body))
 
 
 def decode_rows(body: bytes | memoryview) -> Any:
-    """Decode like `decode_records`, but return tuples of one length as `Rows`.
+    """Decode like `decode_records`, but return tuples of equal length as `Rows`.
 
     Raises:
-        PeerViolation: the bytes are not such a body.
+        PeerViolation: the bytes are not a body of records.
     """
     size = len(body)
     tag = body[0] if size else None
@@ -167,7 +167,7 @@ def decode_rows(body: bytes | memoryview) -> Any:
 
 
 def pack_chunks(chunks: Iterable[Chunk]) -> bytes:
-    """Return the payload of a frame: each chunk after a small header (kind, count, length)."""
+    """Return the payload of a frame, in which each chunk follows a small header (kind, count, length)."""
     parts: list[bytes] = []
     for chunk in chunks:
         parts.append(_CHUNK.pack(chunk.kind, chunk.count, len(chunk.body)))
@@ -176,10 +176,10 @@ def pack_chunks(chunks: Iterable[Chunk]) -> bytes:
 
 
 def unpack_chunks(payload: bytes | memoryview, origin_ns: int = 0) -> list[Chunk]:
-    """Return the chunks of a payload, with bodies as bytes.
+    """Return the chunks of a payload, with their bodies as bytes.
 
     Raises:
-        PeerViolation: lengths do not add up, a count is 0, or a kind is unknown.
+        PeerViolation: the lengths do not add up, a count is 0, or a kind is unknown.
     """
     chunks: list[Chunk] = []
     place, end_of = 0, len(payload)

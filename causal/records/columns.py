@@ -1,12 +1,13 @@
-"""The encoding of record batches: Arrow's own buffers after a small header, a function of the values alone.
+"""The encoding of record batches: Arrow's own buffers after a small header, determined by the values alone.
 
     02 00 00 00 | rows, 4 | length of the schema, 4 | schema | per column: nulls 1, bytes of text 4 | columns
 
-The schema is a MessagePack list of [name, type].  A column is up to three buffers, each of exactly its length and
-padded with zeros to a multiple of 8: validity bits if it has nulls, offsets if it is text, values.  Values of nulls and
-spare bits are zero, and offsets begin at 0. Arrow's IPC format is not suitable: `docs/design/0007-vectors.md`.
+The schema is a MessagePack list of [name, type]. A column consists of up to three buffers: validity bits if the column
+has nulls, offsets if it contains text, and values. Each buffer has exactly the required length and is padded with zeros
+to a multiple of 8 bytes. The values of nulls and all spare bits are zero, and offsets begin at 0. Arrow's IPC format is
+not suitable; `docs/design/0007-vectors.md` explains why.
 
-Needs pyarrow and NumPy; `causal.records.vectors` imports it when there are vectors.
+This module needs pyarrow and NumPy; `causal.records.vectors` imports it only when there are vectors.
 """
 
 from __future__ import annotations
@@ -44,19 +45,19 @@ _PLAIN: dict[str, tuple[Any, int, int]] = {
     "large_string": (pa.large_string(), 0, 8),
     "large_binary": (pa.large_binary(), 0, 8),
 }  # fmt: skip
-"""The plain types: name of the type → (type, bytes of a value, bytes of an offset); a bool has neither."""
+"""The plain types: type name → (type, bytes per value, bytes per offset); a bool has neither size."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """The layout of one column: `width` bytes per value, or `offset` bytes per offset of text; neither for bits."""
+    """The layout of one column: `width` bytes per value, or `offset` bytes per text offset; neither for bits."""
 
     width: int
     offset: int
 
 
 def _entry_of(name: str, kind: pa.DataType) -> Any:
-    """Return the entry of a type in a schema.
+    """Return the entry for a type in a schema.
 
     Raises:
         NotCarried: vectors cannot contain the type.
@@ -90,17 +91,17 @@ def _type_of(entry: Any) -> tuple[pa.DataType, Column]:
 
 @lru_cache(SCHEMAS_KNOWN_MAX)
 def _encoded_schema(schema: pa.Schema) -> tuple[bytes, tuple[Column, ...]]:
-    """Return the schema as bytes, and its columns."""
+    """Return the encoded schema and the layouts of its columns."""
     entries = [[field.name, _entry_of(field.name, field.type)] for field in schema]
     return encode_value(entries), tuple(_type_of(kind)[1] for _, kind in entries)
 
 
 @lru_cache(SCHEMAS_KNOWN_MAX)
 def _decoded_schema(written: bytes) -> tuple[pa.Schema, tuple[Column, ...], struct.Struct]:
-    """Return the schema that `_encoded_schema` encoded, its columns, and the layout of the numbers after it.
+    """Return a schema encoded by `_encoded_schema`, its column layouts, and the layout of the numbers that follow it.
 
     Raises:
-        PeerViolation: it is not a schema.
+        PeerViolation: the bytes are not a schema.
     """
     entries = decode_value(written)
     if type(entries) is not list or not 1 <= len(entries) <= COLUMNS_MAX:
@@ -122,7 +123,7 @@ def _decoded_schema(written: bytes) -> tuple[pa.Schema, tuple[Column, ...], stru
 
 @lru_cache(SCHEMAS_KNOWN_MAX)
 def _plain(schema: pa.Schema) -> pa.Schema:
-    """Return the schema without metadata, every column nullable.
+    """Return the schema without metadata and with every column nullable.
 
     Raises:
         NotCarried: vectors cannot have this schema.
@@ -190,11 +191,11 @@ def joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     return _one(pa.Table.from_batches(batches))
 
 
-# To bytes.
+# Encoding.
 
 
 def encode(batch: pa.RecordBatch) -> bytes:
-    """Encode these rows as a body."""
+    """Encode the rows of a batch as the body of a chunk."""
     schema, columns = _encoded_schema(batch.schema)
     shape: list[int] = []
     parts: list[Any] = [b""]
@@ -229,7 +230,7 @@ def _bits(flags: Any) -> bytes:
 
 
 def _values(column: pa.Array, width: int, empty: Any) -> Any:
-    """Return the values of a column, zero for nulls, without the rest of the buffer."""
+    """Return the values of a column, with zeros for nulls and without the rest of the buffer."""
     buffer, size = column.buffers()[1], len(column) * width
     if buffer is None:
         return bytes(size)
@@ -242,7 +243,7 @@ def _values(column: pa.Array, width: int, empty: Any) -> Any:
 
 
 def _put_text(parts: list[Any], column: pa.Array, width: int) -> int:
-    """Append the offsets, from 0, and the text they point into; return the length of the text."""
+    """Append the offsets, starting at 0, and the text to which they refer; return the length of the text."""
     _, places, text = column.buffers()
     if not len(column) or places is None:
         _put(parts, bytes(width * (len(column) + 1)))
@@ -255,14 +256,14 @@ def _put_text(parts: list[Any], column: pa.Array, width: int) -> int:
     return end - start
 
 
-# And back.
+# Decoding.
 
 
 def decode(body: bytes | memoryview) -> pa.RecordBatch:
-    """Return the rows of a body. Nothing is copied: the columns are views of it.
+    """Return the rows of a body; the columns are views of the body, so nothing is copied.
 
     Raises:
-        PeerViolation: the bytes are not the body of any rows.
+        PeerViolation: the bytes are not the encoding of a record batch.
     """
     data = body if type(body) is bytes else bytes(body)
     if len(data) < _HEAD.size:
@@ -298,7 +299,7 @@ def decode(body: bytes | memoryview) -> pa.RecordBatch:
 
 
 def _sizes(column: Column, rows: int, nulls: int, text: int) -> list[int | None]:
-    """Return the length of each buffer of a column; None for an absent buffer."""
+    """Return the length of each buffer of a column, or None for an absent buffer."""
     if nulls > 1 or (text and not column.offset):
         raise PeerViolation("a batch of vectors has a column of an unknown shape")
     bits = (rows + 7) // 8

@@ -1,10 +1,10 @@
-"""The forms of a batch of records: a list, or a `Batch`, which answers the questions that depend on its form.
+"""The forms of a batch of records: a list, or a `Batch`, whose methods depend on its form.
 
-`Rows` are tuples of one length as columns, `Counted` are keys with the number of records of each, and `Vectors`
-(`causal.records.vectors`) are columns of Arrow.  A batch that is decoded, asked for its keys and counted, or that an
-operator makes as columns, need never be taken apart into tuples and put together again.
+`Rows` are columns of tuples of equal length, `Counted` are keys with the number of records of each key, and `Vectors`
+(`causal.records.vectors`) are Arrow columns. A batch that is only decoded, asked for its keys and counted, or that an
+operator creates as columns, never has to be split into tuples and reassembled.
 
-A list is a batch as it is: the functions of this module, `encode_records`, `keys_in` and `pieces` answer for it.
+A list is used as a batch directly: the functions of this module, `encode_records`, `keys_in` and `pieces` handle it.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from causal.errors import invariant
 from causal.records.values import NotCarried, encode_loosely
 
 PLAIN, TUPLES, VECTORS, COUNTED = (bytes((tag,)) for tag in range(4))
-"""The first byte of a body of records; `causal.records.columns` writes the whole of that of vectors."""
+"""The first byte of a body of records; for vectors, `causal.records.columns` writes the entire body."""
 
 Passes = Callable[[Any, Iterator[tuple[int, Any]]], bool]
-"""A function of a record and an iterator over (index, record) of the output that it is part of."""
+"""A predicate of a record and an iterator over (index, record) of the output to which the record belongs."""
 
 
 class Batch:
-    """Records in another form than a list; never changed once made."""
+    """Records in a form other than a list; never changed after creation."""
 
     __slots__ = ()
 
@@ -33,27 +33,27 @@ class Batch:
         raise NotImplementedError
 
     def joined(self, pieces: Sequence[Any]) -> Any:
-        """Return the records of several batches of this class, of which this is the first, as one; see `joined`."""
+        """Return one batch with the records of several batches of this class, the first of which is this one."""
         raise NotImplementedError
 
     def listed(self) -> Any:
-        """Return the records as a list; the batch itself if no reader needs one."""
+        """Return the records as a list, or the batch itself if no reader needs a list."""
         return self
 
     def keys_at(self, item: int | None) -> list[Any] | None:
-        """Return item `item` of each record, or its key, if that needs no look at each record."""
+        """Return item `item` of each record, or each record's key, if no record has to be inspected; otherwise None."""
         return None
 
     def passing(self, passes: Passes) -> Any:
-        """Return the records for which `passes` is true, of a batch that is not a list; see `passing`."""
+        """Return the records for which `passes` is true, for a batch that is not a list; see `passing`."""
         return self
 
 
 class Rows(Batch):
-    """Rows of at least one column; iterating over them yields tuples.
+    """Rows of at least one column; iteration yields tuples.
 
     Attributes:
-        columns: lists of one length, which the rows own from then on.
+        columns: lists of equal length, which belong to the rows from now on.
     """
 
     __slots__ = ("columns", "_listed")
@@ -72,7 +72,7 @@ class Rows(Batch):
     def encode(self) -> bytes:
         try:
             return TUPLES + encode_loosely(self.columns, 1) if len(self) else PLAIN + encode_loosely([])
-        except NotCarried:  # as in a list of tuples
+        except NotCarried:  # encode like a list of tuples
             return PLAIN + encode_loosely(self.listed())
 
     def joined(self, pieces: Sequence[Rows]) -> Any:
@@ -92,11 +92,11 @@ class Rows(Batch):
 
 
 class Counted(Batch):
-    """Keys, and how many records each of them stands for, where a reader would only count the records.
+    """Keys, and how many records each of them stands for, if a reader would only count the records.
 
     Attributes:
         keys: canonical keys.
-        counts: whole numbers from 1, of the same length.
+        counts: positive integers, one per key.
     """
 
     __slots__ = ("keys", "counts")
@@ -127,18 +127,18 @@ class Counted(Batch):
         return self.keys
 
     def passing(self, passes: Passes) -> Counted:
-        """Return the keys that pass; each of the others fails once, for all of its records."""
+        """Return the keys that pass; each other key is reported as one failure for all of its records."""
         kept = [place for place, key in enumerate(self.keys) if passes(key, iter(()))]
         return Counted([self.keys[place] for place in kept], [self.counts[place] for place in kept])
 
 
 def listed(records: Any) -> Any:
-    """Return `Rows` as a list of tuples; anything else as it is."""
+    """Return `Rows` as a list of tuples, and anything else unchanged."""
     return records.listed() if isinstance(records, Batch) else records
 
 
 def copied(records: Any, copy: Callable[[Any], Any] | None = None) -> Any:
-    """Return a list as a list of its own, with copies of its records if `copy` makes them; a `Batch` as it is."""
+    """Return a new list with the records, each copied with `copy` if that is set; return a `Batch` unchanged."""
     return records if isinstance(records, Batch) else list(records if copy is None else map(copy, records))
 
 
@@ -162,7 +162,7 @@ def passing(records: Any, passes: Passes, output: Iterable[Any]) -> Any:
     """Return the records for which `passes` is true.
 
     Args:
-        output: the output of a stage that the records are part of, in the same order but interleaved with others.
+        output: the output of a stage to which the records belong, in the same order but interleaved with other records.
     """
     records = listed(records)
     if isinstance(records, Batch):

@@ -1,12 +1,12 @@
 """MessagePack encoding that restores every value exactly (D10), or refuses it.
 
-tuple and list, int keys and str keys, datetime, Decimal and integers beyond 64 bits survive a round
-trip unchanged.  Sets are refused (their order after a restore would depend on their history), and so
-are subclasses and objects, mutable bytes, and time zones other than fixed offsets; nothing is ever unpickled.
+Tuples and lists, int keys and str keys, datetime, Decimal and integers beyond 64 bits survive a round trip unchanged.
+Sets are refused, because their order after a restore would depend on their history. Subclasses, objects, mutable bytes,
+and time zones other than fixed offsets are refused too. Nothing is ever unpickled.
 
 `msgpack` defines which values can be encoded, their bytes and each refusal. `ormsgpack`, which is two to four times as
-fast, is tried first where it can only agree or give up: a hook refuses everything that it would encode differently, it
-supports only string keys, and its input must be consumed completely.
+fast, is tried first in cases in which it can only agree or give up. A hook refuses everything that it would encode
+differently, it supports only string keys, and its input must be consumed completely.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ _SECOND_PASS = b"~"
 """The suffix of a datetime with fold = 1, which ISO 8601 cannot express."""
 
 NESTING_MAX = 1024
-"""The deepest nesting of lists and dicts, which use C stack in MessagePack; each tuple starts a new count."""
+"""The maximum nesting of lists and dicts, which use C stack in MessagePack; each tuple starts a new count."""
 _TOO_DEEP = "ecursion limit"
-"""A part of the error messages of both libraries for deeper nesting."""
+"""The part of the error message for deeper nesting that both libraries have in common."""
 TUPLE_DEPTH_MAX = 32
-"""The deepest nesting of tuples: each level is a call into MessagePack, which uses 40 KiB of the C stack."""
+"""The maximum nesting of tuples: each level is a call into MessagePack, which uses 40 KiB of the C stack."""
 
 _MAY_HOLD_BYTES = re.compile(rb"[\xc4-\xc6]").search
 _MAY_HOLD_EXTENSIONS = re.compile(rb"[\xc4-\xc9\xd4-\xd8]").search
-"""Find the marks of bytes, or of bytes and extensions, and sometimes numbers that look like such marks."""
+"""Searches for the marks of bytes, or of bytes and extensions; they may also match numbers with the same bytes."""
 _MAY_HOLD_NAN = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]").search
-"""Finds floats that are NaN, and infinite ones; a Decimal that is NaN is an extension."""
+"""A search for floats that are NaN or infinite; a Decimal that is NaN is an extension and is not matched."""
 _MAY_HOLD_ANY_NAN = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]|NaN").search
-"""Finds a Decimal that is NaN as well, by its text."""
+"""A search that also matches the text of a Decimal that is NaN."""
 
 _PASSED_ON = (
     ormsgpack.OPT_PASSTHROUGH_BIG_INT
@@ -54,16 +54,16 @@ _PASSED_ON = (
 )
 _END = "~~ end of dicts"
 _END_BYTES = _END.encode()
-"""A text that is appended to dicts before ormsgpack reads them; dicts that contain it are left to msgpack."""
+"""A string that is appended to dicts before ormsgpack reads them; dicts that contain it are left to msgpack."""
 _PAIR, _TEXT = b"\x92", bytes((0xA0 | len(_END_BYTES),))
-"""The marks of a list of two items and of a text with the length of `_END`."""
+"""The marks of a list of two items and of a string with the length of `_END`."""
 _DICTS_BYTES_MIN = 150
-"""Below this size, reading a list of dicts with ormsgpack gains nothing."""
+"""The size below which nothing is gained by reading a list of dicts with ormsgpack."""
 _DICT_BYTES_MAX = 256
-"""Above this average size, a dict consists mostly of values, but ormsgpack reads only keys faster."""
+"""The average size above which a dict consists mostly of values, whereas ormsgpack reads only keys faster."""
 
 _swallowed: list[BaseException] = []
-"""Exceptions of signal handlers within hooks of ormsgpack, which replaces them with its own error."""
+"""Exceptions raised by signal handlers inside ormsgpack hooks; ormsgpack replaces them with its own error."""
 
 
 class NotCarried(TypeError):
@@ -71,7 +71,7 @@ class NotCarried(TypeError):
 
     Args:
         text: the message.
-        whole: whether the whole value is the cause, not one part of it.
+        whole: whether the entire value is the cause, rather than one part of it.
     """
 
     def __init__(self, text: str, whole: bool = False) -> None:
@@ -82,7 +82,7 @@ class NotCarried(TypeError):
 def _extender(
     depth: int, extension: Callable[[int, bytes], Any], pack: Callable[[Any, int], bytes], swallowed: list[Any] | None
 ) -> Callable[[Any], Any]:
-    """Return the hook for values within this many tuples for which MessagePack has no type."""
+    """Return the hook for values that are nested in `depth` tuples and for which MessagePack has no type."""
 
     def extend(value: Any) -> Any:
         try:
@@ -135,7 +135,7 @@ _INSTEAD = {
     "builtins.bytearray": "bytes(value)",
     "builtins.memoryview": "bytes(value)",
 }
-"""The expression to use instead of a value of a type, or of a type derived from it."""
+"""The expression to use instead of a value of the named type, or of a type derived from it."""
 
 
 def _refused(kind: type) -> NotCarried:
@@ -147,7 +147,7 @@ def _refused(kind: type) -> NotCarried:
         instead = "value.model_dump()"
     elif hasattr(kind, "__attrs_attrs__"):
         instead = "attrs.asdict(value)"
-    elif hasattr(kind, "__struct_fields__"):  # of msgspec
+    elif hasattr(kind, "__struct_fields__"):  # a msgspec struct
         instead = "msgspec.to_builtins(value)"
     elif hasattr(kind, "_asdict"):
         instead += " or value._asdict()"
@@ -164,7 +164,7 @@ def _datetime_bytes(value: datetime) -> bytes:
 
 
 def _datetime_of(text: str) -> datetime:
-    """Return the datetime with this text; Python itself drops offsets of less than a second."""
+    """Return the datetime with this text; `fromisoformat` drops offsets of less than a second."""
     value = datetime.fromisoformat(text)
     if value.tzinfo is UTC and text[-7] == ".":
         size = int(text[-6:])
@@ -173,7 +173,7 @@ def _datetime_of(text: str) -> datetime:
 
 
 def _restorer(inner: Callable[[int, bytes], Any] | None, swallowed: list[Any] | None) -> Callable[[int, bytes], Any]:
-    """Return the hook for extensions; `inner` is the hook for those within a tuple, or None if it may have none."""
+    """Return the hook for extensions; `inner` is the hook for extensions in a tuple, or None if none are allowed."""
 
     def restore(code: int, data: bytes) -> Any:
         try:
@@ -205,7 +205,10 @@ _NESTED = b""
 
 
 def _attempt(value: Any, depth: int) -> bytes | None:
-    """Encode within this many tuples with ormsgpack; None if msgpack must decide, `_NESTED` if because of nesting."""
+    """Encode a value nested in `depth` tuples with ormsgpack.
+
+    Return `_NESTED` if it is nested too deeply for ormsgpack, and None if msgpack must decide for another reason.
+    """
     first = value[0] if type(value) is list and value else value
     if type(first) is dict and _begins_otherwise(first):
         return None
@@ -220,7 +223,7 @@ def _attempt(value: Any, depth: int) -> bytes | None:
 
 
 def _begins_otherwise(value: dict[Any, Any]) -> bool:
-    """Return whether the first key is not a text, so that ormsgpack would refuse the dict anyway."""
+    """Return whether the first key is not a string, so that ormsgpack would refuse the dict anyway."""
     return bool(value) and type(next(iter(value))) is not str
 
 
@@ -228,8 +231,8 @@ def _pack(value: Any, depth: int, attempt: bytes | None) -> bytes:
     """Encode a value with msgpack after ormsgpack has given up.
 
     Raises:
-        RecursionError: msgpack could not read the bytes; it reads one level less than it writes if the innermost level
-        is empty.
+        RecursionError: msgpack could not read the bytes, because it reads one level less than it writes if the
+            innermost level is empty.
     """
     packed: bytes = _Packer(default=_EXTEND[depth], strict_types=True, unicode_errors="surrogatepass").pack(value)
     if attempt == _NESTED:
@@ -241,7 +244,7 @@ def _pack(value: Any, depth: int, attempt: bytes | None) -> bytes:
 
 
 def _no_extension(code: int, data: bytes) -> None:
-    """Ignore an extension, because tuples have their own limit."""
+    """Ignore an extension, because tuples have their own nesting limit."""
 
 
 def _pack_within(value: Any, depth: int) -> bytes:
@@ -264,34 +267,34 @@ for _ in range(TUPLE_DEPTH_MAX):
 _RESTORE, _RESTORE_FAST = _restorer(_RESTORE, None), _restorer(_RESTORE, _swallowed)
 
 _EXTENSIONS, _FRAGMENTS = getrefcount(_Extension), getrefcount(_Fragment)
-"""Reference counts of these types without any instances, which ormsgpack would encode without calling a hook."""
+"""The reference counts of these types without instances; ormsgpack would encode instances without calling a hook."""
 
 
 def encode(value: Any) -> bytes:
-    """Encode `value`: equal values of equal types are encoded as equal bytes.
+    """Encode `value`; equal values of equal types have equal bytes.
 
     Raises:
-        NotCarried: a type that would not be decoded unchanged, NaN as a key of a dict, or nesting that is too deep.
+        NotCarried: a type would not be decoded unchanged, a dict key is NaN, or the nesting is too deep.
     """
     try:
         attempt = _attempt(value, 0)
         packed = attempt or _pack(value, 0, attempt)
     except _FAILURES as problem:
         raise _refusal(value, problem) from None
-    # If ormsgpack has encoded the value, all extensions come from the hook and all keys are texts.
+    # If ormsgpack has encoded the value, all extensions were created by the hook, and all keys are strings.
     if _MAY_HOLD_BYTES(packed) if attempt else _MAY_HOLD_EXTENSIONS(packed) or _MAY_HOLD_NAN(packed):
         _refuse_unfaithful(value, keys=not attempt)
     return packed
 
 
 def encode_loosely(value: Any, tuples: int = 0) -> bytes:
-    """Encode like `encode`, but accept bytearray and memoryview, which are decoded as bytes; for bulk data.
+    """Encode like `encode`, but accept bytearray and memoryview, which are decoded as bytes; intended for bulk data.
 
     Args:
-        tuples: the number of tuples around the value, which count towards the limit.
+        tuples: the number of tuples around the value, which count towards the nesting limit.
 
     Raises:
-        NotCarried: any other type that would not be decoded unchanged, NaN as a key, or nesting that is too deep.
+        NotCarried: another type would not be decoded unchanged, a key is NaN, or the nesting is too deep.
     """
     try:
         attempt = _attempt(value, tuples)
@@ -315,11 +318,11 @@ def _refusal(value: Any, problem: Exception) -> NotCarried:
 
 
 PLACE_CHARACTERS_MAX = 200
-"""The length from which the place of a part of a value is not extended."""
+"""The length from which the path to a part of a value is not extended further."""
 
 
 def place_of_refused(value: Any, problem: NotCarried, carry: Callable[[Any], object] = encode) -> str:
-    """Return the place of the part of `value` refused by `carry`, as `['a'][0]`; "" if no single part is to blame."""
+    """Return the path, such as `['a'][0]`, to the part of `value` that `carry` refuses; "" if it is not one part."""
     place = ""
     while not problem.whole and len(place) < PLACE_CHARACTERS_MAX:
         kind = type(value)
@@ -337,7 +340,7 @@ def place_of_refused(value: Any, problem: NotCarried, carry: Callable[[Any], obj
 
 
 _FAITHFUL = frozenset((int, str, float, bool, bytes, type(None), datetime, Decimal))
-"""The types without parts that MessagePack confuses with no other type."""
+"""The types without parts that MessagePack does not confuse with any other type."""
 
 
 _LISTS, _DICTS = frozenset((list, tuple)), frozenset((dict,))
@@ -347,10 +350,10 @@ _UNFAITHFUL = frozenset((bytearray, memoryview, msgpack.ExtType, msgpack.Timesta
 def _refuse_unfaithful(value: Any, keys: bool) -> None:
     """Refuse types that MessagePack confuses with others without calling the hook, and keys that are NaN.
 
-    This works level by level: in few calls for any number of values, and without recursion.
+    This proceeds level by level, with few calls for any number of values and without recursion.
 
     Args:
-        keys: whether keys of dicts may be of types other than text.
+        keys: whether dict keys may be of types other than str.
     """
     level, kinds = [value], {type(value)}
     while kinds:
@@ -370,7 +373,7 @@ def _refuse_unfaithful(value: Any, keys: bool) -> None:
 
 
 def _refuse_nan_keys(value: Any) -> None:
-    """Refuse keys that are NaN, level by level, in a value that was encoded and therefore is finite."""
+    """Refuse keys that are NaN, level by level, in a value that was encoded and is therefore finite."""
     level = [value]
     while level:
         dicts = [each for each in level if type(each) is dict]
@@ -383,10 +386,10 @@ _EQUAL_TO_THEMSELVES = frozenset((str, int, bytes, bool, type(None), datetime))
 
 
 def refuse_nan(keys: Iterable[Any]) -> None:
-    """Refuse keys of a dict that are NaN, or tuples with NaN in them.
+    """Refuse dict keys that are NaN or are tuples that contain NaN.
 
     Raises:
-        NotCarried: a key is NaN; a dict finds it only by its identity, which a restore does not keep.
+        NotCarried: a key is NaN, which a dict finds only by its identity; a restore does not preserve the identity.
     """
     others = [key for key in keys if type(key) not in _EQUAL_TO_THEMSELVES]
     while others:
@@ -398,7 +401,7 @@ def refuse_nan(keys: Iterable[Any]) -> None:
 
 
 def _holds_small_dicts(data: bytes | memoryview) -> bool:
-    """Return whether the bytes begin like a list of dicts with text keys, and the keys are a large part of it."""
+    """Return whether the bytes begin like a list of dicts with string keys, and keys make up much of the data."""
     mark = data[0]
     if 0x92 <= mark <= 0x9F:
         count, place = mark & 0x0F, 1
@@ -419,8 +422,8 @@ def _holds_small_dicts(data: bytes | memoryview) -> bool:
 def _read_dicts(data: bytes | memoryview) -> Any:
     """Return the list of dicts, or None if msgpack has to decide.
 
-    ormsgpack reads one value and ignores the bytes after it. Therefore it reads a pair of the value and `_END`, a text
-    that occurs nowhere else: `_END` is the second item only if the value ends exactly at the end of the data.
+    ormsgpack reads one value and ignores the bytes after it. It is therefore passed a pair of the value and `_END`, a
+    string that occurs nowhere else: `_END` is the second item only if the value ends exactly at the end of the data.
     """
     framed = b"".join((_PAIR, data, _TEXT, _END_BYTES))
     if framed.find(_END_BYTES) + len(_END_BYTES) != len(framed):
@@ -444,12 +447,12 @@ def decode(data: bytes | memoryview) -> Any:
         return _unpackb(data, ext_hook=_RESTORE, strict_map_key=False, unicode_errors="surrogatepass")
     except PeerViolation:
         raise
-    except Exception as problem:  # msgpack, datetime and Decimal each raise their own kinds
+    except Exception as problem:  # msgpack, datetime and Decimal each raise exceptions of their own kinds
         raise PeerViolation(f"not a valid MessagePack value: {type(problem).__name__}: {problem}") from None
 
 
 def decode_dicts(data: bytes | memoryview) -> Any:
-    """Decode like `decode`, but read a list of dicts with text keys twice as fast; for bulk data.
+    """Decode like `decode`, but read a list of dicts with string keys twice as fast; intended for bulk data.
 
     Raises:
         PeerViolation: the bytes are not one complete value.

@@ -1,4 +1,4 @@
-"""Encodes whole numbers in as few bytes as possible: LEB128, with zigzag for signed numbers."""
+"""The encoding of integers in as few bytes as possible: LEB128, with zigzag for signed integers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from causal.errors import PeerViolation
 
 
 def varint(number: int) -> bytes:
-    """Encode a number from 0 in LEB128."""
+    """Encode a non-negative integer in LEB128."""
     if number < 0x80:
         return bytes((number,))
     out = bytearray()
@@ -18,10 +18,10 @@ def varint(number: int) -> bytes:
 
 
 def read_varint(data: bytes | bytearray | memoryview, place: int) -> tuple[int, int]:
-    """Return (number, place after it).
+    """Return (number, place after the number).
 
     Raises:
-        PeerViolation: the bytes end inside the number, or it has more than 64 bits.
+        PeerViolation: the bytes end inside the number, or the number has more than 64 bits.
     """
     if place < len(data) and data[place] < 0x80:
         return data[place], place + 1

@@ -21,10 +21,10 @@ INSTALL_ARROW = "run `pip install -e '.[arrow]'` in the checkout"
 
 
 class Vectors(Batch):
-    """Rows as columns; never changed in place.
+    """Rows stored as columns; never changed in place.
 
     Attributes:
-        batch: a `pyarrow.RecordBatch` of types that can be encoded, without metadata.
+        batch: a `pyarrow.RecordBatch` without metadata, whose types can all be encoded.
     """
 
     __slots__ = ("batch",)
@@ -37,7 +37,7 @@ class Vectors(Batch):
         """Return the vectors of a record batch, a table, or a dict of columns.
 
         Raises:
-            NotCarried: a type cannot be encoded, two columns have the same name, or the object is of another kind.
+            NotCarried: a type cannot be encoded, two columns have the same name, or the object is of another type.
         """
         from causal.records.columns import carried
 
@@ -48,7 +48,7 @@ class Vectors(Batch):
         return rows
 
     def __getitem__(self, place: slice | int) -> Any:
-        """Return the vectors of a range of rows; for an index, the one row as a dict, for messages."""
+        """Return the vectors of a range of rows; for an index, return that row as a dict, for messages."""
         if isinstance(place, int):
             return self.batch.slice(place, 1).to_pylist()[0]
         start, stop, step = place.indices(len(self))
@@ -56,7 +56,7 @@ class Vectors(Batch):
         return Vectors(self.batch.slice(start, max(0, stop - start)))
 
     def encode(self) -> bytes:
-        """Encode the rows; equal rows are encoded as equal bytes, regardless of the batch they were sliced from."""
+        """Encode the rows; equal rows have equal bytes, regardless of the batch from which they were sliced."""
         from causal.records.columns import encode
 
         return encode(self.batch)
@@ -68,10 +68,10 @@ class Vectors(Batch):
 
     @classmethod
     def decode(cls, body: bytes | memoryview) -> Vectors:
-        """Decode what `encode` returned, and check it; the columns are views of `body`.
+        """Decode and check the bytes that `encode` returned; the columns are views of `body`.
 
         Raises:
-            PeerViolation: the bytes are not such a body, or pyarrow is not installed.
+            PeerViolation: the bytes are not encoded vectors, or pyarrow is not installed.
         """
         try:
             from causal.records.columns import decode

@@ -1,6 +1,6 @@
-"""The body of the loop around one task: feeds events, performs effects in order, requests the next turn.
+"""The body of the loop around one task: it feeds events, performs effects in order, and requests the next turn.
 
-Every effect of a running task on the outside is performed from here, in the order set by the core (D4).
+Every external effect of a running task is performed from here, in the order determined by the core (D4).
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from causal.task.task import TaskProtocol
 TURNS_PER_POLL = 8
 WAIT_MS_MAX = 1000
 REST_NS_MIN = 20_000
-"""A shorter sleep counts as work, because finding its reason costs about as much."""
+"""The shortest sleep that is measured; a shorter one counts as work, because finding its reason costs about as much."""
 
 
 class TaskDriver:
     """Runs one `TaskProtocol` on real sockets, disk, stores and readers.
 
     Args:
-        report: called with (kind, facts) for the control plane: `phase`, `snapshot`, `finding`; and with the
-            reports of `StoreCalls`.
-        patience_s: how long a store may be unavailable.
-        turning: called with the time as each turn begins.
+        report: called with (kind, facts) for the control plane: `phase`, `snapshot`, `finding`, and the reports of
+            `StoreCalls`.
+        patience_s: the maximum time that a store may be unavailable.
+        turning: called with the current time at the beginning of each turn.
 
-    While a store is unavailable the task takes no turn, and effects wait in their order after the one that failed; it
-    still answers its neighbours, which may be recovering.
+    While a store is unavailable, the task performs no turns, and effects wait in order after the one that failed. The
+    task still answers its neighbours, which may be recovering.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class TaskDriver:
         self._stores = stores
         self._staging = [store for store in stores.values() if isinstance(store, StagingStore)]
         self._readers = readers
-        # `isinstance` does not work: from Python 3.12 on it ignores attributes that a reader delegates with
+        # `isinstance` does not work here: since Python 3.12, it ignores attributes that a reader delegates with
         # `__getattr__`.
         counting = [getattr(reader, "counters", None) for reader in readers.values()]
         self._counting: list[Callable[[], dict[str, int | float]]] = [each for each in counting if callable(each)]
@@ -76,17 +76,17 @@ class TaskDriver:
         self.feed(Started())
 
     def feed(self, event: Event) -> None:
-        """Pass one event to the task, perform its effects, and pass on their answers."""
+        """Pass one event to the task, perform its effects, and pass the answers on to the task."""
         self._performer.feed(event)
 
     def _handled(self, event: Event) -> list[Effect]:
         return self.task.handle(event, monotonic_ns())
 
     def work(self, ready: dict[Any, int], rested_ns: int = 0) -> None:
-        """Perform one round: handle arrived frames, answers of the disk and due reads, then take some turns.
+        """Perform one round: handle arrived frames, answers from the disk and due reads, and then perform some turns.
 
         Args:
-            rested_ns: how long the loop has slept before it.
+            rested_ns: the time for which the loop slept before this round.
         """
         self._note_rest(rested_ns)
         for link, parts in self._transport.receive(ready):
@@ -111,7 +111,7 @@ class TaskDriver:
                 return
 
     def wait_ms(self) -> int:
-        """Return how long the loop may sleep."""
+        """Return the number of milliseconds for which the loop may sleep."""
         if self._performer.waiting:
             return ms_until(self._store_calls.again_ns, monotonic_ns())
         if not self.task.idle:
@@ -122,7 +122,7 @@ class TaskDriver:
         return ms_until(min(due), now_ns) if due else WAIT_MS_MAX
 
     def _report_abandoned(self) -> None:
-        """Log once when all calls that may run are abandoned, and once when this is no longer so."""
+        """Log once when all permitted calls have been abandoned, and once when this is no longer the case."""
         stuck = self._asking.abandoned
         if stuck != self._abandoned:
             self._abandoned = stuck
@@ -134,7 +134,7 @@ class TaskDriver:
         return next_ns is not None and next_ns <= monotonic_ns()
 
     def counters(self) -> dict[str, Any]:
-        """Return the task's counters and those that only the shell can know."""
+        """Return the task's counters, and the counters that only the shell can determine."""
         return {
             **self.task.counters(),
             "latency_ms_buckets": dict(self._performer.latencies.buckets_ms),
@@ -151,7 +151,7 @@ class TaskDriver:
         }
 
     def _note_rest(self, rested_ns: int) -> None:
-        """Count the sleep of the loop as blocked if the task waits for a neighbour or a store, otherwise as idle."""
+        """Count the loop's sleep as blocked if the task was waiting for a neighbour or store, and otherwise as idle."""
         if rested_ns < REST_NS_MIN:
             return
         if self._performer.waiting or self.task.full:
@@ -160,23 +160,23 @@ class TaskDriver:
             self._idle_ns += rested_ns
 
     def _shares(self) -> dict[str, float]:
-        """Return the seconds since the task began in which it worked, was blocked, and had nothing to do."""
+        """Return the number of seconds since the task began in which it worked, was blocked, or had nothing to do."""
         busy_ns = max(0, monotonic_ns() - self._began_ns - self._blocked_ns - self._idle_ns)
         seconds = {"busy_s": busy_ns, "blocked_s": self._blocked_ns, "idle_s": self._idle_ns}
         return {name: round(spent_ns / 1e9, 3) for name, spent_ns in seconds.items()}
 
     def _staged_counters(self) -> dict[str, int]:
-        """Return the rows that wait for their checkpoint, if stores stage rows."""
+        """Return the number of rows that wait for their checkpoint, if any store stages rows."""
         staged = [store.staged() for store in self._staging]
         return {"staged_rows": sum(r for r, _ in staged), "staged_bytes": sum(b for _, b in staged)} if staged else {}
 
     def _source_counters(self) -> dict[str, int | float]:
-        """Return the counters that readers keep for their sources in addition to records."""
+        """Return the counters that readers keep for their sources in addition to record counts."""
         figures = [counters() for counters in self._counting]
         return {name: value for counters in figures for name, value in counters.items()} | self._input_counters()
 
     def _input_counters(self) -> dict[str, int]:
-        """Return how much input the task has and how much it has read, if all its readers know (`measured`)."""
+        """Return the total input size and the amount read, if all readers of the task know them (`measured`)."""
         if not self._readers:
             return {}
         known: list[tuple[int, int]] = []
@@ -190,31 +190,31 @@ class TaskDriver:
 
     @property
     def reported_state(self) -> str:
-        """The task's state for a heartbeat: it is ended only after its store has all rows and that was reported."""
+        """The task's state for a heartbeat; it is "ended" only after its store has all rows and this was reported."""
         return self._performer.reported_state
 
     @property
     def first_record_ns(self) -> int:
-        """The time at which the task read its first record; 0 before."""
+        """The time at which the task read its first record, or 0 if it has not read any."""
         return self._performer.first_record_ns
 
     @property
     def last_output_ns(self) -> int:
-        """The time at which rows of the task became visible last; 0 before."""
+        """The time at which rows of the task last became visible, or 0 if none have."""
         return self._performer.last_output_ns
 
     @property
     def waiting(self) -> tuple[int, str] | None:
-        """The time since which the task waits for a store, and the reason; None if it waits for none."""
+        """The time since which the task has been waiting for a store, and the reason; None if it is not waiting."""
         return self._store_calls.waiting
 
     @property
     def store_call_ns(self) -> int:
-        """The time at which the current call of a store began; 0 without one.  Another thread may read it."""
+        """The time at which the current store call began, or 0 outside a call; another thread may read it."""
         return self._store_calls.call_ns
 
     def overdue(self) -> str | None:
-        """Return why the process must end if a store does not answer at all. Another thread may call this method."""
+        """Return why the process must end if a store does not answer at all, or None; another thread may call this."""
         return self._store_calls.overdue()
 
     def close(self) -> None:
@@ -226,10 +226,10 @@ class TaskDriver:
         self._asking.close()
 
     def _tried_again(self) -> bool:
-        """Retry the effects that wait for a store if that is due; return whether none waits any more."""
+        """Retry the effects that wait for a store if a retry is due; return whether none are waiting any more."""
         return monotonic_ns() >= self._store_calls.again_ns and self._performer.retry()
 
 
 def ms_until(at_ns: int, now_ns: int) -> int:
-    """Return how long to sleep, in whole milliseconds rounded up: after an early wake-up nothing is due."""
+    """Return the time to sleep in milliseconds, rounded up because nothing would be due after an early wake-up."""
     return max(0, min(WAIT_MS_MAX, -((now_ns - at_ns) // 1_000_000)))

@@ -1,10 +1,11 @@
-"""The calls of a sink's stores: an unavailable store throttles its task, and is retried for as long as configured.
+"""Calls to a sink's stores: an unavailable store throttles its task, and calls are retried for a configured time.
 
-A call that raises `Unavailable` is retried, after 10 ms at first, later after 1 s. A call that does not return at all
-is detected by the thread that sends pulses (`causal.process.pulse`), which reads `waiting` and `overdue`. In both cases
-`waiting` has the start and the reason, and the wait is limited.
+A call that raises `Unavailable` is retried, at first after 10 ms and later after up to 1 s. A call that does not return
+at all is detected by the thread that sends pulses (`causal.process.pulse`), which reads `waiting` and `overdue`. In
+both cases, `waiting` contains the start and the reason, and the wait is limited.
 
-A call that accepts rows in parts calls `progressed` after each: only the time since then counts as an outage.
+A call that accepts rows in parts calls `progressed` after each part, so that only the time since then counts as an
+outage.
 """
 
 from __future__ import annotations
@@ -21,28 +22,29 @@ T = TypeVar("T")
 
 PAUSE_NS_MIN, PAUSE_NS_MAX = 10_000_000, 1_000_000_000
 LONG_NS = 500_000_000
-"""The duration from which a call is reported as waiting."""
+"""The duration above which a call is reported as waiting."""
 NO_ANSWER = "a call has not returned"
 _THREAD = threading.local()
-"""`calls`: the `StoreCalls` of the call that this thread is making; None outside a call."""
+"""The attribute `calls` is the `StoreCalls` whose call this thread is making, or None outside a call."""
 
 
 def progressed() -> None:
-    """Record, inside a call of a store, that a part of the call is done permanently."""
+    """Record, during a store call, that part of the call has been completed permanently."""
     calls: StoreCalls | None = getattr(_THREAD, "calls", None)
     if calls is not None:
         calls.progressed()
 
 
 class StoreCalls:
-    """The calls of the stores of one task.
+    """The calls to the stores of one task.
 
     Args:
-        patience_s: how long a store may be unavailable.
-        report: called with ("waiting", {"line": what to log}) when there is something to report.
+        patience_s: the maximum time that a store may be unavailable.
+        report: called with ("waiting", {"line": message to log}) when there is something to report.
 
-    State: `again_ns` is when the call that failed is to be retried; `call_ns` when the current call began or progressed
-    last, 0 without one.  Another thread may read them.
+    State: `again_ns` is the time at which a failed call must be retried. `call_ns` is the time at which the current
+    call
+    began or last progressed, or 0 outside a call. Another thread may read both.
     """
 
     def __init__(self, task: str, patience_s: float, report: Callable[[str, dict[str, Any]], None]) -> None:
@@ -57,7 +59,7 @@ class StoreCalls:
 
     @property
     def waiting(self) -> tuple[int, str] | None:
-        """The time since which the task waits for its store, and the reason; None if it does not wait."""
+        """The time since which the task has been waiting for its store, and the reason; None if it is not waiting."""
         if self._since_ns:
             return self._since_ns, self._reason
         call_ns = self.call_ns
@@ -68,7 +70,7 @@ class StoreCalls:
 
         Raises:
             StoreUnavailable: the attempt raised `Unavailable`, and will be retried at `again_ns`.
-            RetriesExhausted: it has done so for too long.
+            RetriesExhausted: the store has been unavailable for too long.
         """
         self.call_ns = began_ns = monotonic_ns()
         _THREAD.calls = self
@@ -90,7 +92,7 @@ class StoreCalls:
         return answer
 
     def progressed(self) -> None:
-        """Treat any unavailability from now on as a new outage; see `progressed` of the module."""
+        """Treat any unavailability from now on as a new outage; see the module-level function `progressed`."""
         self.call_ns = now_ns = monotonic_ns()
         self._pause_ns = PAUSE_NS_MIN
         if self._since_ns:
@@ -116,7 +118,7 @@ class StoreCalls:
         )
 
     def overdue(self) -> str | None:
-        """Return why the process must end, if a call has not returned for longer than is allowed."""
+        """Return why the process must end if a call has not returned within the permitted time, or None."""
         call_ns = self.call_ns
         if not call_ns:
             return None

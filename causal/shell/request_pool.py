@@ -1,9 +1,10 @@
-"""The pool of threads that sends a task's requests, with time-outs and retries; only the last outcome becomes an event.
+"""The pool of threads that sends a task's requests, with timeouts and retries; only the last outcome is an event.
 
-The task never waits: requests are queued, at most `concurrency` calls of an operator run at the same time, and a
-response wakes the task's loop as the disk does.  A call cannot be stopped: one that times out is abandoned, its result
-is ignored, and the next call takes its place. While `concurrency` or more calls are abandoned, `abandoned` reports it;
-with `ABANDONED_PER_PLACE` times as many the task fails, because the number of threads is limited.
+The task never waits. Requests are queued, at most `concurrency` calls of an operator run at the same time, and a
+response wakes the task's loop in the same way as the disk does. A call cannot be stopped: if it times out, it is
+abandoned, its result is ignored, and the next call takes its place. While `concurrency` or more calls are abandoned,
+`abandoned` reports this. If there are more than `ABANDONED_PER_PLACE` times as many, the task fails, because the number
+of threads is limited.
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ from causal.process.clock import monotonic_ns
 
 BACKOFF_DOUBLINGS_MAX = 10
 ABANDONED_PER_PLACE = 4
-"""The most abandoned calls that have not returned, per call that may run: with more the task fails."""
+"""The maximum number of abandoned calls that have not returned, per permitted call; with more, the task fails."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestPolicy:
     """The rules for sending the requests of one operator.
 
-    `perform(body)` returns (whether it succeeded, the response's bytes) and does not raise; `late(seconds)` is the
-    response if the call took too long.
+    `perform(body)` returns (whether the call succeeded, response bytes) and does not raise. `late(seconds)` returns the
+    response to use if the call took too long.
     """
 
     perform: Callable[[bytes], tuple[bool, bytes]]
@@ -50,18 +51,18 @@ class _Attempt:
     request: Request
     tries: int
     due_ns: int = 0
-    """The time at which it may start or, once started, at which it times out; 0 means immediately or never."""
+    """The time at which the call may start or, once started, at which it times out; 0 means immediately or never."""
     began_ns: int = 0
 
 
 class _Operator:
-    """The calls of one operator: those that wait, those that run, and those that are abandoned."""
+    """The calls of one operator: those that are waiting, running or abandoned."""
 
     def __init__(self, policy: RequestPolicy, deliver: Callable[[_Attempt, bool, bytes], None]) -> None:
         self.policy = policy
         self.waiting: deque[_Attempt] = deque()
         self.resting: list[_Attempt] = []
-        """The attempts that will be repeated from `due_ns` on."""
+        """The attempts that will be repeated once their `due_ns` has been reached."""
         self.running: dict[int, _Attempt] = {}
         self.abandoned: dict[int, _Attempt] = {}
         self._deliver = deliver
@@ -85,7 +86,7 @@ class _Operator:
             self._calls.put(attempt)
 
     def ended(self, attempt: _Attempt) -> bool:
-        """Record that a call has returned; false if it was abandoned."""
+        """Record that a call has returned; return false if it had been abandoned."""
         self.abandoned.pop(id(attempt), None)
         return self.running.pop(id(attempt), None) is not None
 
@@ -102,7 +103,7 @@ class _Operator:
         return late
 
     def again(self, attempt: _Attempt, now_ns: int) -> bool:
-        """Schedule another attempt; false if that was the last one."""
+        """Schedule another attempt; return false if the last permitted attempt has been made."""
         if attempt.tries > self.policy.retries:
             return False
         pause_s = self.policy.backoff_s * 2 ** min(attempt.tries - 1, BACKOFF_DOUBLINGS_MAX)
@@ -110,7 +111,7 @@ class _Operator:
         return True
 
     def next_ns(self) -> int | None:
-        """Return the next time at which a call times out or an attempt is due."""
+        """Return the next time at which a call times out or an attempt is due, or None if there is none."""
         due = [attempt.due_ns for attempt in self.running.values() if attempt.due_ns]
         return min([*due, *(attempt.due_ns for attempt in self.resting)], default=None)
 
@@ -122,7 +123,7 @@ class _Operator:
             self._deliver(attempt, *self.policy.perform(attempt.request.body))
 
     def close(self) -> None:
-        """End the threads that wait for calls; those in a call end with the process."""
+        """End the threads that wait for calls; threads inside a call end with the process."""
         for _ in range(self._threads):
             self._calls.put(None)
 
@@ -131,10 +132,10 @@ class RequestPool:
     """All requests of one task.
 
     Args:
-        policies: the policies by ordinal of the operator in the chain; without any there is no descriptor or thread.
+        policies: the policies by operator ordinal in the chain; without policies, no descriptor or thread is created.
 
-    State: `wake` becomes readable when `answers` has something to return, and is -1 where no operator sends requests;
-    `next_ns` is when it has by time alone.
+    State: `wake` becomes readable when `answers` has something to return because a call has returned; it is -1 if no
+    operator sends requests. `next_ns` returns the time at which `answers` must be called even if no call has returned.
     """
 
     def __init__(self, policies: Mapping[int, RequestPolicy]) -> None:
@@ -144,23 +145,23 @@ class RequestPool:
         }
         self.wake = self._waker = -1
         self._lock = threading.Lock()
-        """The lock around the descriptor, which may be closed while abandoned calls return."""
+        """The lock for the descriptor, which may be closed while abandoned calls return."""
         if policies:
             self.wake, self._waker = os.pipe()
             os.set_blocking(self.wake, False)
             os.set_blocking(self._waker, False)
 
     def ask(self, requests: Sequence[Request]) -> None:
-        """Queue these requests, in their order."""
+        """Queue these requests in order."""
         for request in requests:
             self._operators[request.operator].waiting.append(_Attempt(request, 1))
         self._start()
 
     def answers(self) -> list[ResponseReceived]:
-        """Return the final outcomes since the last call.
+        """Return the final outcomes since the last call of this method.
 
         Raises:
-            OperatorFailed: too many calls have timed out and have not returned.
+            OperatorFailed: too many calls have timed out and not returned.
         """
         responses: list[ResponseReceived] = []
         now_ns = monotonic_ns()
@@ -168,7 +169,7 @@ class RequestPool:
             try:
                 os.read(self.wake, 4096)
             except BlockingIOError:
-                pass  # an attempt may be due without an event
+                pass  # an attempt may be due although no call has returned
         while not self._ended.empty():
             ordinal, attempt, well, body = self._ended.get()
             operator = self._operators[ordinal]
@@ -183,12 +184,12 @@ class RequestPool:
         return responses
 
     def next_ns(self) -> int | None:
-        """Return when to call `answers` although nothing has arrived."""
+        """Return the time at which to call `answers` even if no call has returned, or None."""
         return min((at for each in self._operators.values() if (at := each.next_ns()) is not None), default=None)
 
     @property
     def abandoned(self) -> str:
-        """A message that names an operator whose abandoned calls have reached its `concurrency`; empty for none."""
+        """A message naming an operator with at least `concurrency` abandoned calls; empty if there is none."""
         for each in self._operators.values():
             if len(each.abandoned) >= each.policy.concurrency:
                 timeout_s, name = each.policy.timeout_s, each.policy.operator
@@ -199,7 +200,7 @@ class RequestPool:
         return ""
 
     def counters(self) -> dict[str, float]:
-        """Return how many calls run and are abandoned, and how long the oldest has run; empty without requests."""
+        """Return the numbers of running and abandoned calls and the age of the oldest; empty without requests."""
         if not self._operators:
             return {}
         now_ns = monotonic_ns()
@@ -223,7 +224,7 @@ class RequestPool:
             operator.start(now_ns)
 
     def _deliver(self, ordinal: int, attempt: _Attempt, well: bool, body: bytes) -> None:
-        """Queue an outcome and wake the task; called on a thread of the pool."""
+        """Queue an outcome and wake the task; this method is called on a pool thread."""
         self._ended.put((ordinal, attempt, well, body))
         with self._lock:
             if self._waker >= 0:

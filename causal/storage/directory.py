@@ -1,7 +1,7 @@
 """Objects in a directory on one machine, stored as files that are linked to their names once complete (D17, D21).
 
-Linking fails if the name exists, so exactly one of several creators wins. A name that begins with a dot belongs to a
-creation that is in progress or was interrupted.
+Linking fails if the name exists, so exactly one of several creators succeeds. A name that begins with a dot belongs to
+a file whose creation is in progress or was interrupted.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from causal.storage.objects import OBJECT_BYTES_MAX, Missing, Objects
 
 LOCK = ".lock"
 LOCK_WAIT_MS = 30_000
-"""The longest wait for the lock, which is held for a few file operations only, before an error is raised."""
+"""The maximum wait for the lock before an error is raised; the lock is only held for a few file operations."""
 
 _log = logging.getLogger("causal.directory")
 
 
 class Directory(Objects):
-    """One job's objects in a directory of this machine; any number of processes may have it open.
+    """One job's objects in a directory on this machine; any number of processes may use it at the same time.
 
     Args:
-        path: the directory, which must exist; a missing directory is never recreated, because it would be empty.
+        path: the directory, which must exist; if it is missing, it is never created again, because it would be empty.
     """
 
     def __init__(self, path: Path) -> None:
@@ -41,7 +41,7 @@ class Directory(Objects):
         return str(self.path / name)
 
     def create(self, name: str, data: bytes | memoryview, durable: bool = True) -> bool:
-        """Create a file with all of its content, and return whether it is new."""
+        """Create a file with all of its content; return whether it is new."""
         path = self.path / name
         unlinked = path.with_name(f".{path.name}.{threading.get_native_id()}")
         with outside(path):
@@ -95,11 +95,11 @@ class Directory(Objects):
             if entry.is_dir(follow_symlinks=False):
                 yield from self._sizes(name)
                 continue
-            with suppress(FileNotFoundError):  # removed a moment ago
+            with suppress(FileNotFoundError):  # the file has just been removed
                 yield name, entry.stat().st_size
 
     def remove(self, names: Iterable[str]) -> None:
-        """Remove files; one that cannot be removed only costs space."""
+        """Remove files; a file that cannot be removed only takes up space."""
         for name in names:
             _remove(self.path / name)
 

@@ -1,7 +1,7 @@
-"""The disk as a peer: one thread performs the requests and returns the answers as events, so the task never waits.
+"""The disk as a peer: one thread performs requests and returns the answers as events, so the task never waits.
 
-Snapshots and stable determinants are kept. In-flight segments need not outlive the process; they are compressed and
-stored in a separate directory, which is removed when the process ends.
+Snapshots and stable determinants are kept. In-flight segments need not outlive the process, so they are compressed and
+stored in a separate directory that is removed when the process ends.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ Written = TypeVar("Written")
 
 
 def _tried(write: Callable[[], Written]) -> Written:
-    """Retry a write without which the task cannot continue, because a disk may be full only for a moment."""
+    """Retry a write without which the task cannot continue, because a disk may be full only temporarily."""
     for tried in range(1, SNAPSHOT_TRIES_MAX):
         try:
             return write()
@@ -68,11 +68,12 @@ class Disk:
     """One writer thread, and the descriptor that wakes the task when an answer is available.
 
     Args:
-        job_directory: the directory of the job; snapshots go to `checkpoints/<task>/` below it.
-        spill_directory: the directory of in-flight segments; created on first use, removed by `close`.
-        sync: whether snapshots and determinants must survive a loss of power, so that they are synced before they are
+        job_directory: the job directory; snapshots are written to `checkpoints/<task>/` inside it.
+        spill_directory: the directory for in-flight segments; it is created on first use and removed by `close`.
+        sync: whether snapshots and determinants must survive a power failure and are therefore synced before they are
             acknowledged.
-        depot: the shared store of a multi-host job, in which case a snapshot is acknowledged once it is stored there.
+        depot: the shared store of a multi-host job; if there is one, a snapshot is acknowledged once it is stored
+            there.
         first_incarnation: the lowest incarnation of this version of the job.
     """
 
@@ -100,7 +101,7 @@ class Disk:
         os.set_blocking(self.wake, False)
         self.uploads = Uploads(depot, self._answer) if depot is not None else None
         self._thread = threading.Thread(target=self._work, name="disk", daemon=True)
-        """The thread, started by the first request so that it does not delay a standby that takes over."""
+        """The thread, which is started by the first request so that it does not delay a standby that takes over."""
         self._closed = False
         self.snapshot_bytes = 0
 
@@ -119,10 +120,10 @@ class Disk:
         self._requests.put(effect)
 
     def answers(self) -> list[Event]:
-        """Return the disk's answers since the last call.
+        """Return the disk's answers since the last call of this method.
 
         Raises:
-            Unavailable, CorruptData: the disk cannot perform a request that the task needs to continue.
+            Unavailable, CorruptData: the disk cannot perform a request that is necessary for the task to continue.
         """
         try:
             os.read(self.wake, 4096)
@@ -162,7 +163,7 @@ class Disk:
                 answer: Event | BaseException | None = self._perform(effect)
             except BaseException as problem:  # passed to the task's thread, which raises it
                 answer = problem
-            del effect  # a snapshot may hold a file as large as the state
+            del effect  # a snapshot may contain a file as large as the state
             if answer is not None:
                 self._answer(answer)
 
@@ -253,7 +254,7 @@ class Disk:
         return SegmentRead(effect.channel, effect.segment, payloads)
 
     def _parts_of_segment(self, number: int) -> list[bytes]:
-        """Read a segment; a damaged one fails this process, whose successor regenerates the elements."""
+        """Read a segment; if it is damaged, this process fails, and its successor regenerates the elements."""
         try:
             return read_parts(self._segment(number))
         except CorruptData as problem:

@@ -1,7 +1,7 @@
 """The journal of one sink task: a file to which the task's processes append, each while it holds a lock.
 
 After any error between two steps, the journal is read into memory again before the next step. A newer process replaces
-the journal with its own or appends its claim, and the previous owner detects this under the lock.
+the journal with its own, or appends its claim. The previous owner detects this while it holds the lock.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from causal.storage.framing import HEAD_BYTES, bodies, framed, replace_file, wri
 from causal.storage.lock import FileLock, busy, is_at, unavailable
 
 JOURNAL_BYTES_MAX = 8 << 20
-"""A journal that exceeds this size, and twice its initial size, is rewritten."""
+"""The size above which a journal is rewritten, if it has also grown to more than twice its initial size."""
 
 
 class FileJournal:
@@ -25,12 +25,12 @@ class FileJournal:
 
     Args:
         lock: the path of the lock that every process acquires before it uses the file.
-        place: the user-visible location of the store, for errors.
-        wait_ms: how long to wait for the lock.
+        place: the user-visible location of the store, for error messages.
+        wait_ms: the maximum wait for the lock.
         sync: whether appended records must be on disk before the next step.
         mode: the mode of the files.
 
-    State: `forget` is called after any error except a refused row, because the data in memory may then be invalid.
+    State: `forget` is called after any error except a refused row, because the data in memory may no longer be valid.
     """
 
     def __init__(
@@ -49,15 +49,15 @@ class FileJournal:
 
     @property
     def where(self) -> Path:
-        """The path, as errors name it."""
+        """The journal's path, as shown in errors."""
         return self.path
 
     def prepare(self) -> None:
-        """Create the directory; its parent exists."""
+        """Create the directory, whose parent must exist."""
         directory = self.path.parent
         directory.mkdir(exist_ok=True)
         if self.sync:
-            # Even if the directory exists: the process that created it may have died before it synced the parent.
+            # Sync even if the directory exists, because its creator may have died before syncing the parent.
             sync_directory(directory.parent)
 
     @contextmanager
@@ -81,7 +81,7 @@ class FileJournal:
         try:
             yield
         except RowRefused:
-            raise  # before anything was changed
+            raise  # a row is refused before anything is changed
         except OSError as problem:
             self.forget()
             raise unavailable(self._place, problem) from problem
@@ -90,7 +90,7 @@ class FileJournal:
             raise
 
     def is_ours(self, incarnation: int) -> bool:
-        """Return whether the open file is still the journal and contains only what this process read and wrote.
+        """Return whether the open file is still the journal and contains only what this process has read or written.
 
         Raises:
             Unavailable: no journal is open.
@@ -106,7 +106,7 @@ class FileJournal:
 
     @property
     def is_there(self) -> bool:
-        """Whether there is a journal, by any process."""
+        """Whether a journal exists, regardless of which process created it."""
         return self.path.exists()
 
     @property
@@ -119,7 +119,7 @@ class FileJournal:
         return self._bytes > max(JOURNAL_BYTES_MAX, 2 * self._bytes_new) + spare
 
     def read(self) -> list[bytes]:
-        """Return the records of the present file; `cut` a torn end before anything is appended."""
+        """Return the records in the current file; call `cut` to remove a torn end before anything is appended."""
         self._let_go()
         self._file = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
         records, self._bytes = bodies(self.path.read_bytes(), self.path)
@@ -127,15 +127,15 @@ class FileJournal:
         return records
 
     def seize(self) -> bool:
-        """Do nothing: under the lock no other process appends to what was read."""
+        """Do nothing, because no other process can append to the journal while this process holds the lock."""
         return True
 
     def cut(self) -> None:
-        """Cut off the torn end that a dead writer left."""
+        """Remove the torn end that a writer left when it died."""
         os.ftruncate(self._file, self._bytes)
 
     def append(self, body: bytes, lasting: bool = True) -> None:
-        """Add a record in one write; a record that is not `lasting` may be lost in a loss of power."""
+        """Add a record in one write; a record that is not `lasting` may be lost in a power failure."""
         record = framed(body)
         write_whole(self._file, record)
         if self.sync and lasting:

@@ -1,8 +1,8 @@
-"""Files of parts with a digest: snapshots and in-flight segments.  Nothing half-written is ever trusted.
+"""Files of parts with a digest, for snapshots and in-flight segments; incomplete files are never used.
 
     "CPF1" | number of parts, 4 bytes | length of each, 8 bytes | parts | xxh3-128 of all before
 
-A file is written under a temporary name, made durable, and renamed.
+A file is written under a temporary name, made durable, and then renamed.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _PIECE_BYTES = 1 << 20
 
 
 def write_parts(path: Path, parts: Sequence[bytes], durable: bool) -> tuple[int, str]:
-    """Write a file atomically; returns (bytes, digest in hex).
+    """Write a file atomically; return (size in bytes, digest in hexadecimal).
 
     Args:
-        parts: iterated once, so that parts assembled on iteration are in memory one at a time.
-        durable: whether the file must survive a loss of power (fsync of the file and its directory).
+        parts: the parts; they are iterated once, so parts that are assembled on iteration are in memory one at a time.
+        durable: whether the file must survive a power failure (fsync of the file and its directory).
 
     Raises:
         Unavailable: the disk is full or fails, or a part cannot be read; nothing is left behind.
@@ -60,9 +60,9 @@ def write_parts(path: Path, parts: Sequence[bytes], durable: bool) -> tuple[int,
         if durable:
             sync_directory(path.parent)
     except (OSError, Unavailable) as problem:
-        with suppress(OSError):  # a file that cannot be removed either belongs to another process
+        with suppress(OSError):  # a file that cannot be removed belongs to another process
             written.unlink(missing_ok=True)
-        if isinstance(problem, Unavailable):  # a part was read from a disk
+        if isinstance(problem, Unavailable):  # a part could not be read from disk
             raise
         raise Unavailable(f"{path}: cannot be written: {problem.strerror}; free space or fix the disk") from problem
     return size + _DIGEST_BYTES, digest.hexdigest()
@@ -74,14 +74,14 @@ def read_parts(path: Path, digest: str | None = None) -> list[bytes]:
 
 
 def each_part(path: Path, digest: str | None = None) -> Iterator[bytes]:
-    """Yield the parts that `write_parts` wrote, of which one at a time is in memory; all are checked before the first.
+    """Yield the parts that `write_parts` wrote, one in memory at a time; all are checked before the first is yielded.
 
     Args:
-        digest: the digest in a manifest; None checks the file's own digest only.
+        digest: the digest from a manifest; if None, only the file's own digest is checked.
 
     Raises:
-        CorruptData: the file is missing, cut short, or does not match its digest.
-        Unavailable: it cannot be read.
+        CorruptData: the file is missing, is truncated, or does not match its digest.
+        Unavailable: the file cannot be read.
     """
     try:
         with open(path, "rb") as file:
@@ -96,11 +96,11 @@ def parts_of(content: bytes, where: str, digest: str | None = None) -> Iterator[
     """Yield the parts in the content of a file.
 
     Args:
-        where: names the file in errors.
-        digest: as for `each_part`.
+        where: the name of the file in errors.
+        digest: the digest, as for `each_part`.
 
     Raises:
-        CorruptData: it is cut short, or does not match its digest.
+        CorruptData: the content is truncated or does not match its digest.
     """
     return _parts_in(BytesIO(content), where, digest)
 
@@ -125,7 +125,7 @@ def _parts_in(file: BinaryIO, where: str, digest: str | None) -> Iterator[bytes]
 
 
 def _digest_of(file: BinaryIO, size: int) -> xxhash.xxh3_128:
-    """Return the digest of the first `size` bytes of a file, which is read up to there."""
+    """Return the digest of the first `size` bytes of a file, and leave the file position after these bytes."""
     digest, left = xxhash.xxh3_128(), size
     file.seek(0)
     while left > 0 and (piece := file.read(min(left, _PIECE_BYTES))):
@@ -135,7 +135,7 @@ def _digest_of(file: BinaryIO, size: int) -> xxhash.xxh3_128:
 
 
 def replace_text(path: Path, text: str) -> None:
-    """Replace a small file in one step: a reader sees the old text or the new one."""
+    """Replace a small file in one step, so that a reader sees either the old or the new text."""
     fresh = path.with_name(path.name + ".new")
     fresh.write_text(text)
     os.replace(fresh, path)
@@ -147,7 +147,7 @@ def remove(paths: Iterable[Path]) -> None:
 
 
 def make_directory(folder: Path, durable: bool) -> None:
-    """Make `folder` and its missing parents; `durable` syncs each parent, for a loss of power."""
+    """Create `folder` and its missing parents; if `durable` is set, sync each parent against a power failure."""
     if folder.is_dir():
         return
     fresh = []
@@ -161,7 +161,7 @@ def make_directory(folder: Path, durable: bool) -> None:
 
 
 def sync_directory(path: Path) -> None:
-    """Make the names in a directory survive a loss of power."""
+    """Make the names in a directory survive a power failure."""
     handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)

@@ -10,62 +10,65 @@ from typing import Protocol
 class Journal(Protocol):
     """The journal of one sink task, to which at most one process at a time appends.
 
-    State: `forget` is called after any error except a refused row, because the data in memory may then be invalid.
+    State: `forget` is called after any error except a refused row, because the data in memory may no longer be valid.
     """
 
     forget: Callable[[], None]
 
     @property
     def where(self) -> object:
-        """The journal, as errors name it."""
+        """The name of the journal in errors."""
         ...
 
     def prepare(self) -> None:
-        """Create the directory or prefix of the journal."""
+        """Create the journal's directory or prefix."""
         ...
 
     def locked(self) -> AbstractContextManager[None]:
-        """Inside the context other processes change nothing, or it is known before a step counts."""
+        """Exclude changes by other processes inside the context, or detect them before a step counts."""
         ...
 
     def is_ours(self, incarnation: int) -> bool:
-        """Return whether nothing is in it but what was read and written here, as far as that is known before a step."""
+        """Return whether the journal contains only what this process has read or written.
+
+        Some implementations detect a foreign change only in the next step.
+        """
         ...
 
     @property
     def is_there(self) -> bool:
-        """Whether there is a journal, by any process."""
+        """Whether a journal exists, regardless of which process created it."""
         ...
 
     @property
     def has_grown(self) -> bool:
-        """Whether the journal contains anything but its state."""
+        """Whether the journal contains anything besides its state."""
         ...
 
     def is_due(self, spare: int = 0) -> bool:
-        """Return whether it should be rewritten; `spare` are bytes that would not go away by that."""
+        """Return whether the journal should be rewritten; `spare` is the number of bytes that a rewrite would keep."""
         ...
 
     def read(self) -> Sequence[bytes]:
-        """Return the records that are there now, the first of them a state."""
+        """Return the current records, the first of which is a state."""
         ...
 
     def seize(self) -> bool:
-        """End the journal right after the last record read; false if there is more, which must be read first."""
+        """End the journal after the last record read; return false if more records exist and must be read first."""
         ...
 
     def cut(self) -> None:
-        """Cut off the incomplete end that a dead writer left."""
+        """Remove the incomplete end that a writer left when it died."""
         ...
 
     def append(self, body: bytes) -> None:
-        """Add a record, in one step."""
+        """Add a record in one step."""
         ...
 
     def renew(self, body: bytes) -> None:
-        """Replace everything by this record, a state."""
+        """Replace the entire content with this record, which is a state."""
         ...
 
     def close(self) -> None:
-        """Release what is open."""
+        """Release all open resources."""
         ...

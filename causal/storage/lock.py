@@ -15,9 +15,9 @@ from causal.storage.modes import opened
 
 
 class FileLock:
-    """An exclusive lock between processes; it is released if its holder dies, and every wait is bounded.
+    """An exclusive lock between processes; it is released if its holder dies, and every wait is limited.
 
-    A forked child does not hold the lock of its parent, and cannot release it.
+    A forked child does not hold its parent's lock and cannot release it.
     """
 
     __slots__ = ("path", "_descriptor", "_mode", "_process")
@@ -46,7 +46,7 @@ class FileLock:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
-        # If the file was deleted, another file of the same name may be locked: only the existing file counts.
+        # If the file was deleted, another file with the same name may be locked, so only the existing file counts.
         if not is_at(self.path, self._descriptor):
             self.close()
             return self._try()
@@ -57,7 +57,7 @@ class FileLock:
         """Hold the lock inside the context.
 
         Raises:
-            Unavailable: another process held it all the time, or the lock cannot be made; names the place.
+            Unavailable: another process held the lock throughout the wait, or it cannot be created; the error names the place.
         """
         with outside(place):
             acquired = self.acquire(wait_ms)
@@ -69,7 +69,7 @@ class FileLock:
             self.release()
 
     def release(self) -> None:
-        """Release the lock, and keep the file open."""
+        """Release the lock but keep the file open."""
         self._forget_parent()
         if self._descriptor >= 0:
             fcntl.flock(self._descriptor, fcntl.LOCK_UN)
@@ -82,14 +82,14 @@ class FileLock:
             self._descriptor = -1
 
     def _forget_parent(self) -> None:
-        """Forget the parent's descriptor in a forked child: it is closed, and its number may be another file's."""
+        """Forget the parent's descriptor in a forked child: it is closed, and its number may now be another file's."""
         if self._process != os.getpid():
             self._process, self._descriptor = os.getpid(), -1
 
 
 @contextmanager
 def locked_once(path: Path, wait_ms: int, place: Path, mode: int = 0o600) -> Iterator[None]:
-    """Hold a lock that is not needed again; raises as `FileLock.locked`."""
+    """Hold a lock that is not needed again; the errors are those of `FileLock.locked`."""
     lock = FileLock(path, mode)
     try:
         with lock.locked(wait_ms, place):
@@ -100,7 +100,7 @@ def locked_once(path: Path, wait_ms: int, place: Path, mode: int = 0o600) -> Ite
 
 @contextmanager
 def outside(place: object) -> Iterator[None]:
-    """Turn an `OSError` inside into `Unavailable`, which names the place: the same may be retried."""
+    """Convert an `OSError` raised inside to `Unavailable`, which names the place and means that a retry may succeed."""
     try:
         yield
     except OSError as problem:
@@ -108,17 +108,17 @@ def outside(place: object) -> Iterator[None]:
 
 
 def unavailable(place: object, problem: OSError) -> Unavailable:
-    """Return the error of a place where a retry may succeed."""
+    """Return the error for a place at which a retry may succeed."""
     return Unavailable(f"{place}: {problem.strerror or problem}; check the disk, its space and the directory")
 
 
 def moved(place: object) -> Unavailable:
-    """Return the error of a place whose content was replaced or removed."""
+    """Return the error for a place whose content was replaced or removed."""
     return Unavailable(f"{place} was moved, replaced or deleted while the job was running; put it back")
 
 
 def absent(place: object, journal: object = None) -> Unavailable:
-    """Return the error of a place, or a journal of rows, that existed at a checkpoint and is missing now."""
+    """Return the error for a place, or a journal of rows, that existed at a checkpoint and is now missing."""
     if isinstance(place, Path) and _shows_rows(place):
         return Unavailable(
             f"{journal}, which belongs to {place}, is missing although the checkpoint has rows in it: put it "
@@ -131,17 +131,17 @@ def absent(place: object, journal: object = None) -> Unavailable:
 
 
 def _shows_rows(place: Path) -> bool:
-    """Return whether the file is there, or anything in the directory that readers of rows do not pass over."""
+    """Return whether the place is an existing file, or a directory with files that readers of rows do not skip."""
     return any(each.name[0] not in "._" for each in place.iterdir()) if place.is_dir() else place.exists()
 
 
 def busy(place: object) -> Unavailable:
-    """Return the error of a place whose lock another process held all the time."""
+    """Return the error for a place whose lock another process held throughout the wait."""
     return Unavailable(f"{place} has been locked by another process for too long; stop that process")
 
 
 def is_at(path: Path, descriptor: int) -> bool:
-    """Return whether the file that is open is still the one of that name."""
+    """Return whether the open file is still the file with that name."""
     try:
         return os.path.samestat(os.stat(path), os.fstat(descriptor))
     except FileNotFoundError:

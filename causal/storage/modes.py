@@ -1,8 +1,8 @@
 """The permissions of files that a job writes: its directory is private to the user, and output has the user's umask.
 
-The processes of a job have umask 0077, which is set once at the start and inherited by every child process, so no other
-user can read files that a library creates in the directory of the job. The user's original umask is stored in the
-environment; it determines the mode of files and directories created for the user (rows of a sink, a report).
+The processes of a job have the umask 0077. It is set once at the start and inherited by every child process, so no
+other user can read files that a library creates in the job directory. The user's original umask is stored in the
+environment. It determines the mode of files and directories created for the user, such as a sink's rows or a report.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 UMASK = "CAUSAL_UMASK"
-"""The umask of the user, in octal digits, in the environment of the processes of a job."""
+"""The environment variable with the user's umask in octal digits, for the processes of a job."""
 PRIVATE = 0o077
 
 
 @contextmanager
 def private() -> Iterator[None]:
-    """Make all files that this process and its children write inside the context readable by the user only."""
+    """Make all files that this process and its children create inside the context readable only by the user."""
     known = UMASK in os.environ
     before = os.umask(PRIVATE)
     os.environ.setdefault(UMASK, f"{before:03o}")
@@ -33,7 +33,7 @@ def private() -> Iterator[None]:
 
 
 def _umask() -> int:
-    """Return the umask of the user."""
+    """Return the user's umask."""
     digits = os.environ.get(UMASK, "")
     if digits:
         return int(digits, 8) & 0o777
@@ -44,7 +44,7 @@ def _umask() -> int:
 
 @contextmanager
 def public() -> Iterator[None]:
-    """Set the umask of the user, for code of the user that makes files of its own."""
+    """Set the user's umask inside the context, for user code that creates its own files."""
     before = os.umask(_umask())
     try:
         yield
@@ -53,12 +53,12 @@ def public() -> Iterator[None]:
 
 
 def mode_of_files(private: bool = False) -> int:
-    """Return the mode of a file that is made for the user, or for the job alone."""
+    """Return the mode for a file that is created for the user or, if `private` is set, for the job alone."""
     return 0o600 if private else 0o666 & ~_umask()
 
 
 def mode_of_directories(private: bool = False) -> int:
-    """Return the mode of a directory that is made for the user, or for the job alone."""
+    """Return the mode for a directory that is created for the user or, if `private` is set, for the job alone."""
     return 0o700 if private else 0o777 & ~_umask()
 
 
@@ -88,7 +88,7 @@ def ensure_directory(directory: Path, mode: int) -> None:
 
 
 def closed_to_others(path: Path) -> None:
-    """Remove the permissions of other users that an earlier version set, in a file or a whole directory."""
+    """Remove permissions for other users that an earlier version set on a file or an entire directory."""
     if path.is_symlink() or not path.exists() or not stat.S_IMODE(path.stat().st_mode) & PRIVATE:
         return
     for each in (*(path.rglob("*") if path.is_dir() else ()), path):

@@ -1,19 +1,21 @@
 """The journal of one sink task as objects in a shared store, which are created if absent and never changed (D17).
 
 An object is a record, `<folder>/<generation>/<number>`. Each process that opens the journal begins a generation with a
-state, and appends by creating the next number. The following rules keep the journal exact if a process dies or stalls:
+state, and appends a record by creating the object with the next number. The following rules keep the journal exact if a
+process dies or stalls:
 
-* *Seal.* A successor first creates the record that the owner would create next. When the owner tries to create its own,
-  it detects the seal: it has written nothing, and is fenced. The highest number of each generation is never removed, so
-  this works even if the owner stalls for a year.
+* *Seal.* A successor first creates the record that the owner would create next. When the owner tries to create its own
+  record, it detects the seal. It has then written nothing, and is fenced. The highest number of each generation is
+  never removed, so this works even if the owner stalls for a year.
 * *A state replaces the records before it.* The owner removes records only after it has created a newer state, and a
-  successor removes generations only after it has created its own state. Thus a live record is always higher than all
-  removed ones.
-* *Look again.* A stalled process may create a name that was removed: a seal or a generation in the past. Therefore each
-  step of an `open` counts only once a fresh listing shows it as the last of all names. A listing must contain every
-  object created before the listing began, which is true for S3 and for directories.
-* *An attempt without an answer* is read back. A process detects a creation whose answer was lost when it reads the
-  journal again before its next step; the random token in each record identifies the writer.
+  successor removes generations only after it has created its own state. Therefore, a live record always has a higher
+  place than all removed records.
+* *Look again.* A stalled process may create a name that was removed: a seal or a generation in the past. Therefore,
+each
+  step of `open` counts only once a new listing shows its object as the last of all names. A listing must contain every
+  object created before the listing began, which is the case for S3 and for directories.
+* *An attempt without an answer* is read back. If the answer to a creation was lost, the process detects the object when
+  it reads the journal again before its next step. The random token in each record identifies the writer.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from causal.storage.framing import bodies, framed
 from causal.storage.objects import Missing, Objects
 
 RECORDS_MAX = 256
-"""A journal with more records after its state is rewritten, because opening it costs one request per record."""
+"""The number of records after the state above which a journal is rewritten, because reading each takes a request."""
 READS_MAX = 20
 SEALS_MAX = 10_000
 """The maximum number of records that an owner may append while a successor seals the owner's generation."""
@@ -39,7 +41,7 @@ _STATE, _RECORD, _SEAL, _VOID = "state", "record", "seal", "void"
 _KINDS = (_STATE, _RECORD, _SEAL, _VOID)
 _NAME = re.compile(r"(\d{8})/(\d{12})")
 Place = tuple[int, int]
-"""A generation and a number in it."""
+"""A generation, and the number of a record in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +49,9 @@ class Record:
     """One object of a journal.
 
     Attributes:
-        owner: the token of the process that created it.
-        state_at: the number of the newest state at or before this record in its generation; -1 in a seal, whose writer
-            may not know it.
+        owner: the token of the process that created the object.
+        state_at: the number of the newest state at or before this record in its generation; -1 in a seal, because its
+            writer may not know that number.
         kind: a state, a record after a state, a seal, or void, which invalidates all records before it.
     """
 
@@ -61,7 +63,7 @@ class Record:
 
     @property
     def closed(self) -> bool:
-        """Whether no process may append after this record."""
+        """Whether no process may append a record after this one."""
         return self.kind in (_SEAL, _VOID)
 
     def packed(self) -> bytes:
@@ -73,7 +75,7 @@ def read_record(place: Place, stored: bytes, where: str) -> Record:
     """Return the record in the content of an object.
 
     Raises:
-        CorruptData: the object is damaged; the error names it as `where`.
+        CorruptData: the object is damaged; the error refers to it as `where`.
     """
     try:
         (body,), size = bodies(stored, where)
@@ -88,10 +90,11 @@ def read_record(place: Place, stored: bytes, where: str) -> Record:
 
 
 class JournalObjects:
-    """A reader of one journal, for its owner, a successor or any other process; the reader changes nothing.
+    """A reader of one journal, for its owner, a successor or any other process; it does not change the journal.
 
-    State: `last` is the last record as of the last `read`, or None if there is no journal; `behind` contains the names
-    that were no longer needed at that time.
+    State: `last` is the last record as of the last `read`, or None if there was no journal. `behind` contains the names
+    that
+    were no longer needed at that time.
     """
 
     def __init__(self, objects: Objects, folder: str) -> None:
@@ -107,13 +110,13 @@ class JournalObjects:
         return f"{self._folder}/{place[0]:08d}/{place[1]:012d}"
 
     def look(self) -> Place | None:
-        """Return the place of the last present record."""
+        """Return the place of the last existing record, or None."""
         matches = [_NAME.fullmatch(name[len(self._folder) + 1 :]) for name in self._objects.names(self._folder)]
         self._places = sorted((int(match[1]), int(match[2])) for match in matches if match is not None)
         return self._places[-1] if self._places else None
 
     def read(self) -> list[bytes]:
-        """Return the bodies of the last state and of the records after it; none without a journal, or where it is void.
+        """Return the bodies of the last state and the records after it; none if there is no journal or it is void.
 
         Raises:
             CorruptData: an object is damaged.
@@ -124,7 +127,7 @@ class JournalObjects:
             try:
                 records = [] if place is None else self._records(place)
             except Missing:
-                continue  # a newer state has replaced the records
+                continue  # the owner has meanwhile replaced these records with a newer state
             self._known = {record.place: record for record in records}
             self.last = records[-1] if records else None
             self.behind = self._unneeded(records[0].place) if records else []
@@ -134,12 +137,12 @@ class JournalObjects:
         )
 
     def pass_over(self, first: Place) -> None:
-        """Forget the records read so far, which the new state at `first` replaces."""
+        """Forget the records read so far, because the new state at `first` replaces them."""
         self._known = {}
         self.behind = self._unneeded(first)
 
     def _unneeded(self, first: Place) -> list[str]:
-        """Return the names before the state, except the last of each generation, after which its owner would append."""
+        """Return the names before the state, except each generation's last name, after which its owner would append."""
         following = zip(self._places, self._places[1:], strict=False)
         return [self.name(each) for each, after in following if each < first and each[0] == after[0]]
 
@@ -167,10 +170,10 @@ class JournalObjects:
         return read_record(place, stored, self._label(place))
 
     def existing(self, place: Place) -> Record:
-        """Return the record that another attempt has created at that place.
+        """Return the record that another attempt has created at this place.
 
         Raises:
-            Missing: the record has been removed again.
+            Missing: the record has since been removed.
         """
         return self._parsed(place, self._objects.read(self.name(place)))
 
@@ -179,14 +182,14 @@ class JournalObjects:
 
 
 class ObjectJournal:
-    """The journal of one sink task after a `JournaledStore`. One thread at a time.
+    """The journal of one sink task, used by a `JournaledStore`, by one thread at a time.
 
     Args:
-        folder: of the journal, in the store.
-        place: what people know the store by; errors name it.
-        connect: returns the client of the store; called once per `open`, never before a fork.
+        folder: the folder of the journal in the store.
+        place: the location by which users know the store, for errors.
+        connect: a function that returns a client of the store; it is called once per `open`, and never before a fork.
 
-    State: `forget` is as for `Journal`; `generation` is the one that this process owns, 0 for none.
+    State: `forget` is as for `Journal`; `generation` is the generation that this process owns, or 0 if it owns none.
     """
 
     def __init__(self, task: str, folder: str, place: str, connect: Callable[[], Objects]) -> None:
@@ -199,7 +202,7 @@ class ObjectJournal:
         self._objects: Objects | None = None
         self._reader: JournalObjects | None = None
         self._ahead: list[bytes] | None = None
-        """The records that `is_there` has read, for the `read` that follows."""
+        """The records that `is_there` has read, which the following call of `read` returns."""
         self._token = ""
         self._incarnation = -1
         self._next = self._state_at = 0
@@ -207,7 +210,7 @@ class ObjectJournal:
 
     @property
     def where(self) -> str:
-        """The journal, as errors name it."""
+        """The name of the journal in errors."""
         return f"{self._place}: {self._folder}"
 
     def prepare(self) -> None:
@@ -219,11 +222,14 @@ class ObjectJournal:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Make any error inside but a refused row discard what is in memory; no lock: a creation is the step."""
+        """Discard the data in memory after any error except a refused row.
+
+        No lock is necessary, because each step is the creation of an object.
+        """
         try:
             yield
         except RowRefused:
-            raise  # before anything was changed
+            raise  # a row is refused before anything is changed
         except BaseException:
             self.forget()
             raise
@@ -232,7 +238,7 @@ class ObjectJournal:
         """Return whether this process owns a generation; the next step detects whether another process has sealed it.
 
         Raises:
-            Unavailable: nothing is open.
+            Unavailable: no journal is open.
         """
         if not self.generation:
             raise Unavailable(f"the store of sink task {self._task} is not open; open it first")
@@ -241,14 +247,14 @@ class ObjectJournal:
 
     @property
     def is_there(self) -> bool:
-        """Whether there is a journal, by any process, that counts."""
+        """Whether a valid journal exists, regardless of which process created it."""
         self._ahead = self._reading.read()
         last = self._reading.last
         return last is not None and last.kind != _VOID
 
     @property
     def has_grown(self) -> bool:
-        """Whether there is anything after the state."""
+        """Whether the journal contains anything after its state."""
         return self._next > self._state_at + 1
 
     def is_due(self, spare: int = 0) -> bool:
@@ -257,10 +263,10 @@ class ObjectJournal:
         return large or self._next - self._state_at > RECORDS_MAX
 
     def read(self) -> list[bytes]:
-        """Return the present records.
+        """Return the current records.
 
         Raises:
-            Fenced: this process was the owner, and another is.
+            Fenced: this process was the owner, but another process is the owner now.
         """
         records, self._ahead = self._reading.read() if self._ahead is None else self._ahead, None
         last = self._reading.last
@@ -273,7 +279,7 @@ class ObjectJournal:
         return records
 
     def seize(self) -> bool:
-        """Seal the journal after the records read last; return whether these already end with a seal."""
+        """Seal the journal after the records read last; return whether those already end with a seal."""
         last = self._reading.last
         if last is None or last.closed:
             return True
@@ -294,12 +300,15 @@ class ObjectJournal:
 
         Raises:
             Fenced: another process has sealed the generation; nothing was written.
-            Unavailable: the record may or may not exist; the journal has to be read again.
+            Unavailable: it is unknown whether the record exists; the journal has to be read again.
         """
         self._append(_RECORD, body)
 
     def renew(self, body: bytes) -> None:
-        """Create a state: of the owner after its records; otherwise a generation, after one that is sealed."""
+        """Create a state.
+
+        The owner creates it after its own records; any other process begins a new generation after the sealed one.
+        """
         if self.generation:
             behind = [self._reading.name((self.generation, at)) for at in range(self._state_at, self._next)]
             self._append(_STATE, body)
@@ -311,7 +320,7 @@ class ObjectJournal:
         self._next, self._state_at, self._bytes, self._bytes_new = 1, 0, len(body), len(body)
 
     def void(self) -> None:
-        """Void the existing records, and fence the process that writes them."""
+        """Invalidate the existing records, and fence the process that writes them."""
         while self.is_there:
             if self.seize():
                 self._begin(_VOID, b"")
@@ -329,7 +338,7 @@ class ObjectJournal:
         return (1 if last is None else last.place[0] + 1, 0)
 
     def _begin(self, kind: str, body: bytes) -> None:
-        """Create the first record of the next generation, and look whether it is the last of all."""
+        """Create the first record of the next generation, and check that it is the last of all records."""
         place, self._ahead = self._following, None
         if self._create(Record(place, self._token, 0, kind, body)) is not None or self._reading.look() != place:
             raise Unavailable(
@@ -351,7 +360,7 @@ class ObjectJournal:
             self._bytes = self._bytes_new = len(body)
 
     def _create(self, record: Record) -> Record | None:
-        """Create a record; returns the existing one if it differs."""
+        """Create a record; return None if it now exists with this content, and otherwise the existing record."""
         if self._open.create(self._reading.name(record.place), record.packed()):
             return None
         try:

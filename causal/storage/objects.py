@@ -1,8 +1,8 @@
 """The interface of a store of objects, which are created once and never changed (D17, D21).
 
 It is implemented by a store that several hosts share (`causal.storage.shared`) and by a directory on one machine
-(`causal.storage.directory`). The only race is between two creations of the same name: one wins, and the other is
-informed. Logs and journals need only this interface, so each of them is tested in memory, including lost answers.
+(`causal.storage.directory`). The only possible race is between two creations of the same name: one succeeds, and the
+other is informed. Logs and journals need only this interface, so they can be tested in memory, including lost answers.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Protocol
 from causal.errors import CorruptData
 
 OBJECT_BYTES_MAX = 64 << 30
-"""The largest object that is created or read; its size is known before memory is reserved for it."""
+"""The maximum size of an object that is created or read; the size is known before memory is allocated for it."""
 
 
 class Missing(CorruptData):
@@ -22,26 +22,26 @@ class Missing(CorruptData):
 
 
 class Objects(Protocol):
-    """One job's objects, by names with folders; a name never begins with a dot.
+    """One job's objects, identified by names that may contain folders; a name never begins with a dot.
 
-    Each method raises `Unavailable` if the store does not answer; a creation or removal may have been performed
-    nevertheless.
+    Each method raises `Unavailable` if the store does not answer. A creation or removal may nevertheless have been
+    performed.
 
     Attributes:
-        url: the place, as errors name it.
+        url: the location of the store, as shown in errors.
     """
 
     url: str
 
     def where(self, name: str) -> str:
-        """Return the place of an object or folder, as errors name it."""
+        """Return the location of an object or folder, as shown in errors."""
         return f"{self.url}: {name}"
 
     def create(self, name: str, data: bytes | memoryview, durable: bool = True) -> bool:
-        """Create an object, and return whether it is new; one that exists stays as it is.
+        """Create an object and return whether it is new; an existing object is not changed.
 
         Args:
-            durable: whether it must survive a loss of power; a place may keep any object so.
+            durable: whether the object must survive a power failure; a store may make every object durable.
         """
         ...
 
@@ -49,35 +49,35 @@ class Objects(Protocol):
         """Return the content of an object.
 
         Raises:
-            Missing: it does not exist.
+            Missing: the object does not exist.
         """
         ...
 
     def read_all(self, names: Sequence[str]) -> list[bytes]:
-        """Return the content of objects, in the order of their names; raises as `read`."""
+        """Return the contents of objects in the order of their names; the errors are those of `read`."""
         return [self.read(name) for name in names]
 
     def names(self, folder: str) -> list[str]:
-        """Return the names below a folder, sorted, as `read` accepts them."""
+        """Return the names below a folder in sorted order, in the form that `read` accepts."""
         return sorted(self.sizes(folder))
 
     def sizes(self, folder: str) -> dict[str, int]:
-        """Return the bytes of each object below a folder, by name."""
+        """Return the size in bytes of each object below a folder, by name."""
         ...
 
     def remove(self, names: Iterable[str]) -> None:
-        """Remove objects; one that cannot be removed only costs space."""
+        """Remove objects; an object that cannot be removed only takes up space."""
         ...
 
     @contextmanager
     def exclusive(self, folder: str) -> Iterator[bool]:
-        """Exclude every other process from such a block of the same folder, where the place can; yield whether it does.
+        """Exclude all other processes from an `exclusive` block for the same folder, if the store supports this.
 
-        What is decided by a creation is right without it.  It permits its holder to remove what no other process can
-        still need.
+        Yield whether other processes are excluded. Decisions made by creating an object are correct without this
+        exclusion. The exclusion allows its holder to remove objects that no other process can still need.
         """
         yield False
 
     def remove_unfinished(self, folder: str) -> None:
-        """Remove what creations that were cut short have left in a folder; call it inside `exclusive`."""
+        """Remove the remains of interrupted creations in a folder; call this inside `exclusive`."""
         return

@@ -9,15 +9,14 @@ import os
 _KEEP_SIZE, _PUNCH_HOLE = 1, 2  # linux/falloc.h
 _UNKNOWN = (errno.EOPNOTSUPP, errno.ENOSYS)
 _BLOCK_BYTES = 512
-"""The unit of `st_blocks`, whatever the file system's own blocks are."""
+"""The unit of `st_blocks`, regardless of the file system's block size."""
 
 
 def free(descriptor: int, below: int) -> bool:
-    """Free the disk space of the bytes before `below`; returns false where the file system cannot do that.
+    """Free the disk space of the bytes before `below`; return false if the file system does not support this.
 
     Raises:
         OSError: the call failed for another reason.
-
     """
     libc = ctypes.CDLL(None, use_errno=True)
     call = getattr(libc, "fallocate64", None) or libc.fallocate
@@ -31,5 +30,5 @@ def free(descriptor: int, below: int) -> bool:
 
 
 def taken_bytes(descriptor: int) -> int:
-    """Return the bytes that the file occupies on its disk."""
+    """Return the number of bytes that the file occupies on its disk."""
     return os.fstat(descriptor).st_blocks * _BLOCK_BYTES

@@ -1,11 +1,12 @@
 """The storage that all hosts of a job share: objects that are created once and never changed (D17).
 
-The same code serves a directory (`file:///…`, on storage that all hosts mount) and S3 (`s3://bucket/prefix`, with
-credentials and endpoint from the environment, as for other programs). The only race is between two creations of the
-same name: one wins, and the other is informed.
+The same code serves a directory (`file:///…`, on storage that all hosts mount) and S3 (`s3://bucket/prefix`, with the
+credentials and endpoint from the environment, as in other programs). The only possible race is between two creations of
+the same name: one succeeds, and the other is informed.
 
-A directory that is moved or unmounted while a job runs must not be recreated empty: it is `Unavailable` until it is
-restored. It is recognised by its device and inode, which a mount may change, or by its `proof`.
+A directory that is moved or unmounted while a job runs must not be created again as an empty directory. It is
+`Unavailable` until it is restored. It is recognised by its device and inode or, because a mount may change these, by
+its `proof`.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ from causal.storage.objects import OBJECT_BYTES_MAX, Missing, Objects
 
 RETRY_S_MIN, RETRY_S_MAX = 0.1, 5.0
 EXTRA = "hosts"
-"""The extra of the package that brings the client library."""
+"""The package extra that installs the client library."""
 
 READERS = 8
-"""The number of objects that are read concurrently."""
+"""The maximum number of objects that are read concurrently."""
 
 Result = TypeVar("Result")
 
@@ -36,18 +37,18 @@ _log = logging.getLogger("causal.depot")
 
 
 class Depot(Objects):
-    """One job's objects below a prefix of a shared store.
+    """One job's objects below a prefix in a shared store.
 
     Args:
         url: `file:///DIRECTORY` or `s3://BUCKET/PREFIX`.
-        prefix: the prefix of all names, which belongs to the job alone.
+        prefix: the prefix of all names; no other job uses it.
         proof: the name of an object or folder that has existed in the directory since the job began ("" for the job's
-            prefix), so that a directory without it is a different one. With None, the directory is created, and only
-            the directory as first seen is accepted.
-        retry_s: how long the client repeats a request before the store counts as unavailable.
+            prefix), so that a directory without it is recognised as a different one. With None, the directory is
+            created, and only that directory is accepted from then on.
+        retry_s: the time for which the client repeats a request before the store is considered unavailable.
 
     Raises:
-        PipelineError: the URL is not that of a store, or the store's client is not installed.
+        PipelineError: the URL does not denote a store, or the store's client is not installed.
     """
 
     def __init__(self, url: str, prefix: str, retry_s: float = 10.0, proof: str | None = None) -> None:
@@ -67,12 +68,12 @@ class Depot(Objects):
 
     @property
     def _store(self) -> Any:
-        """The client, once the directory is known to be there; raises as `_check_root` does."""
+        """The client, after a check that the directory exists; the errors are those of `_check_root`."""
         self._check_root()
         return self._client
 
     def _check_root(self) -> None:
-        """Raise `Unavailable` if the directory is missing or has been replaced with another one."""
+        """Raise `Unavailable` if the directory is missing or has been replaced by a different one."""
         if not self._root:
             return
         try:
@@ -96,10 +97,10 @@ class Depot(Objects):
     def create(self, name: str, data: bytes | memoryview, durable: bool = True) -> bool:
         """Create an object; return whether it is new.
 
-        An existing object may come from an earlier attempt of this writer whose answer was lost; read and compare it.
+        An existing object may come from an earlier attempt by this writer whose answer was lost; read and compare it.
 
         Raises:
-            PipelineError: the object is too large to be read again.
+            PipelineError: the object is too large to be read back.
             Unavailable: the store does not answer; the object may have been created, or be created later.
         """
         if len(data) > OBJECT_BYTES_MAX:
@@ -109,7 +110,7 @@ class Depot(Objects):
             )
         try:
             self._api.put(self._store, self._path(name), bytes(data), mode="create")
-            self._check_root()  # the client recreates a directory that was moved meanwhile
+            self._check_root()  # the client recreates a directory that has been moved in the meantime
             return True
         except self._api.exceptions.AlreadyExistsError:
             return False
@@ -120,7 +121,7 @@ class Depot(Objects):
         """Create an object whose name only this writer may use; a second attempt with the same content is accepted.
 
         Raises:
-            CorruptData: it exists with other content.
+            CorruptData: the object exists with different content.
             Unavailable: the store does not answer.
         """
         if not self.create(name, data) and self.read(name) != data:
@@ -132,8 +133,8 @@ class Depot(Objects):
         """Read an object.
 
         Raises:
-            Missing: it does not exist.
-            CorruptData: it is larger than anything that is created here.
+            Missing: the object does not exist.
+            CorruptData: the object is larger than any object that this class creates.
             Unavailable: the store does not answer.
         """
         try:
@@ -150,14 +151,14 @@ class Depot(Objects):
             raise self._unavailable(name, "read", problem) from None
 
     def read_all(self, names: Sequence[str]) -> list[bytes]:
-        """Read objects, some of them at the same time; raises as `read`."""
+        """Read several objects, some of them concurrently; the errors are those of `read`."""
         if len(names) < 2:
             return [self.read(name) for name in names]
         with ThreadPoolExecutor(min(READERS, len(names))) as readers:
             return list(readers.map(self.read, names))
 
     def sizes(self, folder: str) -> dict[str, int]:
-        """Return the bytes of each object below a folder, by name.
+        """Return the size in bytes of each object below a folder, by name.
 
         Raises:
             Unavailable: the store does not answer.
@@ -170,7 +171,7 @@ class Depot(Objects):
         return {str(PurePosixPath(entry["path"]).relative_to(self._prefix)): entry["size"] for entry in entries}
 
     def folders(self) -> list[str]:
-        """Return the names of the folders at the prefix itself, sorted.
+        """Return the names of the folders directly below the prefix, in sorted order.
 
         Raises:
             Unavailable: the store does not answer.
@@ -182,7 +183,7 @@ class Depot(Objects):
         return sorted(PurePosixPath(path).name for path in page["common_prefixes"])
 
     def remove(self, names: Iterable[str]) -> None:
-        """Remove objects, in one request where the store can; one that cannot be removed only costs space."""
+        """Remove objects, in a single request if the store supports it; an object that remains only takes up space."""
         left = list(names)
         if len(left) > 1 and self.url.startswith("s3:"):
             try:
@@ -206,12 +207,12 @@ class Depot(Objects):
 
 
 def insist(attempt: Callable[[], Result], report: Callable[[str], None], wanted: Callable[[], bool]) -> Result | None:
-    """Repeat a request to an unavailable store, with growing pauses, for as long as it is wanted.
+    """Repeat a request to an unavailable store, with increasing pauses, for as long as `wanted` returns true.
 
     Args:
-        report: gets the problem after each failure, and an empty text after the success that follows one.
+        report: called with the problem after each failure, and with "" after the first success that follows a failure.
 
-    Returns: the result; None once it is not wanted any more.
+    Returns: the result, or None if the request is no longer wanted.
     """
     pause_s, failed = RETRY_S_MIN, False
     while wanted():

@@ -1,11 +1,11 @@
-"""A task's determinants in files of the job's directory, for its next incarnation (design 0012).
+"""A task's determinants in files in the job directory, for its next incarnation (design 0012).
 
-    determinants/<task>/i<incarnation>/e<epoch>.log     records, one after the other:
-    offset in the log, 8 bytes | length, 4 bytes | xxh3-64 of these and the bytes | bytes
+    determinants/<task>/i<incarnation>/e<epoch>.log     consecutive records, each consisting of:
+    offset in the log, 8 bytes | length, 4 bytes | xxh3-64 of both and the log bytes | log bytes
 
-A directory appears under its name only when it is complete, with all determinants that its incarnation has collected;
-from then on, older directories are ignored. Bytes that a killed process or a loss of power leaves after the last
-complete record are not read.
+A directory receives its final name only when it is complete, with all determinants that its incarnation has collected.
+From then on, older directories are ignored. Bytes after the last complete record, which a killed process or a power
+failure may leave, are not read.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ _EPOCH = re.compile(r"e(\d+)\.log")
 
 
 def framed(delta: LogDelta) -> bytes:
-    """Return the record of a delta."""
+    """Return the record that contains a delta."""
     head = _HEAD.pack(delta.offset, len(delta.bytes))
     return b"".join((head, _CHECK.pack(xxhash.xxh3_64_intdigest(head + delta.bytes)), delta.bytes))
 
 
 def unframed(stored: bytes, place: int) -> tuple[int, bytes, int] | None:
-    """Return (offset, bytes, place after it) of the record at a place; None if it is incomplete or damaged."""
+    """Return (offset, bytes, place after the record) for the record at `place`; None if it is incomplete or damaged."""
     start = place + _HEAD_BYTES
     if len(stored) < start:
         return None
@@ -56,7 +56,7 @@ def unframed(stored: bytes, place: int) -> tuple[int, bytes, int] | None:
 
 
 def prefix_of(stored: bytes) -> bytes:
-    """Return the log from offset 0 up to the end of the complete, consecutive records."""
+    """Return the log from offset 0 to the end of the complete, consecutive records."""
     prefix = bytearray()
     place = 0
     while (record := unframed(stored, place)) is not None and record[0] == len(prefix):
@@ -66,37 +66,37 @@ def prefix_of(stored: bytes) -> bytes:
 
 
 class StableStorage(Protocol):
-    """The place of the determinants of one incarnation of one task; used by one thread."""
+    """The stored determinants of one incarnation of one task; used by one thread."""
 
     def read(self) -> list[LogDelta]:
-        """Read what the highest incarnation that has begun, up to this one, has written: one delta per epoch."""
+        """Read the log of the highest incarnation, up to this one, that has begun a log; return one delta per epoch."""
 
     def begin(self, logs: Sequence[LogDelta]) -> list[Extent]:
-        """Begin this incarnation's log with these bytes, from offset 0 per epoch, in one step; removes older ones.
+        """Begin this incarnation's log with these bytes, from offset 0 per epoch, in one step; remove older logs.
 
         Raises:
-            Unavailable: it could not; older ones are unchanged.
+            Unavailable: the log could not be written; older logs are unchanged.
         """
 
     def append(self, logs: Sequence[LogDelta]) -> list[Extent]:
-        """Write these bytes; returns the extents that are written, also if a later write failed.
+        """Write these bytes; return the extents that were written, even if a later write failed.
 
         Raises:
-            Unavailable: none could be written.
+            Unavailable: nothing could be written.
         """
 
     def truncate(self, epoch: int) -> None:
-        """Remove what was written of earlier epochs."""
+        """Remove the stored bytes of epochs before `epoch`."""
 
     def close(self) -> None:
-        """Close its open files."""
+        """Close all open files."""
 
 
 class StableLogs:
     """The files of one incarnation of one task; used by one thread.
 
     Args:
-        sync: whether written bytes survive a loss of power.
+        sync: whether written bytes must survive a power failure.
     """
 
     def __init__(self, job_directory: Path, task: str, incarnation: int, sync: bool) -> None:
@@ -108,7 +108,7 @@ class StableLogs:
         """Epoch → (descriptor, valid bytes)."""
 
     def read(self) -> list[LogDelta]:
-        """Read what the highest incarnation that has begun, up to this one, has written: one delta per epoch."""
+        """Read the log of the highest incarnation, up to this one, that has begun a log; return one delta per epoch."""
         for _ in range(READ_TRIES_MAX):
             youngest = max((i for i in self._begun() if i <= self._incarnation), default=None)
             if youngest is None:
@@ -116,7 +116,7 @@ class StableLogs:
             try:
                 return self._read(self._folder / f"i{youngest}")
             except FileNotFoundError:
-                continue  # a newer incarnation has started in the meantime and removed it
+                continue  # a newer incarnation has begun in the meantime and has removed these files
         raise Unavailable(f"{self._folder}: its files change while they are listed; its task restarts")
 
     def _read(self, folder: Path) -> list[LogDelta]:
@@ -128,7 +128,7 @@ class StableLogs:
         return sorted(deltas, key=lambda delta: delta.epoch)
 
     def begin(self, logs: Sequence[LogDelta]) -> list[Extent]:
-        """Begin this incarnation's files with these bytes, from offset 0 per epoch, in one step; removes older ones.
+        """Begin this incarnation's files with these bytes, from offset 0 per epoch, in one step; remove older files.
 
         Raises:
             Unavailable: the disk is full or fails; older files are unchanged.
@@ -142,7 +142,7 @@ class StableLogs:
                 self._write(delta)
             if self._sync:
                 sync_directory(fresh)
-            # It is left over if a power loss erased the decision to start this incarnation.
+            # A leftover directory exists if a power failure erased the decision to start this incarnation.
             shutil.rmtree(self._own, ignore_errors=True)
             os.rename(fresh, self._own)
             if self._sync:
@@ -159,10 +159,10 @@ class StableLogs:
         return [(delta.task, delta.epoch, len(delta.bytes)) for delta in logs]
 
     def append(self, logs: Sequence[LogDelta]) -> list[Extent]:
-        """Write these bytes; returns the extents that are written, also if a later write failed.
+        """Write these bytes; return the extents that were written, even if a later write failed.
 
         Raises:
-            Unavailable: none could be written.
+            Unavailable: nothing could be written.
         """
         written: list[Extent] = []
         try:
@@ -179,17 +179,17 @@ class StableLogs:
         return written
 
     def truncate(self, epoch: int) -> None:
-        """Remove what was written of earlier epochs."""
+        """Remove the stored bytes of epochs before `epoch`."""
         for old in [each for each in self._files if each < epoch]:
             os.close(self._files.pop(old)[0])
         try:
             names = os.listdir(self._own)
         except FileNotFoundError:
-            return  # a younger incarnation has begun
+            return  # a newer incarnation has begun and has removed the directory
         for name in names:
             match = _EPOCH.fullmatch(name)
             if match is not None and int(match[1]) < epoch:
-                with suppress(OSError):  # files that remain only cost space until the directory is removed
+                with suppress(OSError):  # files that remain only take up space until the directory is removed
                     (self._own / name).unlink(missing_ok=True)
 
     def close(self) -> None:
@@ -208,7 +208,7 @@ class StableLogs:
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
 
     def _write(self, delta: LogDelta) -> None:
-        """Write a record after the valid bytes, so that the rest of a failed write is overwritten."""
+        """Write a record after the valid bytes, so that it overwrites the remains of a failed write."""
         descriptor, place = self._files[delta.epoch]
         view = memoryview(framed(delta))
         while view:

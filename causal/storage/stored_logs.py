@@ -1,10 +1,11 @@
-"""A task's determinants in the shared store, for its next incarnation on whichever host (designs 0012, 0024).
+"""A task's determinants in the shared store, for its next incarnation on any host (designs 0012, 0024).
 
     determinants/<task>/i<incarnation>/<place>          records of `causal.storage.stable`, each after 8 bytes of epoch
 
-The first object, at place 0, contains all determinants that the incarnation has collected; once it exists, objects of
+The first object, at place 0, contains all determinants that the incarnation has collected. Once it exists, objects of
 older incarnations are ignored. Each later object contains the bytes of one write. Objects are created and never
-changed; an object is removed when a checkpoint covers its whole content, except for the first, which stays as the mark.
+changed. An object is removed when a checkpoint covers its entire content, except for the first object, which marks that
+the incarnation has begun.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ class StoredLogs:
     """The objects of one incarnation of one task; used by one thread.
 
     Args:
-        first: the lowest incarnation of this version of the job. Objects of an earlier version are never read; the
+        first: the lowest incarnation of this version of the job. Objects of an earlier version are never read. The
             first `begin` removes them, because until then the job may still return to that version.
     """
 
@@ -39,17 +40,17 @@ class StoredLogs:
         self._next = 0
         """The place of the next object."""
         self._pending: tuple[bytes, dict[int, int]] | None = None
-        """The content of an object that may have been created, and where each epoch's log ends with it."""
+        """Content that may have been stored as an object, and the end of each epoch's log including it."""
         self._extents: dict[int, int] = {}
-        """Epoch → where its log ends in the objects."""
+        """Epoch → the end of its log in the objects created so far."""
         self._newest: dict[int, int] = {}
-        """Place → the newest epoch of the object there."""
+        """Place → the newest epoch in the object at that place."""
 
     def read(self) -> list[LogDelta]:
-        """Read what the highest incarnation that has begun, up to this one, has written: one delta per epoch.
+        """Read the log of the highest incarnation, up to this one, that has begun a log; return one delta per epoch.
 
         Raises:
-            Unavailable: the store does not answer, or younger incarnations begin all the time.
+            Unavailable: the store does not answer, or newer incarnations keep beginning.
         """
         for _ in range(READ_TRIES_MAX):
             places = self._places()
@@ -59,7 +60,7 @@ class StoredLogs:
             try:
                 return self._read(max(begun), places)
             except CorruptData:
-                continue  # a newer incarnation has removed it in the meantime, or a checkpoint has covered it
+                continue  # a newer incarnation has removed the object, or a checkpoint has covered it
         raise Unavailable(f"{self._folder}: its objects change while they are listed; its task restarts")
 
     def _read(self, incarnation: int, places: Sequence[tuple[int, int]]) -> list[LogDelta]:
@@ -73,17 +74,17 @@ class StoredLogs:
         return [LogDelta(-1, epoch, 0, bytes(log)) for epoch, log in sorted(logs.items())]
 
     def begin(self, logs: Sequence[LogDelta]) -> list[Extent]:
-        """Begin this incarnation's objects with these bytes, from offset 0 per epoch; removes older ones.
+        """Begin this incarnation's objects with these bytes, from offset 0 per epoch; remove older objects.
 
         Raises:
-            Unavailable: the store does not answer; older objects are unchanged, and it may be called again.
+            Unavailable: the store does not answer; older objects are unchanged, and the call may be repeated.
         """
         self._pending = None
         data, ends = _packed(logs)
         places = self._places()
         if not self._depot.create(self._name(self._incarnation, 0), data):
             own = [self._name(*each) for each in places if each[0] == self._incarnation]
-            # A different object belongs to a decision that was never journaled.
+            # An object with different content comes from a decision that was never journaled.
             if self._depot.read(self._name(self._incarnation, 0)) != data:
                 self._depot.remove(own)
                 self._depot.create_own(self._name(self._incarnation, 0), data)
@@ -92,20 +93,20 @@ class StoredLogs:
         return [(delta.task, delta.epoch, len(delta.bytes)) for delta in logs]
 
     def append(self, logs: Sequence[LogDelta]) -> list[Extent]:
-        """Write these bytes as one object; returns the extents that are written.
+        """Write these bytes as one object; return the extents that have been written.
 
         Raises:
             Unavailable: the store does not answer.
         """
         if self._pending is not None:
-            self._create(*self._pending)  # the answer was lost: the object exists with this content, or is created now
+            self._create(*self._pending)  # the last answer was lost, so ensure that the object exists
         fresh = [trimmed for delta in logs if (trimmed := self._trimmed(delta)).bytes]
         if fresh:
             self._create(*_packed(fresh))
         return [(delta.task, delta.epoch, delta.offset + len(delta.bytes)) for delta in logs]
 
     def _trimmed(self, delta: LogDelta) -> LogDelta:
-        """Return the part of a delta that is not in an object yet."""
+        """Return the part of a delta that no object contains yet."""
         known = max(0, self._extents.get(delta.epoch, 0) - delta.offset)
         return delta if not known else LogDelta(delta.task, delta.epoch, delta.offset + known, delta.bytes[known:])
 
@@ -121,7 +122,7 @@ class StoredLogs:
         self._newest[place] = max(ends, default=0)
 
     def truncate(self, epoch: int) -> None:
-        """Remove the objects, but for the first, that have nothing of this epoch or a later one."""
+        """Remove all objects, except the first, that contain nothing of `epoch` or later epochs."""
         covered = [place for place, newest in self._newest.items() if place and newest < epoch]
         self._extents = {each: end for each, end in self._extents.items() if each >= epoch}
         for place in covered:
@@ -129,10 +130,10 @@ class StoredLogs:
         self._depot.remove(self._name(self._incarnation, place) for place in covered)
 
     def close(self) -> None:
-        """Do nothing: no object is open."""
+        """Do nothing, because no object is kept open."""
 
     def _places(self) -> list[tuple[int, int]]:
-        """(incarnation, place) of all objects of the task, in their order."""
+        """Return (incarnation, place) of each object of the task, in order."""
         names = self._depot.names(self._folder)
         matches = [_NAME.fullmatch(name.removeprefix(f"{self._folder}/")) for name in names]
         return sorted((int(match[1]), int(match[2])) for match in matches if match)
@@ -142,13 +143,13 @@ class StoredLogs:
 
 
 def _packed(logs: Sequence[LogDelta]) -> tuple[bytes, dict[int, int]]:
-    """Return the content of an object, and where each epoch's log ends with it."""
+    """Return the content of an object, and the end of each epoch's log including that object."""
     data = b"".join(_EPOCH.pack(delta.epoch) + framed(delta) for delta in logs)
     return data, {delta.epoch: delta.offset + len(delta.bytes) for delta in logs}
 
 
 def _records(data: bytes) -> list[tuple[int, int, bytes]]:
-    """Return (epoch, offset, bytes) of the records of an object, as far as they are complete."""
+    """Return (epoch, offset, bytes) of each complete record in an object."""
     records, place = [], 0
     while len(data) - place >= _EPOCH.size:
         (epoch,) = _EPOCH.unpack_from(data, place)

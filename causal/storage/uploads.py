@@ -1,7 +1,8 @@
-"""Uploads of a process to the shared store, on a separate thread, each acknowledged once it is stored (D17).
+"""A process's uploads to the shared store, on a separate thread; each is acknowledged once it is stored (D17).
 
-A snapshot is written to the local disk before it is uploaded, and removed from the disk afterwards. Requests to an
-unavailable store are repeated for as long as the process runs; only the checkpoint and stable determinants wait.
+A snapshot is written to the local disk before it is uploaded, and is removed from the disk afterwards. Requests to an
+unavailable store are repeated for as long as the process runs. Meanwhile, only checkpoints and stable determinants
+wait.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from causal.storage.shared import Depot, insist
 
 CLOSE_WITHIN_S = 5
 SLOW_NS = 1_000_000_000
-"""The time that an upload must have taken to be shown."""
+"""The duration from which an upload is reported as waiting."""
 
 _log = logging.getLogger("causal.uploads")
 
@@ -36,30 +37,30 @@ class Uploads:
         self._requests: queue.SimpleQueue[Callable[[], object | None] | None] = queue.SimpleQueue()
         self._closed = threading.Event()
         self._under_way: tuple[int, str] | None = None
-        """(since, problem) of the upload under way, with the last thing that went wrong with it."""
+        """The start time and last problem of the current upload; None if there is none."""
         self._thread = threading.Thread(target=self._work, name="uploads", daemon=True)
         self._thread.start()
 
     def put(self, name: str, path: Path, answer: object) -> None:
-        """Upload a file under that name; `done` gets the answer once it is stored."""
+        """Upload a file as the object `name`; `done` receives `answer` once the object is stored."""
         self._requests.put(lambda: self._upload(name, path, answer))
 
     def perform(self, request: Callable[[], object | None], again: bool) -> None:
-        """Perform a request on the store after the earlier ones; `done` gets its answer, unless that is None.
+        """Perform a request on the store after the earlier ones; `done` receives its answer unless that is None.
 
         Args:
-            again: it is repeated while the store is unavailable, as long as the process lives.
+            again: whether to repeat the request while the store is unavailable and the process lives.
         """
         self._requests.put((lambda: self._insist(request)) if again else request)
 
     @property
     def waiting(self) -> tuple[int, str] | None:
-        """(since, problem) of an upload that takes long, in the job's time; the problem is empty if none is known."""
+        """(start time in job time, last problem) of a slow upload, or None; the problem is empty if none is known."""
         under_way = self._under_way
         return under_way if under_way is not None and monotonic_ns() - under_way[0] >= SLOW_NS else None
 
     def close(self) -> None:
-        """End the thread; an upload under way that does not end soon is abandoned."""
+        """End the thread; an upload that does not end soon is abandoned."""
         self._closed.set()
         self._requests.put(None)
         self._thread.join(timeout=CLOSE_WITHIN_S)
@@ -89,7 +90,7 @@ class Uploads:
         return insist(request, self._report, lambda: not self._closed.is_set())
 
     def _report(self, problem: str) -> None:
-        """Log the first of consecutive failures, and the recovery after the last one."""
+        """Log the first of several consecutive failures, and the recovery after the last one."""
 
         since_ns, before = self._under_way or (monotonic_ns(), "")
         if problem and not before:

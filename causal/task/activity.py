@@ -1,6 +1,6 @@
 """Activities: long-running work in a process, such as a record, an external call, a store call or loading state.
 
-A heartbeat proves that a process is alive; an `Activity` reports the progress of its work (design page 0013).
+A heartbeat proves that a process is alive; an `Activity` reports what it is working on (design page 0013).
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from msgspec import Struct, structs, to_builtins
 from causal.errors import PeerViolation
 
 PULSE_SUFFIX = ".pulse"
-"""The suffix that makes a slot's name the identity of the socket that reports on it while its loop is busy."""
+"""The suffix that turns a slot's name into the identity of the socket that reports while the slot's loop is busy."""
 
 TEXT_MAX = 300
-"""The most characters of each text."""
+"""The maximum number of characters of each text."""
 
 KINDS = ("start", "load", "event", "store", "work")
-"""The kinds: importing the pipeline, loading state, running an operator, calling a sink's store, runtime work."""
+"""The kinds: importing the pipeline, loading state, running an operator, calling a sink's store, and runtime work."""
 
 
 class Activity(Struct, frozen=True, omit_defaults=True):
@@ -26,8 +26,8 @@ class Activity(Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         kind: one of `KINDS`.
-        since_ns: the time at which the work began, on the monotonic clock of the host.
-        operator: the operator whose code is running; empty if none is.
+        since_ns: the time at which the work began, on the host's monotonic clock.
+        operator: the operator whose code is running; empty if there is none.
         key: the record's key as displayed; empty if there is none.
         record: the record being processed, as displayed and shortened; empty if there is none.
         at: the file and line of the innermost frame outside the runtime; empty if there is none.

@@ -1,17 +1,17 @@
-"""The size of one turn of a task: as many elements as can be performed quickly, within a bound in bytes.
+"""The size of one turn of a task: as many elements as can be performed quickly, within a size limit in bytes.
 
 A process sends heartbeats, answers its neighbours and learns of barriers only between turns, and a process that stays
-silent for too long counts as hung. A task therefore begins with few elements per event and increases the number, up to
-the job's limit, as long as events are performed quickly; if records are slow or large, an event has few. The core has
-no clock, so the shell reports how long a turn took. The log records the size of each event, so a replay uses the same
-sizes.
+silent for too long is considered hung. A task therefore begins with few elements per event. It increases the number, up
+to the job's limit, as long as events are performed quickly. If records are slow or large, an event contains only a few.
+The core has no clock, so the shell reports the duration of each turn. The log records the size of each event, so a
+replay uses the same sizes.
 """
 
 from __future__ import annotations
 
 FIRST_ELEMENTS = 16
 SHARE_OF_SUSPICION = 25
-"""A turn should take at most the heartbeat timeout, after which a process counts as hung, divided by this number."""
+"""The divisor of the heartbeat timeout that yields the maximum duration of a turn."""
 
 
 class BatchSizer:
@@ -19,10 +19,10 @@ class BatchSizer:
 
     Args:
         elements_max: the maximum number of elements in an event.
-        bytes_max: the number of bytes that an event's output, over all channels, should not exceed.
+        bytes_max: the number of bytes that an event's output on all channels together should not exceed.
 
     Attributes:
-        elements: the number of elements that an event may currently have.
+        elements: the number of elements that an event may currently contain.
         turn_elements: the number of elements that the current turn has delivered or written.
         turn_bytes: the size of the current turn's output in bytes.
     """
@@ -36,11 +36,11 @@ class BatchSizer:
 
     @property
     def reduced(self) -> bool:
-        """Whether an event may have fewer elements than the job allows; if so, chunks are split and bundles small."""
+        """Whether events may have fewer elements than the job allows; if so, chunks are split and bundles small."""
         return self.elements < self._elements_max
 
     def begin_turn(self, took_ns: int) -> None:
-        """Record how long the previous turn took (0 if no clock was read) and begin another turn."""
+        """Record the duration of the previous turn (0 if no clock was read), and begin another turn."""
         elements, over = self.turn_elements, max(took_ns / self._took_ns_max, self.turn_bytes / self._bytes_max)
         self.turn_elements = self.turn_bytes = 0
         if over > 1 and elements:

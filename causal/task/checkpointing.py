@@ -1,7 +1,7 @@
 """Aligned barriers and the snapshot after them: one checkpoint of one task at a time.
 
 A delivered barrier blocks its channel until the barrier has been delivered on all channels. The state is then frozen
-and encoded in small steps while the task continues. A snapshot file contains the changes since the last snapshot,
+and encoded in small steps while the task continues. A snapshot file contains only the changes since the last snapshot,
 unless the files needed for a restore have grown to twice the size of the state.
 """
 
@@ -16,65 +16,65 @@ from causal.errors import PeerViolation, invariant
 from causal.ports import Chain, SnapshotJob
 
 KEYS_PER_STEP, KEYS_PER_STEP_FREE = 1000, 500
-"""The number of keys to encode per step while events are waiting, and while none is, if no step has been timed."""
+"""The number of keys to encode per untimed step while events are waiting, and while none are waiting."""
 FIRST_KEYS, KEYS_MAX = 64, 1 << 17
-"""The number of keys to encode in the first timed step, and the maximum for any step; a step encodes at most `GROWTH`
+"""The number of keys to encode in the first timed step, and the maximum for any step. A step encodes at most `GROWTH`
 times as many keys as the previous one."""
 GROWTH = 4
 STEP_NS_MIN, STEP_NS_MAX = 1_000_000, 100_000_000
-"""A step takes as long as the event before it, within these bounds, so that encoding gets its share of the time."""
+"""The limits on a step's duration, which otherwise equals that of the event before it, so that both get equal time."""
 FREE_NS = 500_000
-"""The duration of a step while no event is waiting; an event that arrives meanwhile has to wait for the step to end."""
+"""The duration of a step while no event is waiting; an event that arrives meanwhile has to wait for its end."""
 FILES_MIN, FILES_MAX = 24, 1000
 BYTES_PER_FILE = 4 << 20
-"""One more file may be kept per this many bytes of state, so that small changes do not rewrite a large state."""
+"""The number of bytes of state per additional file, which avoids rewriting a large state for small changes."""
 FULL_FROM_BYTES = 1 << 20
 LINKED_FROM_BYTES = 16 << 20
-"""The total size of the files from which a complete snapshot also contains the latest changes on their own, so that a
-standby need not load the rest."""
+"""The total file size from which a complete snapshot also contains the latest changes separately, so that a standby
+need not load the rest."""
 LINKED_MAX_BYTES = 32 << 20
-"""The size of the last file above which a complete snapshot omits them: the task waits while they are encoded in one
-step."""
+"""The size of the last file above which a complete snapshot does not contain the latest changes separately, because the
+task has to wait while they are encoded in one step."""
 
 
 def files_max(base_bytes: int) -> int:
-    """Return the maximum number of files for a restore, where the first, complete file has `base_bytes` bytes."""
+    """Return the maximum number of files for a restore if the first, complete file has `base_bytes` bytes."""
     return min(FILES_MAX, FILES_MIN + base_bytes // BYTES_PER_FILE)
 
 
 SnapshotFile = tuple[str, int, str]
-"""A file of a snapshot: (path relative to the job's directory, size in bytes, digest in hex)."""
+"""A snapshot file: (path relative to the job directory, size in bytes, hexadecimal digest)."""
 
 
 class Checkpointing:
     """Barrier alignment, the snapshot in progress, and the files needed to restore the last snapshot.
 
     Args:
-        files: the files that the task was restored from, oldest first.
+        files: the files from which the task was restored, oldest first.
     """
 
     def __init__(self, chain: Chain, cut: Cut, files: list[SnapshotFile]) -> None:
         self.cuts: dict[int, Cut] = {cut.epoch: cut}
         self.files = list(files)
         self.encodes_next = False
-        """Whether the next turn encodes because the last one performed an event: events and encoding alternate."""
+        """Whether the next turn encodes, because the last turn performed an event: events and encoding alternate."""
         self._chain = chain
         self._job: SnapshotJob | None = None
         self.withholding = False
-        """Whether encoded snapshots are not written: a hot standby keeps each until its checkpoint is complete."""
+        """Whether snapshots are kept unwritten, because a hot standby keeps each until its checkpoint is complete."""
         self._cut = cut
         self._writing = 0
         self._linked = bool(files)
         """Whether the last file contains the state as it was last frozen or loaded."""
         self._full = False
         self._stepped = 0
-        """The number of keys that the previous turn encoded; 0 if it did something else."""
+        """The number of keys that the previous turn encoded; 0 if that turn did something else."""
         self._keys_before = FIRST_KEYS // GROWTH
         self._ns_per_key = 0.0
         self._event_ns = 0
 
     def took(self, took_ns: int) -> None:
-        """Record how long the previous turn took; 0 if no clock was read."""
+        """Record the duration of the previous turn, or 0 if no clock was read."""
         keys, self._stepped = self._stepped, 0
         if keys and took_ns:
             self._ns_per_key = took_ns / keys
@@ -82,7 +82,7 @@ class Checkpointing:
             self._event_ns = took_ns
 
     def _keys(self, busy: bool) -> int:
-        """Return how many keys the next step encodes: as many as fit into its time budget."""
+        """Return the number of keys that the next step encodes, which is the number that fits into its time budget."""
         if not self._event_ns and not self._ns_per_key:
             return KEYS_PER_STEP if busy else KEYS_PER_STEP_FREE
         budget_ns = min(max(self._event_ns, STEP_NS_MIN), STEP_NS_MAX) if busy else FREE_NS
@@ -93,7 +93,7 @@ class Checkpointing:
         """Record that a barrier was delivered on `channel`; return whether all inputs have now delivered it.
 
         Raises:
-            PeerViolation: the barrier is not the one that must come next.
+            PeerViolation: the barrier is not the next one in order.
         """
         if epoch != at + 1:
             raise PeerViolation(f"channel {channel.id}: barrier {epoch} arrived in epoch {at}")
@@ -115,7 +115,7 @@ class Checkpointing:
         self._linked = False
 
     def _behind(self, sizes: Sequence[int]) -> str:
-        """Return the digest of the previous snapshot's file if the new snapshot is to contain the changes since it."""
+        """Return the digest of the previous snapshot's file if the new snapshot should contain the changes since it."""
         wanted = sum(sizes) >= LINKED_FROM_BYTES and sizes[-1] <= LINKED_MAX_BYTES
         return self.files[-1][2] if wanted and self._linked and not self.withholding else ""
 
@@ -124,14 +124,14 @@ class Checkpointing:
         return self._job is not None
 
     def step(self, busy: bool = True) -> list[Effect]:
-        """Encode another part of the frozen state; `busy` if events are waiting meanwhile."""
+        """Encode another part of the frozen state; `busy` states whether events are waiting meanwhile."""
         self.encodes_next = False
         if self._job is None:
             return []
         self._keys_before = self._stepped = keys = self._keys(busy)
         if not self._job.step(keys):
             return []
-        self._stepped = 0  # not timed: the last step has fewer keys and joins the output of all steps
+        self._stepped = 0  # not timed, because the last step encodes fewer keys and also joins the output of all steps
         parts = self._job.parts(self._cut.pack())
         self._full = self._job.full
         self._job = None
@@ -139,7 +139,7 @@ class Checkpointing:
         return [WriteSnapshot(self._cut.epoch, parts)]
 
     def finish_encoding(self) -> list[Effect]:
-        """Encode the rest of the state because the next barrier has already arrived (only in a replay)."""
+        """Encode the rest of the state, because the next barrier has already arrived (only in a replay)."""
         effects: list[Effect] = []
         while self._job is not None:
             effects += self.step()
@@ -158,7 +158,7 @@ class Checkpointing:
         """Continue as the task itself, from the complete checkpoint `epoch`.
 
         Args:
-            withheld: the snapshot of a later barrier that is to be written now.
+            withheld: the snapshot of a later barrier, which must be written now.
         """
         self.files = list(files)
         self.withholding = self._linked = False

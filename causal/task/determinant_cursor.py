@@ -1,7 +1,7 @@
-"""A task's own log as its schedule (D1): entries are read while any are unread; afterwards, new ones are appended.
+"""A task's own log as its schedule (D1): existing entries are read first, and then new entries are appended.
 
-There is no second code path for recovery: `take` and `record` are two ways to answer the same question, "what comes
-next?", and `replaying` decides which of them is used.
+There is no second code path for recovery. `take` and `record` are two ways to answer the same question, "what is
+next?", and `replaying` determines which of them is used.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Kind = TypeVar("Kind")
 class DeterminantCursor:
     """A cursor that reads and extends one task's determinant log.
 
-    If `logging` is false (for guarantees without determinants), the cursor logs nothing.
+    If `logging` is false, as for guarantees without determinants, the cursor logs nothing.
     """
 
     __slots__ = (
@@ -39,9 +39,9 @@ class DeterminantCursor:
         self._place = 0
         self._ahead: tuple[Determinant, int, int] | None = None
         self.run_left = 0
-        """The number of events of an ordered task that the log contains as a run and that have not begun."""
+        """The number of events of an ordered task that the log contains as a run and that have not begun yet."""
         self.complete = False
-        """Whether the log of this epoch is known to be complete: in a replay, because later epochs have entries."""
+        """Whether the log of this epoch is known to be complete, because later epochs have entries in a replay."""
         self._ruled = 0
         self._loose: dict[int, int] = {}
         """Input → the number of elements of its commuting events that have no entry yet."""
@@ -62,8 +62,8 @@ class DeterminantCursor:
 
         Args:
             choice: whether another event (a timer, an answer, an idle input) could have occurred here instead. If so,
-                a log that ended before this event would let a replay choose differently, so the run is logged
-                immediately. Otherwise the run is logged before the next entry, and a replay performs as many events as
+                the run is logged immediately, because a log that ended before this event would let a replay choose
+                differently. Otherwise, the run is logged before the next entry, and a replay performs as many events as
                 its inputs deliver.
         """
         if self.run_left:
@@ -74,10 +74,10 @@ class DeterminantCursor:
                 self.log_run()
 
     def log_run(self) -> None:
-        """Log the events that have no entry yet: those selected by the rule of an ordered task, and those that commute.
+        """Log the events without entries: those selected by the rule of an ordered task, and those that commute.
 
-        The commuting events get one entry per input: a replay performs them in a different order and reaches the same
-        state. The event being performed is logged last, because its output makes that state visible.
+        The commuting events get one entry per input, because a replay that performs them in a different order reaches
+        the same state. The event being performed is logged last, because its output makes that state visible.
         """
         if self._ruled:
             self._check_incomplete()
@@ -93,8 +93,9 @@ class DeterminantCursor:
             self._append(Order.kind, encode_order(input, count))
 
     def defer_order(self, input: int, count: int) -> None:
-        """Begin an event of a task whose events commute: it is logged before the next other entry, possibly merged with
-        others of its kind.
+        """Begin an event of a task whose events commute.
+
+        The event is logged before the next entry of another kind, possibly merged with other commuting events.
         """
         if self.logging:
             self._event = (input, count)
@@ -106,11 +107,11 @@ class DeterminantCursor:
             self._loose[input] = self._loose.get(input, 0) + count
 
     def exhausted(self) -> bool:
-        """Return whether nothing is left to replay in this epoch or a later one."""
+        """Return whether nothing is left to replay in this epoch or in a later one."""
         return not self.replaying and not any(epoch > self.epoch for epoch in self.log.extents())
 
     def peek(self) -> Determinant:
-        """Return the next determinant in the log without consuming it; only while `replaying`."""
+        """Return the next determinant in the log without consuming it; allowed only while `replaying`."""
         return (self._ahead or self._read_ahead())[0]
 
     def _read_ahead(self) -> tuple[Determinant, int, int]:
@@ -127,7 +128,7 @@ class DeterminantCursor:
         """Read the next determinant, which must be of `kind`.
 
         Raises:
-            ReplayDivergence: the log has a different event here.
+            ReplayDivergence: the log contains a different event at this place.
         """
         if self._ahead is None and not self.replaying:
             raise ReplayDivergence(
@@ -146,7 +147,7 @@ class DeterminantCursor:
         return determinant
 
     def record(self, determinant: Determinant) -> None:
-        """Append the determinant of an event that just occurred; only when not `replaying`."""
+        """Append the determinant of an event that has just occurred; not allowed while `replaying`."""
         if not self.logging:
             return
         invariant(not self.replaying, "a log is not appended to while it is replayed", task=self.task_name)
@@ -189,7 +190,7 @@ class DeterminantCursor:
         self.epoch = epoch
         self.complete = False
         invariant(not self._loose and self._event is None, "an event has no place in its epoch", task=self.task_name)
-        self._ruled = 0  # the rule reaches the barrier without an entry
+        self._ruled = 0  # the rule leads a replay to the barrier without an entry
         self._codec = DeterminantCodec()
         self._place = 0
         self._ahead = None

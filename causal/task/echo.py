@@ -1,6 +1,6 @@
 """The echo of a task: the task's input and logs, forwarded to its hot standby in order (D18, 0026).
 
-An echo never delays its task. If a standby lags too far or has lost a frame, the echo ends. After a wait another echo
+An echo never delays its task. If a standby lags too far or has lost a frame, the echo ends. After a pause, another echo
 begins, with which the standby can resume at a later checkpoint. The states are those of
 `causal.task.echo_states.ECHO`.
 """
@@ -33,7 +33,7 @@ FRAME_BYTES_TARGET = 16 << 20
 FRAMES_MAX = 1 << 31
 """The maximum number of frames in one echo; frame numbers have 32 bits."""
 AGAIN_NS_MIN, AGAIN_NS_MAX = 1_000_000_000, 60_000_000_000
-"""The wait between the end of an echo and the next one; it doubles with each echo that ends early."""
+"""The pause between the end of an echo and the next one; it doubles with each echo that the task gives up."""
 _ACTIVE, _ABSENT = EchoState.ACTIVE, EchoState.ABSENT
 
 
@@ -47,7 +47,7 @@ class Echo:
 
     Args:
         job: the fingerprint that every frame carries.
-        channel: an output of the task, which identifies the sender of a frame to a process on another host.
+        channel: an output channel of the task, which identifies the sender of a frame to a process on another host.
         report: called once, with one line, if a standby cannot begin.
     """
 
@@ -61,7 +61,7 @@ class Echo:
     ) -> None:
         self.state = EchoState.ABSENT
         self.rollback = 0
-        """The number of the last rollback that the task knows."""
+        """The number of the last rollback known to the task."""
         self._job = job
         self._channel = channel
         self._inputs = list(inputs)
@@ -78,9 +78,9 @@ class Echo:
         self._frames: list[bytes | memoryview] = []
         self._frame_count = self._frame_bytes = 0
         self._full: list[tuple[bytes, int]] = []
-        """The bodies of full frames, each with the number of DATA frames in it."""
+        """The bodies of full frames, each with the number of DATA frames that it contains."""
         self._outstanding: deque[tuple[int, int]] = deque()
-        """The end position and the size in bytes of each frame that has been sent but not yet performed."""
+        """The end position and size in bytes of each frame that has been sent but not yet performed."""
         self._outstanding_bytes = 0
         self._report = report
         self._reported = False
@@ -101,12 +101,12 @@ class Echo:
         self._open()
 
     def end(self) -> None:
-        """End the echo: the standby is gone."""
+        """End the echo, because there is no standby any more."""
         self._step(EchoStep.GONE)
         self._clear()
 
     def give_up(self, now_ns: int) -> None:
-        """End an echo that the standby cannot follow; another one begins after a while."""
+        """End an echo that the standby cannot follow; another one begins after a pause."""
         if self.state is _ACTIVE:
             self._clear()
             self._again_at_ns = now_ns + self._again_ns
@@ -127,11 +127,11 @@ class Echo:
         if self._holdings.partial:
             self._depends = [*self._holdings.dependencies()]
             self._depends += [extent for receiver in self._inputs for extent in receiver.queued_depends()]
-        for receiver in self._inputs:  # the position from which each input is echoed
+        for receiver in self._inputs:  # announce the position from which each input is echoed
             self._take(Start(receiver.id, receiver.next, self.rollback).header(self._job), b"")
 
     def take(self, header: wire.Header, payload: bytes | memoryview, depends: Sequence[Extent]) -> None:
-        """Queue the uncompressed payload of a frame the task has accepted, and the dependencies of its elements."""
+        """Queue the uncompressed payload of a frame that the task has accepted, and its elements' dependencies."""
         if self.state is _ACTIVE:
             if self._holdings.partial:
                 self._depends += depends
@@ -154,7 +154,7 @@ class Echo:
         """Process the standby's report of how much of an echo it has performed, or that it has lost the echo.
 
         Raises:
-            PeerViolation: `header` is not such a report.
+            PeerViolation: `header` is not an ECHOED header.
         """
         report = read_echoed(header)
         if not ANSWERS[self.state] or (report.incarnation, report.echo) != (self._incarnation, self._number):
@@ -172,7 +172,7 @@ class Echo:
         """Return the frames to send at the end of a turn.
 
         Args:
-            cut: the position of the task at the last barrier it has passed.
+            cut: the position of the task at the last barrier that it has passed.
         """
         if self.state is not _ACTIVE:
             if self.state is _ABSENT or now_ns < self._again_at_ns:
@@ -210,7 +210,10 @@ class Echo:
             )
 
     def _fresh(self) -> list[LogDelta]:
-        """Return the parts of all logs that the standby lacks; the shadow performs the task's own log completely."""
+        """Return the parts of all logs that the standby lacks.
+
+        These include the task's entire own log, because the shadow has to perform all of it.
+        """
 
         deltas: list[LogDelta] = []
         for log in self._holdings.logs.values():
@@ -229,7 +232,7 @@ class Echo:
         return deltas
 
     def _frame(self, deltas: list[LogDelta], body: bytes, count: int, more: bool) -> Effect:
-        """Return one frame; the last frame of a turn carries the dependencies of the turn's elements."""
+        """Return one frame; the last frame of a turn carries the dependencies of all elements in the turn."""
 
         depends = [] if more else [(*log, extent) for log, extent in sorted(vector_of(self._depends).items())]
         logs = pack_deltas(deltas, depends)

@@ -1,7 +1,7 @@
 """The echo between a task and its hot standby as tables: the states of both ends and the handling of each frame.
 
-The task numbers its echoes and the frames within each echo. An echo is never repaired: an end that cannot continue
-gives the echo up, and the task begins another one after a while (D18, 0026). A dropped frame changes no state.
+The task numbers its echoes, and the frames within each echo. An echo is never repaired: if either end cannot continue,
+it gives up the echo, and the task begins another one after a pause (D18, 0026). A dropped frame changes no state.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ class EchoState(Enum):
 
 
 class EchoStep(Enum):
-    """A transition of the task's end."""
+    """An event that changes the state of the task's end."""
 
     ANNOUNCED = "announced"  # the supervisor has named a hot standby, and a new connection to it has been opened
     GONE = "gone"  # the supervisor no longer names a hot standby
     GIVEN_UP = "given up"  # the standby lags too far or has lost the echo, or the job has rolled back
-    DUE = "due"  # the wait before the next echo is over
+    DUE = "due"  # the pause before the next echo is over
 
 
 class ShadowState(Enum):
     """The state of the standby's end."""
 
-    UNKNOWN = "unknown"  # no echo of the incarnation that the standby follows has arrived
-    BUFFERING = "buffering"  # the frames of an echo wait for a checkpoint since which everything was echoed
+    UNKNOWN = "unknown"  # no echo from the incarnation that the standby follows has arrived
+    BUFFERING = "buffering"  # frames of an echo wait for a checkpoint after which everything has been echoed
     PERFORMING = "performing"  # a task restored from a checkpoint performs the frames
-    LOST = "lost"  # part of the echo is missing; the standby answers each frame so, until the task begins another echo
+    LOST = "lost"  # part of the echo is missing; this is reported for each frame until another echo begins
 
 
 class ShadowStep(Enum):
-    """A transition of the standby's end."""
+    """An event that changes the state of the standby's end."""
 
     ANNOUNCED = "announced"  # the supervisor has named another incarnation of the task
     BEGUN = "begun"  # the first frame of a later echo has arrived
-    LOADED = "loaded"  # a checkpoint since which everything was echoed has been loaded
+    LOADED = "loaded"  # a checkpoint after which everything has been echoed has been loaded
     LOST = "lost"  # a frame is missing or does not fit, or the shadow cannot continue
 
 
@@ -52,7 +52,7 @@ ECHO: Mapping[EchoState, Mapping[EchoStep, EchoState]] = {
         EchoStep.GIVEN_UP: EchoState.ABSENT,
     },
     EchoState.ACTIVE: {
-        EchoStep.ANNOUNCED: EchoState.ACTIVE,  # a different standby was announced: begin a new echo for it
+        EchoStep.ANNOUNCED: EchoState.ACTIVE,  # a different standby was announced, so a new echo begins for it
         EchoStep.GONE: EchoState.ABSENT,
         EchoStep.GIVEN_UP: EchoState.WAITING,
     },
@@ -77,7 +77,7 @@ SHADOW: Mapping[ShadowState, Mapping[ShadowStep, ShadowState]] = {
         ShadowStep.LOST: ShadowState.LOST,
     },
     ShadowState.PERFORMING: {
-        ShadowStep.ANNOUNCED: ShadowState.UNKNOWN,  # the new incarnation may perform other events than the shadow did
+        ShadowStep.ANNOUNCED: ShadowState.UNKNOWN,  # the new incarnation may perform different events than the shadow
         ShadowStep.BEGUN: ShadowState.BUFFERING,
         ShadowStep.LOST: ShadowState.LOST,
     },
@@ -132,4 +132,4 @@ ARRIVALS: Mapping[ShadowState, Mapping[Arrival, Action]] = {
 """State of the shadow → arrival → the handling of the ECHO frame."""
 
 ANSWERS: Mapping[EchoState, bool] = {EchoState.ABSENT: False, EchoState.ACTIVE: True, EchoState.WAITING: False}
-"""State of the task's end → whether it accepts an ECHOED frame for the echo it began last; others are dropped."""
+"""State of the task's end → whether an ECHOED frame for the most recent echo is accepted; others are dropped."""

@@ -1,6 +1,6 @@
 """The execution of a task: its schedule selects the next event, and its step performs the event (D1).
 
-A replay and the live task share one code path; `_go_live` is the transition between them.
+Replays and live tasks share one code path, and `_go_live` is the transition between them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Execution:
     """Runs one task's chain.
 
     Args:
-        cut: the position of the task at the checkpoint that `chain` was restored from.
+        cut: the position of the task at the checkpoint from which `chain` was restored.
         files: the snapshot files of that checkpoint.
     """
 
@@ -58,19 +58,19 @@ class Execution:
         self._elements_max = config.batch_elements_max
 
     def response(self, event: ResponseReceived) -> None:
-        """Schedule an external response, unless this incarnation never asked for it or has already received it."""
+        """Schedule an external response, unless this incarnation did not request it or has already received it."""
         if self.writing.answered(event.operator, event.number):
             self.schedule.answers.append(Answer(event.operator, event.number, event.body))
 
     def begin_turn(self, took_ns: int) -> None:
-        """Record how long the previous turn took, which determines the size of the next events."""
+        """Record the duration of the previous turn, which determines the size of the next events."""
         self.pace.begin_turn(took_ns)
         self.checkpointing.took(took_ns)
 
     def perform(self, effects: list[Effect], events_max: int, now_ns: int) -> bool:
-        """Perform one event, or up to `events_max` in a replay; return false if none can be performed now.
+        """Perform one event, or up to `events_max` events in a replay; return false if none can be performed now.
 
-        The events of a replay deliver the elements waiting in the queues, whose size credit bounds, and stop at the
+        A replay delivers elements that are waiting in the queues, whose size is limited by credit. It stops at the
         maximum number of elements of one live event, so that the other work of the process is not delayed for longer.
 
         Raises:
@@ -94,7 +94,7 @@ class Execution:
 
         Raises:
             ReplayDivergence: the log contains an event that cannot occur here.
-            OperatorFailed: user code raised.
+            OperatorFailed: user code raised an exception.
         """
         if self._recovery.state is State.REPLAYING and self.schedule.replayed:
             self._go_live(effects, now_ns)
@@ -124,5 +124,5 @@ class Execution:
         self._recovery.step(RecoveryStep.REPLAYED, now_ns)
         effects.append(Phase("replayed", self.schedule.replayed_elements))
         effects.append(Phase("running"))
-        self.chain.asked()  # discarded: these requests are among the outstanding ones, which are sent next
+        self.chain.asked()  # discarded, because these requests are among the outstanding requests, which are sent next
         self.writing.ask(self.chain.outstanding())

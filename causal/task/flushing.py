@@ -1,7 +1,7 @@
-"""A task's own log on stable storage: begun once, extended in the background, read if holders have dropped it (0012).
+"""A task's own log on stable storage: begun once, extended in the background, and read if holders dropped it (0012).
 
-A file is used only as far as other tasks depend on it: it supplies the bytes that holders have dropped, up to the
-extent that they report. What a killed process wrote last, or what a zombie still writes, therefore has no effect.
+A file is used only to supply the bytes that holders have dropped and other tasks depend on, up to the extent that these
+tasks report. Bytes that a killed process wrote last, or that a zombie still writes, therefore have no effect.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ AGAIN_NS = 1_000_000_000
 
 
 class Flushing:
-    """Writes and reads the own log of one incarnation.
+    """Writes and reads one incarnation's own log.
 
-    State: no event is performed before `begun`, because events that an older file contains beyond the collected log
-    may now occur differently, so the older file must be removed first.
+    State: no event is performed before `begun` is true. Events that an older file contains beyond the collected log may
+    now
+    occur differently, so the older file must be removed first.
     """
 
     def __init__(self, name: str, holdings: Holdings) -> None:
@@ -39,7 +40,7 @@ class Flushing:
         self._due_ns = 0
 
     def request_read(self) -> list[Effect]:
-        """Request the read that shows whether determinants are lost; none if it was done for this state."""
+        """Request a read that shows whether determinants are lost, unless this was done for the current logs."""
         holdings = self._holdings
         if not holdings.flushing or not (holdings.own.begins or holdings.missing()):
             return []
@@ -56,14 +57,14 @@ class Flushing:
             self._holdings.own.written(epoch, extent)
 
     def failed(self, now_ns: int) -> None:
-        """Schedule a retry because the disk is full or faulty; unwritten bytes are shared with holders as usual."""
+        """Schedule a retry, because the disk is full or faulty; unwritten bytes are shared with holders as usual."""
         self._asked, self._grown, self._due_ns = False, -1, now_ns + AGAIN_NS
 
     def read(self, deltas: Sequence[LogDelta]) -> None:
-        """Fill the log with the bytes of the newest file, from offset 0 up to the extent that other tasks report.
+        """Fill the log with the bytes of the newest file, from offset 0 to the extent that other tasks report.
 
         Raises:
-            DeterminantsLost: the file lacks a part that other tasks have dropped, and no task can roll back.
+            DeterminantsLost: the file lacks bytes that other tasks have dropped, and no task can roll back.
         """
         holdings = self._holdings
         self.reading = False
@@ -111,11 +112,11 @@ class Flushing:
         return self._holdings.flushing and self.begun and not self._asked and self._holdings.own.grown != self._grown
 
     def next_deadline_ns(self, now_ns: int) -> int | None:
-        """Return the time at which the next write is due even if nothing arrives; None if none is due."""
+        """Return the time at which the next write is due even if nothing arrives, or None if no write is due."""
         return max(self._due_ns, now_ns) if self._flushes() else None
 
     @property
     def unwritten_bytes(self) -> int:
-        """The number of bytes of the log that the file does not contain yet."""
+        """The number of log bytes that the file does not contain yet."""
         own = self._holdings.own
         return max(0, own.size - sum(own.stable.values())) if self._holdings.flushing else 0

@@ -1,8 +1,8 @@
-"""The keys on which a task spends most time, estimated from samples in a Space-Saving table of bounded size.
+"""The keys on which a task spends most of its time, estimated from samples in a Space-Saving table of limited size.
 
 Metwally, Agrawal, El Abbadi: Efficient Computation of Frequent and Top-k Elements in Data Streams (2005). A key that
-receives more than one in `KEPT_MAX` samples is never absent from the table for long, regardless of how many other keys
-there are.
+accounts for more than one in `KEPT_MAX` samples is never absent from the table for long, regardless of the number of
+other keys.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ REPORTED_MAX = 8
 TEXT_MAX = 100
 """The maximum number of characters of each key."""
 HALVED_EVERY_NS = 60_000_000_000
-"""The time after which a sample counts half, so that a key that was hot long ago leaves the table."""
+"""The time after which a sample counts only half, so that a key that is no longer hot leaves the table."""
 _HALVINGS_MAX = 64
 
 Share = tuple[str, float]
-"""(key as displayed, its share of the samples, from 0 to 1)."""
+"""(key as displayed, share of the samples from 0 to 1)."""
 
 
 class HotKeys:
-    """The keys that were sampled most often in the last minutes."""
+    """The keys that were sampled most often in the last few minutes."""
 
     def __init__(self) -> None:
         self._samples = 0.0
         self._counts: dict[str, tuple[float, float]] = {}
-        """key -> (count, the part of the count that may belong to keys that this key replaced)."""
+        """Key → (count, the part of the count that may belong to keys that this key has replaced)."""
         self._halved_ns: int | None = None
 
     def __len__(self) -> int:
         return len(self._counts)
 
     def add(self, key: str | None, now_ns: int) -> None:
-        """Count one sample: `key` is the key that the task was working on, or None if there was none."""
+        """Count one sample; `key` is the key on which the task was working, or None if there was none."""
         self._age(now_ns)
         self._samples += 1
         if key is None:
@@ -50,7 +50,7 @@ class HotKeys:
         self._counts[key] = count + 1, error
 
     def _age(self, now_ns: int) -> None:
-        """Halve all counts once per elapsed `HALVED_EVERY_NS`, and drop the keys whose count falls below one."""
+        """Halve all counts once per elapsed `HALVED_EVERY_NS`, and drop the keys whose counts fall below one."""
         if self._halved_ns is None:
             self._halved_ns = now_ns
         times = (now_ns - self._halved_ns) // HALVED_EVERY_NS
@@ -63,7 +63,7 @@ class HotKeys:
         self._counts = {key: (count, error) for key, (count, error) in halved.items() if count >= 1}
 
     def shares(self) -> tuple[Share, ...]:
-        """Return the keys with the most samples, each with a lower bound of its share, in descending order."""
+        """Return the keys with the most samples, each with a lower bound on its share, in descending order."""
         if not self._samples:
             return ()
         certain = {key: count - error for key, (count, error) in self._counts.items()}

@@ -1,6 +1,6 @@
-"""A task's part in an inquiry (D9): the task pauses from the question until the decision, and answers once it can.
+"""A task's part in an inquiry (D9): the task pauses from the question to the decision, and answers once it can.
 
-While paused, the task performs, sends and accepts nothing, so its answer stays true.
+While paused, the task does not perform, send or accept anything, so its answer remains true.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from causal.task.recovery import State
 
 
 class Inquiry:
-    """The open inquiry, and the last decision that this task knows.
+    """The open inquiry, and the last decision known to this task.
 
-    State: `asked` is set from a question until the decision; `rollback` is the last decision.
+    State: `asked` is set from the arrival of a question until the decision; `rollback` is the last decision.
     """
 
     def __init__(self, rollback: Rollback) -> None:
@@ -29,7 +29,7 @@ class Inquiry:
             self.asked = event
 
     def decided(self, rollback: Rollback) -> bool:
-        """Adopt a decision that does not roll back this task; return whether the decision was new."""
+        """Adopt a decision that does not roll back this task; return whether the decision is new."""
         if rollback.number <= self.rollback.number:
             return False
         self.rollback = rollback
@@ -40,8 +40,8 @@ class Inquiry:
     def answer(self, state: State, holdings: Holdings, channels: Channels) -> list[Effect]:
         """Return the answer to the open question, once it can be determined."""
         asked = self.asked
-        # Rows outlive the process that wrote them, so the store must report its rows before their extents can be
-        # determined.
+        # Rows outlive the process that wrote them, so their extents can be determined only after the store has reported
+        # its rows.
         if asked is None or not all(sink.opened for sink in channels.sinks.values()):
             return []
         settled = state is not State.COLLECTING
