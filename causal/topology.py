@@ -1,7 +1,7 @@
 """The immutable job graph: the channels between tasks, and the tasks whose determinants each task holds.
 
-The outside world (a source's partition, a sink's store) is the far end of ordinary channels, so that positions, digests
-and handshakes need no separate rules for it.
+The outside world (a source's partition, a sink's store) is the far end of ordinary channels, so positions, digests and
+handshakes need no separate rules for it.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from causal.errors import invariant
 from causal.ids import OUTSIDE, ChannelId, TaskIndex, TaskName
 
 FULL_DEPTH = 1_000_000
-"""The sharing depth that covers any graph: every task downstream holds every determinant."""
+"""The sharing depth that covers any graph: every downstream task holds every determinant."""
 REQUESTS = 1
-"""The `partition` of a channel to the outside that carries requests."""
+"""The value of `partition` for a channel to the outside world that carries requests."""
 
 
 @dataclass(frozen=True, slots=True)
 class Channel:
-    """One FIFO stream of elements from `source` to `target`; either may be `OUTSIDE`.
+    """One FIFO stream of elements from `source` to `target`; one of the two may be `OUTSIDE`.
 
-    `partition` is the number of the source's partition if `source` is OUTSIDE; `REQUESTS` if `target` is OUTSIDE and
-    the elements are requests to the outside world instead of rows; otherwise 0.
+    If `source` is OUTSIDE, `partition` is the number of the source's partition. If `target` is OUTSIDE and the elements
+    are requests instead of rows, it is `REQUESTS`. Otherwise it is 0.
     """
 
     id: ChannelId
@@ -34,7 +34,7 @@ class Channel:
 
     @property
     def carries_requests(self) -> bool:
-        """Whether the channel carries requests, whose determinants its store holds, instead of rows."""
+        """Whether the channel carries requests instead of rows; their determinants are held by the channel's store."""
         return self.target == OUTSIDE and self.partition == REQUESTS
 
 
@@ -42,8 +42,7 @@ class Channel:
 class Task:
     """One parallel instance of an operator chain, which runs as a process.
 
-    `ordered` is whether the inputs are delivered in an order that follows from their content alone and is not
-    logged.
+    `ordered` states whether the inputs are delivered in an order that depends only on their content and is not logged.
     """
 
     index: TaskIndex
@@ -56,8 +55,9 @@ class Task:
 class Topology:
     """All tasks and channels of a job.
 
-    `tasks` are in topological order (an upstream task has the lower index), so cycles cannot be expressed.
-    `channels[i].id == i`. The inputs and outputs of a task are in the order of their ids everywhere.
+    `tasks` are in topological order (an upstream task has the lower index), so cycles cannot be expressed. Each
+    channel's id is its index: `channels[i].id == i`. The inputs and outputs of a task are always in the order of their
+    ids.
     """
 
     tasks: tuple[Task, ...]
@@ -92,11 +92,11 @@ class Topology:
         return self._outputs[task]
 
     def upstream(self, task: TaskIndex) -> tuple[TaskIndex, ...]:
-        """Return the tasks that send to `task`, ascending, without the outside world."""
+        """Return the tasks that send to `task` in ascending order, without the outside world."""
         return tuple(sorted({c.source for c in self.inputs(task)} - {OUTSIDE}))
 
     def downstream(self, task: TaskIndex) -> tuple[TaskIndex, ...]:
-        """Return the tasks to which `task` sends, ascending, without the outside world."""
+        """Return the tasks to which `task` sends in ascending order, without the outside world."""
         return tuple(sorted({c.target for c in self.outputs(task)} - {OUTSIDE}))
 
     def is_source(self, task: TaskIndex) -> bool:
@@ -114,7 +114,7 @@ class Topology:
 
     @cached_property
     def components(self) -> tuple[tuple[TaskIndex, ...], ...]:
-        """The connected components: the sets of tasks that channels connect in either direction, by their first task.
+        """The connected components, by first task: each is a set of tasks that channels connect in either direction.
 
         An external store or partition does not connect tasks, because no determinant passes through it.
         """
@@ -135,7 +135,7 @@ class Topology:
         return tuple(tuple(group) for group in groups.values())
 
     def ancestors(self, task: TaskIndex) -> dict[TaskIndex, int]:
-        """Return every task upstream of `task` with its shortest distance in hops (1 = direct upstream)."""
+        """Return every task upstream of `task` with its shortest distance in hops (1 for a direct neighbour)."""
         distance: dict[TaskIndex, int] = {}
         frontier: Iterable[TaskIndex] = self.upstream(task)
         hops = 1
@@ -148,10 +148,11 @@ class Topology:
 
     @cached_property
     def depth(self) -> int:
-        """A sharing depth that covers the job: no task depends on a log that it does not hold.
+        """A sharing depth that covers the entire job, so that no task depends on a log that it does not hold.
 
-        A task that passes on elements must also pass on every log on which they depend, even if its neighbour is nearer
-        to the owner of that log by another path, because that path may be slower (detected by the simulator, seed 4).
+        A task that passes on elements must also pass on every log on which they depend. This applies even if its
+        neighbour is closer to the log's owner by another path, because that path may be slower (detected by the
+        simulator, seed 4).
         """
         return max(
             (
@@ -163,13 +164,13 @@ class Topology:
         )
 
     def held_by(self, task: TaskIndex, sharing_depth: int) -> tuple[TaskIndex, ...]:
-        """Return the tasks whose logs `task` holds: itself and ancestors up to the depth (D3)."""
+        """Return the tasks whose logs `task` holds: itself, and its ancestors up to the sharing depth (D3)."""
         return tuple(sorted([task, *(t for t, hops in self.ancestors(task).items() if hops <= sharing_depth)]))
 
     def shared_by(self, task: TaskIndex, sharing_depth: int) -> tuple[TaskIndex, ...]:
-        """Return the tasks whose logs `task` passes on: itself and ancestors nearer than the depth (D3).
+        """Return the tasks whose logs `task` passes on: itself, and its ancestors closer than the sharing depth (D3).
 
-        A log then reaches the tasks up to `sharing_depth` hops downstream of its owner.
+        A log therefore reaches the tasks up to `sharing_depth` hops downstream of its owner.
         """
         if sharing_depth < 1:
             return ()

@@ -57,7 +57,7 @@ class FileLock:
         """Hold the lock inside the context.
 
         Raises:
-            Unavailable: another process held the lock throughout the wait, or it cannot be created; the error names the place.
+            Unavailable: the lock was held by another process throughout the wait or cannot be created; names the place.
         """
         with outside(place):
             acquired = self.acquire(wait_ms)

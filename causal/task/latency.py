@@ -22,7 +22,7 @@ class Latencies:
         self._staged: dict[int, list[tuple[int, int, int]]] = {}
 
     def seen(self, origins: Sequence[tuple[int, int]], now_ns: int) -> None:
-        """Count rows that are now visible, listed as pairs (origin, number of rows)."""
+        """Count rows that have just become visible, given as pairs (origin, number of rows)."""
         for origin_ns, rows in origins:
             if origin_ns:
                 took_ms = (now_ns - origin_ns) / 1e6
@@ -31,12 +31,12 @@ class Latencies:
                 self.buckets_ms[_BOUNDS_MS[min(bisect_left(_BOUNDS_MS, took_ms), len(_BOUNDS_MS) - 1)]] += rows
 
     def staged(self, channel: int, epoch: int, origins: Sequence[tuple[int, int]]) -> None:
-        """Keep the origins of rows staged in `epoch`, which wait for the checkpoint that covers them."""
+        """Keep the origins of rows staged in `epoch` until a checkpoint covers these rows."""
         waiting = self._staged.setdefault(channel, [])
         waiting += [(epoch, *origin) for origin in origins[: STAGED_MAX - len(waiting)]]
 
     def committed(self, channel: int, epoch: int, now_ns: int) -> None:
-        """Count the rows staged in epochs below `epoch`, which are now visible."""
+        """Count the rows staged in epochs below `epoch`, which have just become visible."""
         waiting = self._staged.pop(channel, [])
         self.seen([(origin_ns, rows) for at, origin_ns, rows in waiting if at < epoch], now_ns)
         self._staged[channel] = [entry for entry in waiting if entry[0] >= epoch]

@@ -1,7 +1,7 @@
-"""Performs the effects of one task, in order, on its peers: everything outside the task.
+"""Performs the effects of one task, in order, on its peers, which are everything outside the task.
 
 A worker's peers are sockets, a disk with its own thread, stores and readers (`causal.shell.driver`). In the simulator
-and in tests, the peers are in memory; all of them run this code.
+and in tests, the peers are in memory. All of them run this code.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ from causal.task.task import TaskProtocol
 T = TypeVar("T")
 
 _AT_ONCE = frozenset((Send, Reply, Phase, StateReply, OrphanReport))
-"""The effects performed even while a store is unavailable: neighbours may be recovering or waiting for an answer."""
+"""The effects performed even while a store is unavailable, because neighbours may be recovering or need an answer."""
 ENDS = frozenset(("staged", "finished"))
-"""The phases, and states in heartbeats, which report that the store has accepted every row."""
+"""The phases, and states in heartbeats, that report that the store has accepted every row."""
 
 DiskEffect = (
     WriteSnapshot
@@ -63,15 +63,15 @@ DiskEffect = (
     | ReadSegment
     | RemoveSegments
 )
-"""The effects that a disk performs, in the order in which they are submitted."""
+"""The effects that a disk performs, in the order in which they are requested."""
 
 
 class StoreUnavailable(Unavailable):
-    """Raised when a call failed and has to be retried later; the effects that follow it wait."""
+    """The error for a failed call that must be retried later; the effects that follow it wait."""
 
 
 class Network(Protocol):
-    """The network links of one task: frames may be lost, but those that arrive do so in the order of sending."""
+    """The network links of one task: frames may be lost, but those that arrive are in the order of sending."""
 
     def send(self, target: int, parts: list[bytes]) -> None: ...
 
@@ -79,7 +79,7 @@ class Network(Protocol):
 
 
 class Disk(Protocol):
-    """The disk of one task; its answers arrive later, as events."""
+    """The disk of one task, whose answers arrive later as events."""
 
     def ask(self, effect: DiskEffect) -> None: ...
 
@@ -97,7 +97,7 @@ class Reader(Protocol):
 
 
 class Requests(Protocol):
-    """The outside world, which answers requests later; the answers arrive as events."""
+    """The outside world, whose answers to requests arrive later as events."""
 
     def ask(self, requests: Sequence[Request]) -> None: ...
 
@@ -119,10 +119,10 @@ class Peers:
     """Everything on which the effects of one task act.
 
     Attributes:
-        stores, readers: the stores and the readers, by channel.
+        stores, readers: the stores and readers, by channel.
         report: called with (kind, facts) for the control plane: `phase`, `snapshot`, `finding`, `inspected`, and
             `waiting` between two steps of a long call.
-        now_ns: the monotonic clock.
+        now_ns: a function that reads the monotonic clock.
     """
 
     network: Network
@@ -137,7 +137,7 @@ class Peers:
 
 @dataclass(frozen=True, slots=True)
 class PendingRead:
-    """A read that has returned nothing yet, or is delayed until more elements are available."""
+    """A read that has not returned anything yet, or that is delayed until more elements are available."""
 
     position: int
     count_max: int
@@ -148,7 +148,7 @@ class EffectQueue:
     """The effects of one task that have not been performed yet.
 
     Args:
-        perform: performs one effect; returns false if a store is unavailable and the effect has to be retried.
+        perform: performs one effect; returns false if a store is unavailable, so that the effect has to be retried.
     """
 
     def __init__(self, perform: Callable[[Effect], bool]) -> None:
@@ -161,7 +161,7 @@ class EffectQueue:
         return bool(self._waiting)
 
     def perform(self, effects: Iterable[Effect]) -> None:
-        """Perform `effects` after the waiting effects; an effect that cannot be performed now is queued."""
+        """Perform `effects` after the waiting effects, and queue any effect that cannot be performed now."""
         for effect in effects:
             if (self._waiting and not _at_once(effect)) or not self._try(effect):
                 self._waiting.append(effect)
@@ -174,31 +174,31 @@ class EffectQueue:
         self.perform(due)
 
     def reported_state(self, state: str, waiting_state: str) -> str:
-        """Return the state for a heartbeat: an end is reported only after the store has accepted all rows.
+        """Return the state for a heartbeat; an end is reported only after the store has accepted all rows.
 
         Args:
-            state: the state that the task reports; the task has requested its last write, which may still be queued.
+            state: the task's own state, which may already be an end although the last write is still queued.
             waiting_state: the state to report instead while the last write is queued.
         """
         return waiting_state if state in ENDS - self._ends_performed else state
 
 
 def _at_once(effect: Effect) -> bool:
-    """Return whether `effect` may overtake waiting effects: it must not imply that the store has accepted all rows."""
+    """Return whether `effect` may overtake waiting effects, because it does not imply that all rows were accepted."""
     return type(effect) in _AT_ONCE and not (isinstance(effect, Phase) and effect.name in ENDS)
 
 
 class Performer:
-    """The performer of the effects of one task.
+    """The performer of one task's effects.
 
     Args:
-        handle: makes the task handle an event; returns the resulting effects.
+        handle: passes an event to the task and returns the resulting effects.
 
-    While a store is unavailable, effects wait in order after the one that failed, except for the task's answers to
-    its neighbours.
+    While a store is unavailable, effects wait in order after the one that failed, except for the task's answers to its
+    neighbours.
 
     Attributes:
-        pending: the reads that have returned nothing yet, by channel.
+        pending: the reads that have not returned anything yet, by channel.
         checkpoint_ms: the duration of the last snapshot, from the request to the disk until the disk's acknowledgement.
     """
 
@@ -225,7 +225,7 @@ class Performer:
 
     @property
     def reported_state(self) -> str:
-        """The task's state for a heartbeat: an end only after its store has all rows and the end phase was reported."""
+        """The task's state for a heartbeat; an end requires that the store has all rows and the end was reported."""
         return self._effects.reported_state(self._task.reported_state, self._task.recovery.state.value)
 
     def feed(self, event: Event) -> None:
@@ -238,7 +238,7 @@ class Performer:
         self._hand_over()
 
     def retry(self) -> bool:
-        """Retry the effects that are waiting for a store; return whether none is waiting any longer."""
+        """Retry the effects that are waiting for a store; return whether none are waiting any more."""
         self._effects.retry()
         self._hand_over()
         return not self._effects
@@ -368,7 +368,7 @@ class Performer:
         self.pending.pop(channel, None)
         gathering.took(len(batch.records), count_max, now_ns)
         if batch.records and not self.first_record_ns:
-            # For a record that was due before this process started, measure from the time at which it is read.
+            # For a record that was due before this process started, use the time at which the record is read.
             since_ns = batch.origin_ns
             self.first_record_ns = since_ns if since_ns >= self._began_ns else self._peers.now_ns()
         self._answers.append(SourceRead(channel, position, batch.records, batch.origin_ns, batch.ended))

@@ -1,11 +1,11 @@
 """The choice of the next input: by arrival, in turn, or by content (`delivery="ordered"`, 0009.5).
 
 By arrival, an input that lags in event time may be chosen before its turn. The elements of a faster input then wait in
-transit, where credit bounds them, rather than in the state of a join or in windows that cannot close.
+transit, where credit limits their size, rather than in the state of a join or in windows that cannot close.
 
-An *ordered* task considers the inputs that are neither blocked nor idle and delivers one chunk from the input whose
-last delivered watermark is lowest; ended inputs come last. Chunks are regenerated unchanged, so the choice is a
-function of earlier deliveries: nothing has to be logged, and the order of arrival has no influence.
+An *ordered* task considers the inputs that are neither blocked nor idle, and delivers one chunk from the input whose
+last delivered watermark is lowest. Ended inputs are considered last. Chunks are regenerated unchanged, so the choice is
+a function of earlier deliveries. Nothing has to be logged, and the order of arrival has no influence.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ Pick = tuple[InputQueue, int]
 
 
 PASSES_MAX = 4
-"""The maximum number of consecutive events from lagging inputs before the input whose turn it is gets chosen."""
+"""The maximum number of consecutive events from lagging inputs before the input whose turn it is must be chosen."""
 
 
 class ByArrival:
-    """The choice in turn among the inputs that have elements; each choice has to be logged."""
+    """Chooses among the inputs with elements in turn; each choice has to be logged."""
 
     def __init__(self, inputs: Sequence[InputQueue], pace: BatchSizer, bytes_max: int) -> None:
         self._inputs = inputs
@@ -33,13 +33,13 @@ class ByArrival:
         self._bytes_max = bytes_max
         self._next = 0
         self._passes = 0
-        """The number of inputs chosen since the input whose turn it is was first passed over."""
+        """The number of events chosen since the input whose turn it is was first passed over."""
 
     def pick(self, full: bool) -> Pick | None:
-        """Return the next input in turn that has elements, or one that lags it in event time; None if no input has any.
+        """Return the next input in turn with elements, or one that is earlier in event time; None if all are empty.
 
         Args:
-            full: whether only barriers, and no records, are to be delivered now.
+            full: whether only barriers may be delivered now, and no records.
         """
         inputs = self._inputs
         turn: InputQueue | None = None
@@ -66,20 +66,20 @@ def _is_behind(one: InputQueue, other: InputQueue) -> bool:
 
 
 class ByContent:
-    """The rule of an ordered task."""
+    """The rule by which an ordered task chooses its next input."""
 
     def __init__(self, inputs: Sequence[InputQueue]) -> None:
         self._inputs = inputs
 
     def ruled(self, full: bool) -> Pick | None:
-        """Return the input that the rule selects and the size of its next chunk; None until that chunk has arrived."""
+        """Return the input that the rule selects and the size of its next chunk, or None until that chunk arrives."""
         candidates = [each for each in self._inputs if not (each.blocked or each.idle)]
         if not candidates:
             return None
         return _whole(min(candidates, key=_progress), full)
 
     def arrived(self, full: bool) -> Pick | None:
-        """Return a pick from an idle input that has elements; the rule does not wait for it, so this is a choice."""
+        """Return a pick from an idle input with elements; this is a choice, because the rule does not wait for it."""
         for channel in self._inputs:
             if channel.idle and not channel.blocked:
                 picked = _whole(channel, full)
@@ -89,12 +89,12 @@ class ByContent:
 
     @property
     def choice(self) -> bool:
-        """Whether elements may arrive that the rule does not cover."""
+        """Whether elements may arrive on an input that the rule does not consider."""
         return any(channel.idle for channel in self._inputs)
 
 
 def _progress(channel: InputQueue) -> tuple[bool, bool, int, int]:
-    """Return the sort key: the lowest watermark first, ended inputs last, because only barriers follow on them."""
+    """Return the sort key: the lowest watermark first, and ended inputs last, because only barriers follow on them."""
 
     mark = channel.mark
     return channel.ended, mark is not None, mark or 0, channel.ordinal

@@ -1,12 +1,12 @@
 """The reads of a source's partitions: how far to read ahead, and how long to wait for more elements.
 
 Many small batches cost more than a short wait, because each task of the pipeline spends about as much on a batch of one
-element as on a batch of hundreds. A partition that returns few elements at a time, more often than `FEW_PER_S`, is
-therefore read again only at the next multiple of `latency_target_ms`. A partition that returns as many elements as
-requested, or rarely returns any, is read immediately.
+element as on a batch of hundreds. Therefore, a partition that returns few elements at a time, more often than
+`FEW_PER_S`, is read again only at the next multiple of `latency_target_ms`. A partition that returns as many elements
+as requested, or rarely returns any, is read immediately.
 
 The multiples refer to the monotonic clock, which all tasks on a host share. The sources on a host therefore wake within
-the same millisecond, and the tasks downstream can often process the elements of all of them together.
+the same millisecond, and the downstream tasks can often process the elements of all of them together.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from causal.task.batch_sizer import BatchSizer
 from causal.task.determinant_cursor import DeterminantCursor
 
 FEW_PER_S = 100
-"""The rate of batches per second up to which a partition is read without waiting."""
+"""The number of batches per second up to which a partition is read without waiting."""
 REMEMBERED = 8
 """The number of batches over which the rate is measured."""
 
 
 class Reading:
-    """The reads of all partitions of one task: one read ahead per partition, more if a replay waits for elements."""
+    """The reads of all partitions of one task: one read ahead per partition, or more if a replay needs elements."""
 
     def __init__(self, partitions: list[Partition], cursor: DeterminantCursor, pace: BatchSizer) -> None:
         self._partitions = partitions
@@ -57,10 +57,10 @@ class Reading:
 
 
 class Gathering:
-    """The rate of small batches from one partition, and the wait that follows from it.
+    """The rate of small batches from one partition, and the resulting wait.
 
     Args:
-        wait_ns: once small batches are frequent, reads begin at multiples of this time; 0 for no wait.
+        wait_ns: the time whose multiples are the times of reads once small batches are frequent; 0 means no wait.
     """
 
     def __init__(self, wait_ns: int) -> None:
@@ -69,7 +69,7 @@ class Gathering:
         """The times of the most recent small batches."""
 
     def again_ns(self, now_ns: int) -> int:
-        """Return when to read a partition that has elements at `now_ns`: at that time or later."""
+        """Return the time at which to read a partition that has elements at `now_ns`; it is `now_ns` or later."""
 
         small_ns, wait_ns = self._small_ns, self._wait_ns
         if not wait_ns or len(small_ns) < REMEMBERED:

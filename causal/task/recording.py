@@ -1,6 +1,6 @@
-"""The recording of one epoch of a task: its determinants and the elements they deliver, for a rehearsal.
+"""The recording of one epoch of a task, for a rehearsal: its determinants and the elements that they deliver.
 
-A recording exists only if a job verifies its operators (`causal run --verify-replay`); otherwise nothing is kept twice.
+A recording exists only if a job verifies its operators (`causal run --verify-replay`); otherwise, nothing is recorded.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from causal.records.batch import LISTED, RECORDS, Chunk, decode_records, encode_
 from causal.records.values import NotCarried, decode, encode
 
 RECORDING_BYTES_MAX = 256 << 20
-"""The maximum size in bytes of a task's elements in one epoch; a larger epoch is neither recorded nor rehearsed."""
+"""The maximum size of a task's elements in one epoch; a larger epoch is neither recorded nor rehearsed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Recording:
     """The recording of the current epoch.
 
     Attributes:
-        unfit: why this epoch cannot be rehearsed; empty if it can.
+        unfit: the reason why this epoch cannot be rehearsed; empty if it can be.
     """
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class Recording:
         self._bytes = 0
 
     def delivered(self, input: int, chunks: Sequence[Chunk]) -> None:
-        """Record the elements in their current form, because user code may modify the objects it receives."""
+        """Record the elements in their current form, because user code may modify the objects that it receives."""
         if self.unfit:
             return
         try:
@@ -60,7 +60,7 @@ class Recording:
         self.unfit, self._deliveries = why, []
 
     def parts(self, log: bytes) -> list[bytes]:
-        """Return the complete epoch with its logged determinants, for `read_recording`, and start a new recording."""
+        """Return the completed epoch and its logged determinants, for `read_recording`, and start a new recording."""
         head = encode([self.unfit, [[input, listed] for input, listed, _ in self._deliveries]])
         parts = [head, log, *(packed for _, _, packed in self._deliveries)]
         self.unfit, self._deliveries, self._bytes = "", [], 0
@@ -73,7 +73,7 @@ def _as_bytes(chunk: Chunk) -> Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """A complete recorded epoch of one task."""
+    """A completely recorded epoch of one task."""
 
     unfit: str
     log: bytes
@@ -81,10 +81,10 @@ class Recorded:
 
 
 def read_recording(parts: Sequence[bytes]) -> Recorded:
-    """Read the epoch that these parts record.
+    """Read the epoch recorded in these parts.
 
     Raises:
-        CorruptData: the parts were not produced by `Recording.parts`.
+        CorruptData: `Recording.parts` did not produce these parts.
     """
     try:
         fields: Any = decode(parts[0])

@@ -1,7 +1,7 @@
 """The state machine of a recovery: the states, the transitions between them, and what a task may do in each state.
 
-A first start, a restart after a total failure and a promotion follow the same path; a first start merely has nothing
-to collect and nothing to replay (D1, D5).
+A first start, a restart after a total failure and a promotion all follow the same path. In a first start, there is
+merely nothing to collect and nothing to replay (D1, D5).
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from causal.errors import invariant
 class State(Enum):
     """The states of a task from its promotion until it is running."""
 
-    RESTORED = "restored"  # the state at the last complete checkpoint is loaded; nothing has been sent
+    RESTORED = "restored"  # the state at the last complete checkpoint has been loaded; nothing has been sent
     SHADOWING = "shadowing"  # a hot standby performs the events that its task has performed, and sends nothing
-    COLLECTING = "collecting"  # asks all tasks downstream for determinants and positions; answers none upstream
-    REPLAYING = "replaying"  # performs the events in the log, on elements replayed by the tasks upstream
+    COLLECTING = "collecting"  # the task collects determinants and positions from downstream, but answers no HELLO yet
+    REPLAYING = "replaying"  # the task performs the events in the log on elements that the upstream tasks replay
     RUNNING = "running"  # the log has been replayed to its end; new events are performed and logged
-    FAILED = "failed"  # absorbing
+    FAILED = "failed"  # the task cannot continue; this state is final
 
 
 class RecoveryStep(Enum):
     """The transitions of a task from one state to the next."""
 
-    SHADOWED = "shadowed"  # the loaded state is one from which the task's echo can be performed
+    SHADOWED = "shadowed"  # the loaded state allows the task's echo to be performed from there
     STARTED = "started"
     COLLECTED = "collected"  # every output channel and every store has answered
-    REPLAYED = "replayed"  # the log has been performed to its end
+    REPLAYED = "replayed"  # all events in the log have been performed
     FAILED = "failed"
 
 
@@ -47,7 +47,7 @@ TRANSITIONS: dict[tuple[State, RecoveryStep], State] = {
 }
 
 REPLAYS = frozenset((State.SHADOWING, State.REPLAYING))
-"""The states in which a task performs events that the log or the receivers' positions show were performed before."""
+"""The states in which the task performs events that were performed before, as the log or the receivers show."""
 
 PERFORMS = REPLAYS | {State.RUNNING}
 """The states in which events of the schedule are performed."""

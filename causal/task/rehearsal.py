@@ -1,6 +1,6 @@
-"""Performs one epoch of a task again in another process and compares the results: detects nondeterminism early (D7).
+"""Performs one epoch of a task again in another process and compares the results, to detect nondeterminism (D7).
 
-A rehearsal is the replay of a recovery by the same `Execution`, but without a failure and without neighbours: the
+A rehearsal is a replay by the same `Execution` as in a recovery, but without a failure and without neighbours. The
 elements come from a recording.
 """
 
@@ -34,15 +34,16 @@ def rehearse(
     recorded: Recorded,
     reached: Cut,
 ) -> None:
-    """Perform the events of `recorded`, from `cut` to the next barrier, and compare the cut with the task's cut there.
+    """Perform the events of `recorded`, from `cut` to the next barrier, and compare the resulting cut with `reached`.
 
     Args:
-        chain: the chain, restored to `cut`; afterwards it is at the barrier of `reached` and may be compared further.
+        chain: the chain, restored to `cut`. Afterwards it is at the barrier of `reached`, and its state may also be
+            compared.
         reached: the cut that the task itself wrote at that barrier.
 
     Raises:
-        ReplayDivergence: the rehearsal performed other events, or its output differs.
-        OperatorFailed: user code raised an error that it did not raise in the task.
+        ReplayDivergence: the rehearsal performed different events, or its output differs.
+        OperatorFailed: user code raised an exception that it did not raise in the task.
     """
     operators = " > ".join(topology.tasks[task].operators)
     name = f"{topology.tasks[task].name} ({operators})" if operators else str(topology.tasks[task].name)

@@ -1,8 +1,8 @@
-"""Bounds the data that a task keeps until the next checkpoint: in-flight entries, determinants and staged rows.
+"""Limits on the data that a task keeps until the next checkpoint: in-flight entries, determinants and staged rows.
 
-Only a complete checkpoint shortens these: `truncate` drops the data that the checkpoint covers. A task that has reached
-half of a bound requests a checkpoint; the supervisor begins it immediately and makes the sources hold back records
-until it is complete (design page 0021). In-flight entries that exceed their memory budget are spilled to disk.
+Only a complete checkpoint reduces this data: `truncate` drops the part that the checkpoint covers. A task that has
+reached half of a limit requests a checkpoint. The supervisor begins it immediately and makes the sources hold back
+records until it is complete (design page 0021). In-flight entries that exceed their memory budget are spilled to disk.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ AGAIN_NS = 500_000_000
 
 
 class Retention:
-    """The bounds of one incarnation of one task.
+    """The limits of one incarnation of one task.
 
     Args:
-        epoch: the epoch of the checkpoint that the task was restored from.
+        epoch: the epoch of the checkpoint from which the task was restored.
     """
 
     def __init__(self, channels: Channels, holdings: Holdings, config: JobConfig, epoch: int) -> None:
@@ -42,25 +42,23 @@ class Retention:
         self._completed_epoch = epoch
 
     def completed(self, epoch: int) -> None:
-        """Record that checkpoint `epoch` is complete, and that the data it covers is being dropped."""
+        """Record that checkpoint `epoch` is complete and that the data it covers is being dropped."""
         self._completed_epoch = max(self._completed_epoch, epoch)
 
     @property
     def wanted_epoch(self) -> int:
-        """The checkpoint that should complete now because half of a bound is reached; 0 if none should."""
+        """The checkpoint that should complete now because half of a limit has been reached; 0 if there is none."""
         epoch = 0
         if 2 * sum(self._channels.inflight_bytes()) > self._inflight_max or 2 * self._holdings.size > self._log_max:
             epoch = self._completed_epoch + 1
         for sink in self._channels.sinks.values():
-            if (
-                2 * sink.staged_bytes > self._staged_max
-            ):  # the last checkpoint may be complete without having been committed yet
+            if 2 * sink.staged_bytes > self._staged_max:  # the last checkpoint may be complete but not committed yet
                 epoch = max(epoch, sink.committed + 1)
         return epoch
 
 
 class Spilling:
-    """Spills one segment at a time from the channel that uses most memory."""
+    """Spills one segment at a time from the channel that uses the most memory."""
 
     def __init__(self, channels: Channels, config: JobConfig) -> None:
         self._channels = channels
@@ -73,10 +71,10 @@ class Spilling:
     def over_bounds(self) -> bool:
         """Return whether nothing more may be appended to the in-flight logs now.
 
-        Over its bounds, a task waits while a segment is being written, and while a neighbour is unavailable. If all
-        neighbours are connected, the task continues over its bounds, because only the next checkpoint shortens the logs
-        and its barrier follows the waiting elements. `Retention` requests that checkpoint in advance, and the sources
-        wait for it.
+        A task that exceeds its limits waits while a segment is being written, and while a neighbour is unavailable. If
+        all neighbours are connected, the task continues, because only the next checkpoint shortens the logs, and its
+        barrier follows the waiting elements. `Retention` requests that checkpoint in advance, and the sources wait for
+        it.
         """
         memory, disk = self._channels.inflight_bytes()
         full = memory > 2 * self._memory_max
@@ -87,7 +85,7 @@ class Spilling:
         return not all(output.welcomed for output in self._channels.downstream.values())
 
     def due(self, now_ns: int) -> list[Effect]:
-        """Return the effect that writes a segment, if one is to be written now."""
+        """Return the effect that writes a segment, if one should be written now."""
         if self._under_way or now_ns < self._not_before_ns or not self._channels.downstream:
             return []
         if self._channels.inflight_bytes()[0] <= self._memory_max:
@@ -101,7 +99,7 @@ class Spilling:
         return [SpillSegment(output.id, self._segment, entries)]
 
     def written(self, event: SegmentWritten) -> list[Effect]:
-        """Free the memory of entries whose segment is on disk; remove the segment if a checkpoint covers it already."""
+        """Free the memory of entries whose segment is on disk; if a checkpoint covers them, remove the segment."""
         self._under_way = False
         log = self._channels.downstream[event.channel].log
         if log.start >= event.first + event.count:
@@ -116,12 +114,12 @@ class Spilling:
 
 
 def truncate(epoch: int, cut: Cut | None, holdings: Holdings, channels: Channels) -> list[Effect]:
-    """Drop the data that checkpoint `epoch`, which is complete, covers; rows staged before it become visible.
+    """Drop the data that complete checkpoint `epoch` covers; rows staged before it become visible.
 
     Args:
-        cut: the position of this task at that barrier, if known.
+        cut: the task's position at that barrier, if known.
 
-    State: removes from `holdings` and `channels` the data that the checkpoint covers.
+    State: `holdings` and `channels` no longer contain the data that the checkpoint covers.
     """
     effects: list[Effect] = []
     holdings.truncate(epoch)

@@ -1,7 +1,7 @@
-"""Writes the rows of a task to its stores, sends its requests, and reports its end.
+"""Writes a task's rows to its stores, sends its requests, and reports its end.
 
-A request is sent only after the determinants that it depends on are stored, so that a replay cannot produce a different
-request (D4).
+A request is sent only after the determinants on which it depends have been stored, so that a replay cannot produce a
+different request (D4).
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ class RowWriting:
         cut: the position of the task at the restored checkpoint.
 
     Attributes:
-        wrote: whether a bundle of this incarnation has been written.
+        wrote: whether this incarnation has written a bundle of rows.
         staged: whether the task has finished and all its rows are staged or visible.
-        covered: whether no row waits for a checkpoint, because a complete checkpoint contains the finished task or
-            because rows are never staged.
+        covered: whether no row is waiting for a checkpoint, either because a complete checkpoint contains the finished
+            task or because rows are never staged.
         rollback: the number of the last known decision about lost determinants, which every bundle carries.
     """
 
@@ -51,7 +51,7 @@ class RowWriting:
         self._logging = logging
         self._asked: dict[tuple[int, int], None] = {}
         self._unsent: list[Request] = []
-        """The requests whose determinants are not stored yet."""
+        """The requests whose determinants have not been stored yet."""
 
     def ask(self, requests: Sequence[Request]) -> None:
         """Queue requests to be sent with the next bundles, but never before their determinants are stored (D4)."""
@@ -60,11 +60,11 @@ class RowWriting:
             self._unsent += requests
 
     def answered(self, operator: int, number: int) -> bool:
-        """Record a response; return whether it is the first one to a request of this incarnation."""
+        """Record a response; return whether it is the first response to a request of this incarnation."""
         return self._asked.pop((operator, number), self) is None
 
     def flush(self, effects: list[Effect], force: bool) -> None:
-        """Write the waiting rows if they are many or `force` is set; then send requests.
+        """Write the waiting rows if there are many or `force` is set, and then send requests.
 
         Report the end of the task if these were its last rows. A hot standby keeps its rows instead.
         """
@@ -92,7 +92,7 @@ class RowWriting:
         self.covered = self.covered or (cut is not None and cut.finished)
 
     def last_bundles(self) -> list[Effect]:
-        """Return the bundles that inform every store, at the end of the job, that its rows are final."""
+        """Return the bundles that inform every store at the end of the job that its rows are final."""
         if not self.reported_finished:
             return []
         partial = self._logging and self._holdings.partial

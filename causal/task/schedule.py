@@ -1,8 +1,8 @@
-"""The schedule of a task: which event comes next (D1).
+"""The schedule of a task, which determines the next event (D1).
 
-While the log has entries, the log determines the event. In a replay beyond the log's entries, the rule of an ordered
-task does. In the live task, the event is one that is due or has arrived, and it is logged before it is performed.
-`causal.task.step` performs the event and does not know how it was chosen.
+While the log has entries, they determine the event. In a replay beyond the entries of the log, the rule of an ordered
+task determines it. In the live task, the event is one that is due or has arrived, and it is logged before it is
+performed. `causal.task.step` performs the event and does not know how it was chosen.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ from causal.task.recovery import Recovery, State
 from causal.task.services import CausalServices
 
 ScheduledEvent = Order | Timer | Barrier | Answer
-"""Respectively: deliver the next elements of an input; fire timers; pass a barrier, at a source; process a response."""
+"""The events, in order: deliver an input's next elements; fire timers; pass a source's barrier; process a response."""
 
 LOOSE_BYTES_MAX = ALLOWANCE_BYTES_MIN // 2
-"""The maximum size of the events whose order is left open: while a replay waits for one input, the queues of the other
-inputs must be able to hold their elements."""
+"""The maximum size of the events whose order is left open. While a replay waits for one input, the queues of the other
+inputs must be able to hold the elements of these events."""
 
 
 class Schedule:
     """The sequence of events of one incarnation of one task.
 
     Args:
-        cursor: reads and extends the task's log.
+        cursor: the cursor that reads and extends the task's log.
         cut: the position of the task at the restored checkpoint.
 
     Attributes:
         answers: the responses from the outside world that have arrived but are not scheduled yet.
-        finished: whether all inputs have ended and the chain has emitted its last output; no timer fires any longer.
+        finished: whether all inputs have ended and the chain has emitted its last output; no timer fires after that.
         standing: whether the final barrier has been performed, after which no event is performed.
         holding: whether a source delivers no records until a checkpoint is complete.
-        commutes: whether the order of events may be left open until output makes it visible; `show` and `performed`
-            are called only if so.
-        replayed_elements: the number of elements in events that were performed before and have been replayed.
+        commutes: whether the order of events may be left open until output makes it visible; `show` and `performed` are
+            called only if this is the case.
+        replayed_elements: the number of replayed elements, which belong to events that were performed before.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Schedule:
         self.holding = False
         self.replayed_elements = 0
         self._asked_epoch = self._final_epoch = 0
-        """The last requested checkpoint, and the one whose barrier is the final one; 0 for none."""
+        """The last requested checkpoint, and the checkpoint whose barrier is the final one, or 0 for none."""
         self._held_epoch = self._completed_epoch = cut.epoch
         self._recovery = recovery
         self._chain = chain
@@ -74,16 +74,16 @@ class Schedule:
         self._by_content = ByContent(channels.inputs) if channels.ordered else None
         self.commutes = chain.commutes and self._by_content is None and not self._reads
         self._loose_bytes = 0
-        """The size in bytes of commuting events that have no entry in the log."""
+        """The total size in bytes of commuting events without an entry in the log."""
         self._loose_bytes_max = min(LOOSE_BYTES_MAX, config.channel_window_bytes // 4)
 
-    # -- requests that change what comes next ----------------------------------------------------------
+    # -- requests that change the next event -----------------------------------------------------------
 
     def request_checkpoint(self, epoch: int, final: bool, hold: bool) -> None:
         """Schedule the barrier of a checkpoint, at a source; no barrier follows a `final` one.
 
         Args:
-            hold: whether to deliver no records of a source until the checkpoint is complete.
+            hold: whether the source delivers no records until the checkpoint is complete.
         """
         self._asked_epoch = max(self._asked_epoch, epoch)
         if final:
@@ -93,14 +93,14 @@ class Schedule:
             self.holding = self._held_epoch > self._completed_epoch
 
     def checkpoint_completed(self, epoch: int) -> None:
-        """Record that checkpoint `epoch` is complete; a source that waited for it resumes."""
+        """Record that checkpoint `epoch` is complete, so that a source that waited for it resumes."""
         self._completed_epoch = max(self._completed_epoch, epoch)
         self.holding = self._held_epoch > self._completed_epoch
 
-    # -- what comes next -------------------------------------------------------------------------------
+    # -- the next event --------------------------------------------------------------------------------
 
     def next(self) -> ScheduledEvent | None:
-        """Return the next event; None if no event can be performed now.
+        """Return the next event, or None if no event can be performed now.
 
         Raises:
             ReplayDivergence: the log contains an event that cannot occur here.
@@ -112,15 +112,15 @@ class Schedule:
     def performed(self) -> None:
         """End the event that `next` returned; its order among earlier events stays open if no output has shown it.
 
-        The order stays open for few bytes only, because a replay may wait for the elements of one input while those of
-        the other inputs fill their queues.
+        The order stays open only for a few bytes, because a replay may have to wait for the elements of one input while
+        the elements of the other inputs fill their queues.
         """
         self._cursor.settle_order()
         if self._loose_bytes >= self._loose_bytes_max:
             self._log_run()
 
     def show(self) -> None:
-        """Record that the event has output, which depends on the state and therefore on all earlier events."""
+        """Record that the event has produced output, which depends on the state and therefore on all earlier events."""
         if not self._cursor.replaying:
             self._log_run()
 
@@ -130,9 +130,9 @@ class Schedule:
 
     @property
     def replayed(self) -> bool:
-        """Whether all events to be replayed have been performed.
+        """Whether all events that have to be replayed have been performed.
 
-        The log of an ordered task does not show the task's progress, but the positions of its output's receivers do.
+        An ordered task's log does not show the task's progress, but the positions of the receivers of its output do.
         """
         if not self._cursor.exhausted():
             return False
@@ -142,7 +142,7 @@ class Schedule:
     def may_continue(self) -> bool:
         """Whether another event may be performed now; false only if none can be until something arrives or is due.
 
-        Thus a task with empty queues becomes idle without a failed attempt, and a sink writes its rows.
+        A task with empty queues can therefore become idle without a failed attempt, and a sink can write its rows.
         """
         if self._recovery.state is not State.RUNNING or self._by_content is not None or self.answers:
             return True
@@ -153,7 +153,7 @@ class Schedule:
     # -- in a replay -----------------------------------------------------------------------------------
 
     def _logged(self) -> ScheduledEvent | None:
-        """Return the next event in the log, once its elements have arrived."""
+        """Return the next event in the log, or None if its elements have not arrived yet."""
         cursor, rule = self._cursor, self._by_content
         if cursor.run_left and rule is not None:
             return self._ruled(rule)
@@ -193,7 +193,7 @@ class Schedule:
         return not channel.starved
 
     def _between(self) -> ScheduledEvent | None:
-        """Return the event that the rule selects after the end of this epoch's log; None if none can be performed."""
+        """Return the event that the rule selects after the end of this epoch's log, or None if there is none."""
         cursor, rule = self._cursor, self._by_content
         exhausted = cursor.exhausted()
         if rule is None:
@@ -208,7 +208,7 @@ class Schedule:
         return self._ruled(rule)
 
     def _ruled(self, rule: ByContent) -> Order | None:
-        """Return the event that the rule of an ordered task selects, if its elements have arrived."""
+        """Return the event that the rule of an ordered task selects, or None if its elements have not arrived yet."""
         chain = self._chain
         picked = rule.ruled(chain.full())
         if picked is None:
@@ -222,7 +222,7 @@ class Schedule:
     # -- live ------------------------------------------------------------------------------------------
 
     def _live(self) -> ScheduledEvent | None:
-        """Return and log the event that is due or has arrived."""
+        """Return and log the event that is due or has arrived, or None if there is none."""
         if self.standing:
             return None
         event: Timer | Barrier | Answer

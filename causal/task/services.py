@@ -1,7 +1,7 @@
-"""The causal services: the log answers each call in a replay, and the environment answers it otherwise.
+"""The causal services: in a replay, the log answers each call, and otherwise the environment answers it.
 
-An answer is recorded before the operator sees it. Whether an event is being replayed depends on the event itself (D22),
-not on the rest of the log. This module implements `causal.ports.Services`.
+An answer is recorded before the operator receives it. Whether an event is being replayed depends on the event itself
+(D22), not on the rest of the log. This module implements `causal.ports.Services`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from causal.task.recovery import Recovery, State
 class CausalServices:
     """The services that a chain may call during an event.
 
-    Clock readings never decrease, whatever the machine's clock does, and even across failovers.
+    Clock readings never decrease, regardless of the machine's clock, not even after a failover.
     """
 
     __slots__ = ("_cursor", "_live", "_recovery", "_seed", "_seed_epoch", "_last_ns")
@@ -60,8 +60,8 @@ class CausalServices:
     def replaying(self) -> bool:
         """Return whether the event being performed was performed before.
 
-        An ordered task has no log entry for an event that its rule selects. An event that calls this method has effects
-        that must not be repeated, so the event is logged as if it had asked for an answer.
+        An event that an ordered task's rule selects has no log entry. If such an event calls this method, it has
+        effects that must not be repeated, so it is logged in the same way as if it had requested an answer.
         """
         replays = self._recovery.replays
         if not replays:

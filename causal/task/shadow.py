@@ -1,8 +1,8 @@
-"""A hot standby: receives the echo of its task and makes a task object of its own perform the echo (D18, 0026).
+"""A hot standby: receives the echo of its task, and makes its own task object perform the echo (D18, 0026).
 
-The shadow begins at a checkpoint after which everything was echoed. Any input that does not fit ends the shadow without
-harm: the process is then a passive standby, which has to load the last checkpoint again. The states are those of
-`causal.task.echo_states.SHADOW`, and ARRIVALS defines the handling of each frame.
+The shadow begins at a checkpoint after which everything has been echoed. Any input that does not fit ends the shadow
+without harm: the process is then a passive standby, which has to load the last checkpoint again. The states are those
+of `causal.task.echo_states.SHADOW`, and ARRIVALS defines the handling of each frame.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Frame = tuple[wire.Header, bytes | memoryview]
 
 
 def read_frames(job: int, count: int, body: bytes) -> list[Frame]:
-    """Read the `count` frames in the body of an ECHO, whose header states that number.
+    """Read the frames in the body of an ECHO; `count` is their number, as stated in the header.
 
     Raises:
         PeerViolation: the body contradicts the header.
@@ -53,8 +53,8 @@ class Shadow:
         job: the fingerprint of the job.
 
     Attributes:
-        state: the state of the shadow; `task` is None in every state except PERFORMING.
-        task: the task object that performs the echo.
+        state: the state of the shadow.
+        task: the task object that performs the echo; None in every state except PERFORMING.
         compared: the number of barriers at which the outputs of both tasks were equal.
     """
 
@@ -65,24 +65,24 @@ class Shadow:
         self.incarnation = 0
         """The incarnation whose echo this shadow follows, as announced by the supervisor."""
         self.rollback = 0
-        """The number of the last rollback that the task knew when its echo began."""
+        """The number of the last rollback known to the task when its echo began."""
         self._job = job
         self._echo = 0
-        """The number of the last echo that has begun; 0 if none of this incarnation has."""
+        """The number of the last echo that has begun; 0 if the current incarnation has not begun one."""
         self._following = 0
-        """The number of the next frame that is expected in that echo."""
+        """The number of the next frame expected in that echo."""
         self._link = b""
         self._starts: dict[int, int] = {}
         """The position from which each input is echoed."""
         self._parts: list[Echoed] = []
-        """The frames that have arrived from an incomplete turn of the task."""
+        """The frames that have arrived from a turn of the task that is still incomplete."""
         self._waiting: deque[Echoed] = deque()
         self._waiting_bytes = 0
         self._marks: dict[int, int] = {}
         """The digest of the task's outputs at each barrier that has not been compared yet."""
         self._acknowledged = -1
         self._answer_due = False
-        """Whether the task has to be informed (again) that this echo is lost."""
+        """Whether the task has to be informed, possibly again, that this echo is lost."""
 
     def _step(self, step: ShadowStep) -> None:
         self.state = transition(SHADOW, self.state, step, incarnation=self.incarnation, echo=self._echo)
@@ -90,8 +90,8 @@ class Shadow:
     def announce(self, incarnation: int) -> bool:
         """Set the incarnation of the task to follow; return whether the work so far is void.
 
-        Another incarnation may have performed other events since the checkpoint, because a task is free to do so if no
-        other process holds its determinants.
+        Another incarnation may have performed different events since the checkpoint, because a task is free to do so if
+        no other process holds its determinants.
         """
         if incarnation == self.incarnation:
             return False
@@ -158,9 +158,7 @@ class Shadow:
         self._waiting_bytes += len(parts[1]) + len(parts[2])
         if self._waiting_bytes > 2 * ECHO_BYTES_MAX:
             raise PeerViolation("more bytes of an echo are waiting than its task may send")
-        if (
-            not echo.more
-        ):  # otherwise further frames of the same turn follow, which must be performed together with these
+        if not echo.more:  # otherwise, more frames of the same turn follow, which must be performed together with these
             self._waiting += self._parts
             self._parts = []
 
@@ -173,27 +171,27 @@ class Shadow:
         self._waiting_bytes, self._acknowledged = 0, -1
 
     def lose(self) -> None:
-        """Give up the current echo; the next one begins from a later checkpoint."""
+        """Give up the current echo; the next one will begin from a later checkpoint."""
         self._forget()
         self._step(ShadowStep.LOST)
         self._answer_due = True
 
     def begin(self, task: TaskProtocol) -> None:
-        """Start performing the echo with `task`, from whose restored state the echo continues."""
+        """Start to perform the echo with `task`, whose restored state is where the echo continues."""
         self._step(ShadowStep.LOADED)
         self.task = task
 
     def follows(self, cut: Cut) -> bool:
-        """Return whether everything that the task has accepted since the checkpoint of `cut` was echoed."""
+        """Return whether everything that the task has accepted since the checkpoint of `cut` has been echoed."""
         starts = self._starts
         behind = all(start <= cut.inputs.get(each, _NOWHERE)[0] for each, start in starts.items())
         return self.state is ShadowState.BUFFERING and bool(starts) and behind
 
     def hand_over(self, now_ns: int) -> None:
-        """Pass the arrived frames to the task, whose turns perform them.
+        """Pass the frames that have arrived to the task, whose turns perform them.
 
         Raises:
-            PeerViolation: the frames do not continue the elements that the task has.
+            PeerViolation: the frames do not continue the elements that the task already has.
         """
         task = self.task
         while task is not None and self._waiting:
@@ -202,7 +200,7 @@ class Shadow:
             self._waiting_bytes = 0
 
     def compare(self) -> str:
-        """Compare the outputs at each barrier that both tasks have passed; return any difference, or an empty text."""
+        """Compare the outputs at each barrier that both tasks have passed; return a message on a difference, or ""."""
         task = self.task
         if task is None:
             return ""
@@ -216,7 +214,7 @@ class Shadow:
         return ""
 
     def acknowledgement(self) -> tuple[bytes, list[bytes]] | None:
-        """Return the link to the task and a frame that reports the progress; None if there is nothing new to report."""
+        """Return the link to the task and a frame that reports progress, or None if there is nothing new to report."""
         position, lost, self._answer_due = self._acknowledged, self._answer_due, False
         if self.task is not None:
             self._acknowledged = sum(channel.delivered for channel in self.task.channels.network)

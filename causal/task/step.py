@@ -24,8 +24,8 @@ class Step:
     """Performs the events of one incarnation of one task.
 
     Attributes:
-        unchanged: whether nothing has been performed since the last barrier, so that another barrier would snapshot
-            the same state.
+        unchanged: whether nothing has been performed since the last barrier, so that a snapshot at another barrier
+            would contain the same state.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Step:
 
         Raises:
             ReplayDivergence: the event cannot occur here.
-            OperatorFailed: user code raised.
+            OperatorFailed: user code raised an exception.
         """
         if type(event) is Order:
             self._deliver(self._inputs[event.input], event.count, effects)
@@ -98,7 +98,7 @@ class Step:
             output.put(batch.end())
 
     def _pass_barrier(self, epoch: int, final: bool, effects: list[Effect]) -> None:
-        """Forward barrier `epoch`, which all inputs have reached, and freeze the state."""
+        """Forward barrier `epoch`, which has arrived on all inputs, and freeze the state."""
         invariant(epoch == self._cursor.epoch + 1, "barriers come in order", task=self._name, barrier=epoch)
         schedule = self._schedule
         self._writing.flush(effects, force=True)
@@ -118,7 +118,7 @@ class Step:
         self.unchanged = True
 
     def _emit(self, outputs: list[Output]) -> None:
-        """Put the chunks that the chain returned for an event into the outputs."""
+        """Add the chunks that the chain returned for an event to the outputs."""
         self.unchanged = False
         if outputs and self._schedule.commutes:
             self._schedule.show()

@@ -1,8 +1,8 @@
 """A task: a single-threaded state machine that accepts events and returns effects (D1).
 
-In the live task, `Turn` picks the next event from the arrived elements and logs it. In a replay, it reads the next
-event from the log and waits until the event can be performed (`causal.task.execution`). There is no second code path
-for recovery.
+In the live task, `Turn` picks the next event from the elements that have arrived, and logs it. In a replay, `Turn`
+reads the next event from the log and waits until it can be performed (`causal.task.execution`). There is no second code
+path for recovery.
 """
 
 from __future__ import annotations
@@ -74,22 +74,22 @@ from causal.topology import Topology
 
 _ABSENT = EchoState.ABSENT
 _NOT_WHILE_ASKED = frozenset((FrameReceived, Turn))
-"""The events that would change the answer to an inquiry and are therefore dropped; dropped frames are requested again
-later."""
+"""The events that are dropped during an inquiry because they would change the answer to it; dropped frames are
+requested again later."""
 
 
 class TaskProtocol:
     """One incarnation of one task.
 
     Args:
-        cut: the position of the task at the checkpoint that `chain` was restored from; `Cut()` for none.
+        cut: the position of the task at the checkpoint from which `chain` was restored, or `Cut()` if there is none.
         files: the files of that checkpoint.
-        report: called with one line for each new kind of fault; for the log of the process.
+        report: called with one line for each new kind of fault, for the process log.
         rollback: the decisions about lost determinants since that checkpoint.
-        retained: the determinants that remain valid from the previous incarnation, if it ran in this process.
+        retained: the determinants of the previous incarnation that remain valid, if it ran in this process.
 
-    `handle` is the only mutator. It raises an error of `causal.errors` if the task cannot continue; the task is then in
-    state FAILED and must not handle any further event.
+    `handle` is the only method that handles events. It raises an error from `causal.errors` if the task cannot
+    continue. The task is then in the state FAILED and must not handle any further event.
     """
 
     def __init__(
@@ -144,9 +144,9 @@ class TaskProtocol:
         """The snapshots that a hot standby has encoded but not written."""
         self.inquiry = Inquiry(rollback)
         self.lost: list[Extent] = []
-        """The extents of the task's own log beyond which others depend on it; the task waits for a decision (D9)."""
+        """The extents of the own log beyond which other tasks depend on it; the task waits for a decision (D9)."""
         self.replayed_per_turn = 64
-        """The number of events that a replay performs before it sends: sending costs more than a small event."""
+        """The number of events that a replay performs before it sends; sending costs more than a small event."""
         self.idle = False
         """Whether a `Turn` would have nothing to do until something arrives or a deadline passes."""
         self._first_output_reported = False
@@ -163,17 +163,17 @@ class TaskProtocol:
 
     @property
     def encoding(self) -> bool:
-        """Whether a snapshot is being encoded; between its steps, the loop should handle arrived messages."""
+        """Whether a snapshot is being encoded; between its steps, the loop should handle messages that have arrived."""
         return self.execution.checkpointing.encoding
 
     @property
     def reported_state(self) -> str:
-        """The state for a heartbeat: "staged" while the last rows wait for a checkpoint, "finished" at the end."""
+        """The state for a heartbeat: "staged" while the last rows wait for a checkpoint, and "finished" at the end."""
         if self.reported_finished:
             return "finished"
         return "staged" if self.execution.writing.staged else self.recovery.state.value
 
-    # -- the one mutator ---------------------------------------------------------------------------
+    # -- the handling of events --------------------------------------------------------------------
 
     def handle(self, event: Event, now_ns: int) -> list[Effect]:
         """Handle `event` at monotonic time `now_ns`; return the effects, to be performed in order (see `effects`)."""
@@ -221,7 +221,7 @@ class TaskProtocol:
         """Accept the logs and elements that the task has echoed.
 
         Raises:
-            PeerViolation: the echo does not continue the elements received here.
+            PeerViolation: the echo does not continue the elements that this process has received.
         """
         self.holdings.merge(event.logs)
         self.holdings.depend(event.depends)
@@ -232,7 +232,7 @@ class TaskProtocol:
         return []
 
     def _shadowed_turn(self, now_ns: int) -> list[Effect]:
-        """Perform the events in the log, withhold encoded snapshots, and keep in-flight entries within their bounds.
+        """Perform the events in the log, withhold encoded snapshots, and keep in-flight entries within their limits.
 
         All other effects are left to the task itself.
         """
@@ -250,8 +250,9 @@ class TaskProtocol:
         return self._spilling.due(now_ns)
 
     def covers(self, epoch: int) -> bool:
-        """Return whether a hot standby can take over from checkpoint `epoch`, because it has passed that barrier and at
-        most one later barrier.
+        """Return whether a hot standby can take over from checkpoint `epoch`.
+
+        It must have passed that barrier, and at most one later barrier.
         """
         behind = self.execution.checkpointing.encodes_behind(epoch) + sum(each.epoch > epoch for each in self.withheld)
         return self.cursor.epoch >= epoch and behind < 2
@@ -273,7 +274,7 @@ class TaskProtocol:
         return [each for each in effects if isinstance(each, RemoveSegments)]
 
     def _promoted(self, event: Promoted, now_ns: int) -> list[Effect]:
-        """Turn this hot standby into the task; the events performed so far count as restored."""
+        """Turn this hot standby into the task; the events performed so far are treated as restored."""
         invariant(self.covers(event.epoch), "a hot standby has come that far", task=self.name, epoch=event.epoch)
         effects = self.settle(event.epoch, event.files)
         self.inquiry = Inquiry(event.rollback)
@@ -329,7 +330,7 @@ class TaskProtocol:
         return []
 
     def _collected(self, now_ns: int) -> list[Effect]:
-        """Begin to replay once all tasks downstream have answered (D5), unless determinants are lost (D9)."""
+        """Begin to replay once all downstream tasks have answered (D5), unless determinants are lost (D9)."""
         if self.recovery.state is not State.COLLECTING or self.inquiry.asked is not None:
             return []
         answered = [o.welcomed for o in self.channels.downstream.values()]
@@ -449,7 +450,7 @@ class TaskProtocol:
         execution.begin_turn(event.took_ns)
         self.idle = True
         if self.recovery.state in PERFORMS:
-            # The output of an event is sent in the same turn; the state is encoded in separate turns so that encoding
+            # The output of an event is sent in the same turn. The state is encoded in separate turns, so that encoding
             # does not delay the output.
             checkpointing = execution.checkpointing
             performed = not checkpointing.encodes_next and not self.full
@@ -479,11 +480,11 @@ class TaskProtocol:
 
     @property
     def full(self) -> bool:
-        """Whether the task must wait because a connected peer is slow or the in-flight log is over its bounds."""
+        """Whether the task must wait because a connected peer is slow or the in-flight log exceeds its limits."""
         return any(o.congested for o in self.channels.downstream.values()) or self._spilling.over_bounds()
 
     def next_deadline_ns(self, now_ns: int) -> int | None:
-        """Return the monotonic time at which a `Turn` is due even if nothing arrives; None if there is none."""
+        """Return the monotonic time at which a `Turn` is due even if nothing arrives, or None if there is none."""
         if self.inquiry.asked is not None:
             return None
         due = [self.exchange.next_deadline_ns(), self.flushing.next_deadline_ns(now_ns)]

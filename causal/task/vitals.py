@@ -1,6 +1,6 @@
-"""The report of a process about itself in each heartbeat: one struct, from the worker to the supervisor and the view.
+"""A process's report about itself in each heartbeat: one struct, from the worker to the supervisor and the view.
 
-A new metric of a process is a new field here: `message` writes it, the supervisor's `Beat` contains it, and the
+To add a process metric, add a field here. `message` writes it, the supervisor's `Beat` contains it, and the
 supervisor's entry for the process keeps it for the view (design 0032).
 """
 
@@ -17,7 +17,7 @@ from causal.task.activity import Activity
 from causal.task.hot_keys import REPORTED_MAX, TEXT_MAX
 
 HotKey = tuple[Annotated[str, Meta(max_length=TEXT_MAX)], Annotated[float, Meta(ge=0, le=1)]]
-"""(key as displayed, its share of the time in which the task was working)."""
+"""(key as displayed, share of the time in which the task was working)."""
 
 ALWAYS = frozenset(
     ("state", "epoch", "acked", "followed", "counters", "first_record_ns", "last_output_ns", "rollback", "lost",
@@ -28,46 +28,46 @@ ALWAYS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Vitals:
-    """The state of a process and of its task; the defaults are those of a standby that has loaded nothing.
+    """The state of a process and of its task; the defaults are those of a standby that has not loaded anything.
 
-    The fields are in the order of the message.
+    The fields are in the same order as in the message.
     """
 
     state: str = "standby"
     epoch: int = 0
     acked: tuple[int, Files] | None = None
-    """The last checkpoint for which the task has written its snapshot, with the files."""
+    """The last checkpoint for which the task has written its snapshot, and the files of that snapshot."""
     followed: int | None = None
     """The checkpoint that the standby has loaded."""
     counters: Mapping[str, Any] = field(default_factory=dict)
     first_record_ns: int | None = None
     last_output_ns: int | None = None
     rollback: int = 0
-    """The number of the last decision about lost determinants that the process has acted on."""
+    """The number of the last decision about lost determinants on which the process has acted."""
     lost: Extents = ()
-    """The collected extents of those of its own logs of which other tasks depend on more; if there are any, the task
-    waits for a decision."""
+    """The collected extents of the task's own log for epochs in which other tasks depend on more bytes; if there are
+    any, the task waits for a decision."""
     committed: int = 0
-    """If rows are staged, the epoch below which they are visible."""
+    """The epoch below which rows are visible, if rows are staged."""
     checked: tuple[int, str] = (0, "")
     """The number of epochs that this process, as a standby, has rehearsed with the same result, and the difference, if
     one was detected."""
     remote: str = ""
     """The endpoint for tasks on other hosts, `tcp://address:port`; empty in a job on one machine."""
     waiting: tuple[int, str] | None = None
-    """(since, reason) while the task waits for its store."""
+    """(since, reason) while the task is waiting for its store."""
     doing: Activity | None = None
     """The work with which the process has been busy for a while."""
     uploading: tuple[int, str] | None = None
-    """(since, problem) while uploading a snapshot to the shared store takes long; the problem may be empty."""
+    """(since, problem) while the upload of a snapshot to the shared store is slow; the problem may be empty."""
     hot_keys: Annotated[tuple[HotKey, ...], Meta(max_length=REPORTED_MAX)] = ()
-    """The keys on which the task spends most time, in descending order of their share."""
+    """The keys on which the task spends the most time, in descending order of their share."""
     hot_standby: str = ""
-    """The endpoint of the hot standby that the task echoes to."""
+    """The endpoint of the hot standby to which the task sends its echo."""
     shadow: Mapping[str, int | str] | None = None
     """The metrics of a hot standby."""
     wanted_epoch: int = 0
-    """The checkpoint that should complete now because the data that the task keeps until then approaches a bound; 0 for
+    """The checkpoint that should complete now because the data kept until then is approaching a limit; 0 if there is
     none."""
     unchanged: bool = False
     """Whether the task has performed nothing since barrier `epoch`."""
@@ -82,7 +82,7 @@ _NAMES = tuple(each.name for each in fields(Vitals))
 
 
 def _carried(value: Any) -> Any:
-    """Return a value in the form that MessagePack encodes in the fewest bytes, with lists instead of tuples."""
+    """Return a value in the form with the shortest MessagePack encoding, with lists instead of tuples."""
     if isinstance(value, tuple):
         return [_carried(each) for each in value]
     return value.message() if isinstance(value, Activity) else dict(value) if isinstance(value, Mapping) else value
