@@ -25,7 +25,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "bool": (bool,),
     "Mapping[str, str]": (dict,),
 }
-"""The JSON types that are accepted for a field of each type."""
+"""The annotated type of a field → the JSON types that are accepted for it."""
 GUARANTEES = ("causal", "epoch", "at-least-once", "none")
 ON_ERROR = ("stop", "dead-letter")
 STATE = ("memory", "disk")
@@ -139,7 +139,7 @@ class JobConfig:
     determinant_flush: str = "off"
     """Whether determinants are also written to files, so that they no longer need holders: `off` or `background`."""
     durability: str = "process"
-    """The failures that acknowledged data survives: `process`, the death of every process; `os`, also loss of power."""
+    """The failures that acknowledged data survives: `process`, the death of every process; `os`, also power loss."""
     checkpoint_interval_s: float = 1.0
     """The time between two checkpoints; no checkpoint is taken while no task performs anything."""
     replay_target_ms: int = 0
@@ -252,7 +252,7 @@ class JobConfig:
 
     @property
     def own_standbys(self) -> bool:
-        """Whether each task has a standby of its own."""
+        """Whether each task has its own standby."""
         return self.standbys == "per-task" or self.hot
 
     @property

@@ -15,8 +15,7 @@ class Cut:
     """The position of a task at a barrier: the core's own part of a snapshot.
 
     Inputs: channel → (position, digest, ended). Outputs: channel → (position, digest). Marks: channel → (time in ns of
-    the
-    last watermark or None, idle), for channels that have delivered a watermark or are idle.
+    the last watermark or None, idle), for channels that have delivered a watermark or are idle.
     """
 
     epoch: int = 0

@@ -84,8 +84,7 @@ class Window:
     """Operator `operator` fires its window that ends at `end_ns`, with the elements in these (start, length) intervals.
 
     Entry: `03`, operator, end − last reading (zigzag), number of intervals, and for each interval its start − the end
-    of
-    the previous one (zigzag) and its length (varints): 4 bytes or more, plus 2 or more per interval.
+    of the previous one (zigzag) and its length (varints): 4 bytes or more, plus 2 or more per interval.
     """
 
     operator: int

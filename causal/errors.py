@@ -15,7 +15,7 @@ class CausalError(Exception):
 
 
 class InvariantViolation(CausalError):
-    """A bug in the runtime: the process stops immediately rather than continuing with a broken promise."""
+    """A bug in the runtime: the process stops immediately instead of continuing with a broken promise."""
 
 
 class PeerViolation(CausalError):
@@ -92,8 +92,7 @@ class OperatorFailed(CausalError):
     """User code raised an exception for a record, or returned a value that cannot be sent or stored.
 
     Fix: the message names the operator, key, position and record: correct the code and resume with `--code new`, or
-    resume
-    with `--on-error dead-letter`.
+    resume with `--on-error dead-letter`.
     """
 
 

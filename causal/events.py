@@ -75,7 +75,7 @@ class Echoed:
 class Promoted:
     """The hot standby becomes the task; checkpoint `epoch`, which `files` restore, is complete.
 
-    `Started` follows this event.
+    The next event is `Started`.
     """
 
     incarnation: int

@@ -1,6 +1,6 @@
 """The identifier types: plain integers and strings, each with one meaning.
 
-The topology numbers tasks and channels, so that frames carry small integers; users see a `TaskName` ("count/1").
+The topology numbers tasks and channels so that frames carry small integers. Users see a `TaskName` ("count/1").
 """
 
 from __future__ import annotations

@@ -118,7 +118,7 @@ class InflightLog:
         return Entry(head.first, count, head.epoch, payload, len(payload), head.digest_before, last.digest, oldest_ns)
 
     def truncate(self, epoch: int) -> set[int]:
-        """Drop entries of epochs below `epoch`; return the segments on disk that are no longer needed."""
+        """Drop the entries of epochs below `epoch`; return the segments on disk that are no longer needed."""
         keep = 0
         while keep < len(self._entries) and self._entries[keep].epoch < epoch:
             keep += 1

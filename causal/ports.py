@@ -220,7 +220,7 @@ class Bundle:
     """The position of the first row; rows are numbered from 0 without gaps throughout the life of the job."""
     count: int
     rows: bytes
-    """The bodies of the ROWS chunks, concatenated."""
+    """The concatenated bodies of the ROWS chunks."""
     digest: int
     """The rolling digest of the row bytes after this bundle, as an unsigned 64-bit number."""
     epoch: int

@@ -27,7 +27,7 @@ class Rule:
     """The rule for one kind of frame.
 
     Attributes:
-        name: the name of the kind in the documentation.
+        name: the frame kind's name in the documentation.
         from_upstream: whether the frame comes from an upstream task. If true, it arrives at the socket that this task
             has bound, and a receiver accepts it. Otherwise it is an answer on a connection that this task has opened,
             and a sender accepts it.

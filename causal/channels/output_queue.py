@@ -61,7 +61,7 @@ class OutputQueue:
         """The digest after the last sealed element."""
         return self._digest.value
 
-    # -- elements in ---------------------------------------------------------------------------------------
+    # -- incoming elements ---------------------------------------------------------------------------------
 
     def put(self, chunk: Chunk) -> None:
         """Add the output of one event; a barrier ends both its epoch and its frame.
@@ -148,7 +148,7 @@ class OutputQueue:
         elif self.log.at(place).first == expected.position:
             known = self.log.at(place).digest_before
         else:
-            return  # inside an entry, because an earlier incarnation framed it differently; the receiver checks frames
+            return  # an earlier incarnation framed this entry differently; the receiver checks the frames
         if known != expected.digest:
             raise self._divergence(expected)
 

@@ -114,7 +114,7 @@ class InputQueue:
 
     @property
     def head_kind(self) -> int:
-        """The kind of the next chunk; only valid if a chunk is queued."""
+        """The kind of the next chunk; valid only if a chunk is queued."""
         return self._queue[0].kind
 
     def has_records_only(self, count: int) -> bool:
@@ -237,7 +237,7 @@ class FramedQueue(InputQueue):
 
     @property
     def credited(self) -> int:
-        """The position up to which elements no longer count against the sender's credit."""
+        """The position below which elements no longer count against the sender's credit."""
         return self.next if 0 < self._hoard_bytes_max >= self.queued_bytes else self.delivered
 
     # -- frames --------------------------------------------------------------------------------------------

@@ -219,7 +219,7 @@ class SinkChannel:
         return self.position < self._held_next
 
     def replayed(self) -> None:
-        """Record that the replay has reached the end of the log.
+        """Record that the replay has reached the end of the determinant log.
 
         Raises:
             ReplayDivergence: the store has more rows than were regenerated.

@@ -33,7 +33,7 @@ FRAME_BYTES_MAX = 64 << 20
 
 DATA, HELLO, WELCOME, CREDIT, FENCED, LOGS, ECHO, ECHOED = 1, 2, 3, 4, 5, 6, 7, 8
 KINDS = {DATA: 3, HELLO: 2, WELCOME: 2, CREDIT: 1, FENCED: 1, LOGS: 2, ECHO: 3, ECHOED: 1}
-"""The kinds: kind → number of parts. The number of a kind is never reused; retired kinds stay here with a note."""
+"""Kind → the number of parts in its frames. A kind's number is never reused; retired kinds stay here with a note."""
 
 ECHOES = frozenset((ECHO, ECHOED))
 """The kinds of frames between a task and its hot standby; all other kinds belong to a session."""
@@ -54,7 +54,7 @@ class Header:
     """The header with which every frame begins.
 
     Attributes:
-        kind: see KINDS.
+        kind: the kind of frame, one of KINDS.
         job: the fingerprint of run, guarantee, sharing depth, key groups, determinant flush and topology.
         channel: the number of the channel in the topology.
         incarnation: the incarnation of the sending task; in FENCED, the current incarnation of the fenced task.
@@ -227,7 +227,7 @@ def _numbers(value: object, count: int) -> bool:
 
 
 def read_hello(body: bytes) -> Hello:
-    """Read the HELLO in the body of a frame.
+    """Read the HELLO in a frame's body.
 
     Raises:
         PeerViolation: the body is not a HELLO.
@@ -239,7 +239,7 @@ def read_hello(body: bytes) -> Hello:
 
 
 def read_welcome(body: bytes) -> Welcome:
-    """Read the WELCOME in the body of a frame.
+    """Read the WELCOME in a frame's body.
 
     Raises:
         PeerViolation: the body is not a WELCOME.

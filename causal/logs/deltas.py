@@ -157,7 +157,7 @@ class DeltaReader:
 
 
 def _near(data: bytes, place: int, logs: list[_Log], deltas: list[LogDelta]) -> int:
-    """Read consecutive short deltas, which nearly always form the whole data."""
+    """Read consecutive short deltas; nearly always, the data contains nothing else."""
     named, stop = len(logs), min(len(data), place + DELTAS_PER_FRAME_MAX)
     while place < stop:
         tag = data[place]

@@ -54,7 +54,7 @@ class DeterminantLog:
         """Epoch → the number of bytes that the owner has on stable storage and also keeps in memory."""
 
     def append(self, epoch: int, entry: bytes) -> None:
-        """Add a determinant of the owner at the end of `epoch`."""
+        """Append a determinant of the owner to the log of `epoch`."""
         content = self._epochs.get(epoch)
         if content is None:
             invariant(

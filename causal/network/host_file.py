@@ -129,7 +129,7 @@ def save_began(directory: Path, began_ns: int) -> None:
 
 
 def save_earlier(directory: Path, began_ns: int) -> None:
-    """Replace the recorded time at which the job began to read with one converted to a clock that has restarted."""
+    """Replace the time at which the job began to read with an earlier one, after the clock has been restarted."""
     replace_text(directory / BEGAN, str(began_ns))
 
 

@@ -1,4 +1,4 @@
-"""The keys of hosts: one secret key file per host, and the public keys of all hosts in `hosts.toml`.
+"""Host keys: one secret key file per host, and the public keys of all hosts in `hosts.toml`.
 
 A key file (`b.key`) is secret, and only its user can read it. The roster (`hosts.toml`) is public. It has one table per
 host with the host's public key and, optionally, `slots`, `zone` and `labels` for the supervisor. The table `supervisor`
@@ -107,7 +107,7 @@ class Roster:
 
     @classmethod
     def load(cls, path: Path) -> Roster:
-        """Read the roster in a file.
+        """Read a roster from a file.
 
         Raises:
             PipelineError: the file cannot be read or is not a roster.

@@ -27,7 +27,7 @@ class Tail:
 
     Attributes:
         time: the time of the last line that had a time.
-        label: the label of that line.
+        label: the label of the last line that had a time.
         skipped: the number of bytes that were skipped because they were written too fast.
     """
 

@@ -37,7 +37,7 @@ class Pulse:
 
     Args:
         endpoint: the endpoint of the supervisor.
-        every_ns: the time between two checks.
+        every_ns: the time between two calls of `look`.
         look: a function that is called on this thread and returns the message that is due now, or None. After a message
             of kind "failed", the process ends immediately with status 1, because the thread of the main loop cannot be
             stopped in any other way.

@@ -4,7 +4,7 @@ A *chunk* is the output of one event of a task on one channel: either records or
 the end of the event (D10). After that, only its bytes are gathered, so a frame may contain any number of whole chunks,
 and timing cannot change content (D2).
 
-On the wire a chunk is kind (1 byte), count (4), length (4) and a body of that length:
+On the wire, a chunk consists of a kind (1 byte), a count (4), a length (4) and a body of that length:
 
     RECORDS    from 1  `00` and a MessagePack list; or `01` and a list of columns whose rows are tuples of one length;
                        or `02` and Arrow columns; or `03`, a list of keys and a list of their counts
@@ -98,7 +98,7 @@ def encode_records(records: Sequence[Any] | Batch) -> bytes:
     Vectors, and tuples of equal length, which are the common case, are sent as columns.
 
     Raises:
-        NotCarried: MessagePack cannot encode a record unchanged (bytearray and memoryview are decoded as bytes).
+        NotCarried: MessagePack cannot encode a record unchanged (but bytearray and memoryview are decoded as bytes).
     """
     if isinstance(records, Batch):
         return records.encode()

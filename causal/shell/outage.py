@@ -43,8 +43,7 @@ class StoreCalls:
         report: called with ("waiting", {"line": message to log}) when there is something to report.
 
     State: `again_ns` is the time at which a failed call must be retried. `call_ns` is the time at which the current
-    call
-    began or last progressed, or 0 outside a call. Another thread may read both.
+    call began or last progressed, or 0 outside a call. Another thread may read both.
     """
 
     def __init__(self, task: str, patience_s: float, report: Callable[[str, dict[str, Any]], None]) -> None:

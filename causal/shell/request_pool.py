@@ -46,7 +46,7 @@ class RequestPolicy:
 
 @dataclass(slots=True)
 class _Attempt:
-    """One call of one request."""
+    """One attempt to perform one request."""
 
     request: Request
     tries: int

@@ -220,7 +220,7 @@ class Disk:
         try:
             write_parts(self._job_directory / name, effect.parts, durable=False)
         except Unavailable:
-            return  # the standby reports that the recording is missing
+            return  # the standby reports the missing recording
         if self.uploads is not None:
             self.uploads.put(name, self._job_directory / name, None)
 

@@ -11,9 +11,8 @@ process dies or stalls:
   successor removes generations only after it has created its own state. Therefore, a live record always has a higher
   place than all removed records.
 * *Look again.* A stalled process may create a name that was removed: a seal or a generation in the past. Therefore,
-each
-  step of `open` counts only once a new listing shows its object as the last of all names. A listing must contain every
-  object created before the listing began, which is the case for S3 and for directories.
+  each step of `open` counts only once a new listing shows its object as the last of all names. A listing must contain
+  every object created before the listing began, which is the case for S3 and for directories.
 * *An attempt without an answer* is read back. If the answer to a creation was lost, the process detects the object when
   it reads the journal again before its next step. The random token in each record identifies the writer.
 """
@@ -93,8 +92,7 @@ class JournalObjects:
     """A reader of one journal, for its owner, a successor or any other process; it does not change the journal.
 
     State: `last` is the last record as of the last `read`, or None if there was no journal. `behind` contains the names
-    that
-    were no longer needed at that time.
+    that were no longer needed at that time.
     """
 
     def __init__(self, objects: Objects, folder: str) -> None:

@@ -155,7 +155,7 @@ class Checkpointing:
         return [ReportSnapshot(epoch, list(self.files))]
 
     def resume(self, epoch: int, files: list[SnapshotFile], withheld: WriteSnapshot | None) -> None:
-        """Continue as the task itself, from the complete checkpoint `epoch`.
+        """Turn a hot standby's checkpointing into that of the task, continuing from complete checkpoint `epoch`.
 
         Args:
             withheld: the snapshot of a later barrier, which must be written now.
@@ -171,7 +171,7 @@ class Checkpointing:
         return self._job is not None and self._cut.epoch > epoch
 
     def completed(self, epoch: int) -> Cut | None:
-        """Record that checkpoint `epoch` is complete; return its cut, if this incarnation knows it."""
+        """Record that checkpoint `epoch` is complete; return its cut, or None if this incarnation does not know it."""
         for old in [e for e in self.cuts if e < epoch]:
             del self.cuts[old]
         return self.cuts.get(epoch)

@@ -43,7 +43,7 @@ def outputs_digest(cut: Cut) -> int:
 
 
 class Echo:
-    """The sending end: one numbered echo after another.
+    """The sending end, which sends one numbered echo after another.
 
     Args:
         job: the fingerprint that every frame carries.
@@ -71,7 +71,7 @@ class Echo:
         self._number = 0
         self._sequence = 0
         self._echoed: dict[int, dict[int, int]] = {}
-        """The number of bytes echoed so far of each log, by epoch."""
+        """Task → epoch → the number of bytes of that log echoed so far."""
         self._grown: dict[int, int] = {}
         self._depends: list[Extent] = []
         """The extents on which the frames waiting to be echoed depend."""

@@ -24,8 +24,7 @@ class Flushing:
     """Writes and reads one incarnation's own log.
 
     State: no event is performed before `begun` is true. Events that an older file contains beyond the collected log may
-    now
-    occur differently, so the older file must be removed first.
+    now occur differently, so the older file must be removed first.
     """
 
     def __init__(self, name: str, holdings: Holdings) -> None:

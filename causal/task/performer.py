@@ -116,7 +116,7 @@ class Calls(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Peers:
-    """Everything on which the effects of one task act.
+    """The targets of one task's effects.
 
     Attributes:
         stores, readers: the stores and readers, by channel.
@@ -321,7 +321,7 @@ class Performer:
     def _write_bundle(self, effect: WriteBundle) -> None:
         store = self._peers.stores[effect.channel]
         self._peers.calls.make(lambda: store.write(effect.bundle))
-        if not effect.bundle.count or not effect.origins:  # requests are not output
+        if not effect.bundle.count or not effect.origins:  # requests do not count as output
             return
         if effect.channel in self._staging:
             self.latencies.staged(effect.channel, effect.bundle.epoch, effect.origins)

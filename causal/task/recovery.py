@@ -23,7 +23,7 @@ class State(Enum):
 
 
 class RecoveryStep(Enum):
-    """The transitions of a task from one state to the next."""
+    """An event that moves a task from one state to the next."""
 
     SHADOWED = "shadowed"  # the loaded state allows the task's echo to be performed from there
     STARTED = "started"
