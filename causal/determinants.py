@@ -168,7 +168,7 @@ def register_kind(name: str, tag: int) -> None:
         tag: a number from 64 to 127, which must not be reused for another kind while a log that uses it may exist.
 
     Raises:
-        ValueError: the tag is out of range, or the tag or the name is already registered with another counterpart.
+        ValueError: the tag is out of range, or the tag or the name is already part of a different registration.
     """
     if not USER_FIRST <= tag <= USER_LAST:
         raise ValueError(f"tag {tag} of determinant kind {name!r} is outside the range {USER_FIRST} to {USER_LAST}")

@@ -1,7 +1,7 @@
 """The interfaces that the core uses: operators, live values and a sink's store.
 
 The core calls only these interfaces. A worker implements them with real systems, and the tests and the simulator
-implement them with seeded ones. The core never sees a record, because chains accept and return chunks.
+implement them with seeded replacements. The core never sees a record, because chains accept and return chunks.
 """
 
 from __future__ import annotations
@@ -326,7 +326,7 @@ class LastingStore(SinkStore, Protocol):
     """A store that `open` creates if it is missing, unless it was already open at a complete checkpoint."""
 
     def expect(self, counted: bool) -> None:
-        """Make `open` raise `Unavailable` if the store is missing, because it must then have been moved.
+        """Make `open` raise `Unavailable` if the store is missing, because it then has to be restored first.
 
         Args:
             counted: whether the checkpoint counts rows of this task; if not, only the location that the tasks share

@@ -232,7 +232,7 @@ class Exchange:
         if self.taken is not None:
             self.taken(header, payload, depends)
         # Deltas are stored only after the frame has been accepted. If they were stored and the frame was then refused,
-        # no task would know which of its elements depend on them (seed 15780).
+        # no task would learn which elements depend on them (seed 15780).
         if following is None:
             holdings.store(deltas)
         else:

@@ -22,7 +22,7 @@ FIRST_KEYS, KEYS_MAX = 64, 1 << 17
 times as many keys as the previous one."""
 GROWTH = 4
 STEP_NS_MIN, STEP_NS_MAX = 1_000_000, 100_000_000
-"""The limits on a step's duration, which otherwise equals that of the event before it, so that both get equal time."""
+"""The limits on a step's duration, which otherwise equals that of the previous event so that both get equal time."""
 FREE_NS = 500_000
 """The duration of a step while no event is waiting; an event that arrives meanwhile has to wait for its end."""
 FILES_MIN, FILES_MAX = 24, 1000
