@@ -110,7 +110,7 @@ def load_of_job(directory: Path, config: JobConfig, *, lasting: bool = False) ->
         PipelineError: as for `load`.
         CorruptData: the archive is damaged or missing.
     """
-    if not config.code:  # not started by `causal run`: whoever started the job provides the file
+    if not config.code:  # not started by `causal run`, so the program that started the job provides the file
         return load(config.pipeline, config.settings)
     if lasting:
         lend_code(directory, config.code)

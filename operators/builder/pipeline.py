@@ -405,7 +405,7 @@ class Stream(Generic[T]):
         Args:
             time: `time(record)` returns seconds since 1970 (int, float) or a datetime; a naive datetime is interpreted
                 as UTC.
-            out_of_order_s: how far a record may lag behind the largest event time without being late.
+            out_of_order_s: how far a record may lag the largest event time without being late.
             idle_after_s: an input without records for this long (at most twice as long) no longer holds back the
                 watermark.
             generator: returns a watermark generator for each input channel, as an alternative to `out_of_order_s`.

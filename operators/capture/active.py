@@ -139,7 +139,7 @@ class Running:
 
     @contextmanager
     def suspended(self) -> Iterator[None]:
-        """Let the block, which is not the operator's own code, use the process's own clock and random generators."""
+        """Restore the process's own clock and random generators for a block that is not the operator's own code."""
         active = self.active
         if active is None or active.operator == NO_OPERATOR or active.thread != get_ident():
             yield

@@ -37,7 +37,7 @@ _suspended: list[tuple[Active, str]] = []
 
 
 def spare_collections() -> None:
-    """From now on, make every operator inactive while the garbage collector runs."""
+    """Make every operator inactive whenever the garbage collector runs, from this call on."""
     gc.callbacks.insert(0, _begin)
     gc.callbacks.append(_end)
 

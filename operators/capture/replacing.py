@@ -105,7 +105,7 @@ def _sweep(names: dict[str, Any], functions: Mapping[int, Callable[..., Any]]) -
 
 
 def spare_imports() -> None:
-    """Let modules that are first imported inside an operator run with the process's own clock and random generators.
+    """Run modules that are first imported inside an operator with the process's own clock and random generators.
 
     A module body runs only once per process. If its calls were logged, a replay could find too few or too many logged
     results.

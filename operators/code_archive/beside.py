@@ -26,7 +26,7 @@ class Beside:
 
     @contextmanager
     def first(self) -> Iterator[None]:
-        """Until the context ends, make imports search this pipeline's directory and no other pipeline's directory."""
+        """Search only this pipeline's directory for imports, of all pipelines' directories, until the context ends."""
         root, finders = self._finder.root, list(sys.meta_path)
         others = {name for name, module in list(sys.modules.items()) if _in_the_way(root, name, module)}
         aside = _taken(others)

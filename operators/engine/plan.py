@@ -340,7 +340,7 @@ class Plan:
                 group.root.subject.check_resumed(group.root.name, job_directory, rolled_back)
 
     def check_stores(self, job_directory: Path, run: str) -> None:
-        """Let sinks that refuse rows of an earlier run check their stores, before that run's state is discarded.
+        """Check the stores of sinks that refuse rows of an earlier run, before that run's state is discarded.
 
         A store without such rows is claimed for `run`; no row is changed.
 

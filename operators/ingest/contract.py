@@ -106,7 +106,7 @@ class ReadableLog(Protocol):
 
     @property
     def unavailable_s(self) -> float | None:
-        """How long the log's store has been unreachable; 0 if it is reachable, None for a log without a store."""
+        """The time for which the log's store has been unreachable; 0 if reachable, None for a log without a store."""
         ...
 
     @property

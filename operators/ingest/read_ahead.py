@@ -73,7 +73,7 @@ class ReadAhead:
 
     @property
     def unavailable_s(self) -> float:
-        """How long the log has been unreachable; 0 if it is reachable."""
+        """The time for which the log has been unreachable; 0 if it is reachable."""
         since_s = self._since_s
         return time.monotonic() - since_s if since_s is not None else 0.0
 

@@ -98,7 +98,7 @@ LINGER_MS = 500
 LOOK_AT_BOUNDS_NS = 10_000_000
 """The interval at which the loop checks whether a memory limit requires a checkpoint, so that a beat is sent early."""
 LOAD_STEP_NS = 20_000_000
-"""How long a state is loaded before the loop checks for what has arrived."""
+"""The time for which a state is loaded before the loop checks for messages that have arrived."""
 _log = logging.getLogger("causal.worker")
 
 

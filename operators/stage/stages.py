@@ -174,7 +174,7 @@ class Stage:
         self.meaning = ""
         """The meaning of the stage's state beyond its kind; state with another meaning is not loaded either."""
         self.before: Sequence[Mapping[str, Sequence[str]]] = ()
-        """For each input, the operators and outputs that precede only this input, with their sources.
+        """The operators and outputs that precede only one input, with their sources, for each input.
 
         Sources that also precede another input are left out.
         """

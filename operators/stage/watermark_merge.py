@@ -17,7 +17,7 @@ _NEVER_NS = 1 << 64
 """A time after the end of every window; windows may end after END_NS."""
 
 Origins = Sequence[Sequence[tuple[int, int]]]
-"""For each input of a task, the inputs that it continues after a change of the job graph.
+"""The inputs that each input of a task continues after a change of the job graph.
 
 Each of the latter is a pair (index among the tasks that this task continues, input of that task). An input that
 continues none carries records from operators that sent nothing to the task before."""

@@ -154,7 +154,7 @@ class State:
         self._table.drop(place)
 
     def _renew(self, place: Any) -> None:
-        """Before an existing place is written, remove it if it has expired."""
+        """Remove an existing place that has expired before it is written."""
         if self._aging is not None and self._aging.gone(place):
             self.expire(place)
             self.renewed += 1

@@ -128,7 +128,7 @@ class KeyedTable:
         self._job: TableJob | None = None
 
     def keep(self, values: dict[Any, Any], cold: Cold) -> None:
-        """From now on, store the values in `values`, which is also `cold`; the table must still be empty."""
+        """Store all further values in `values`, which is also `cold`; the table must still be empty."""
         invariant(not self.values, "a table is cold from the beginning", table=self.name)
         self.values, self.cold = values, cold
 

@@ -65,7 +65,7 @@ class Timers:
         self._refusal = refusal
         self._stale = False
         self._setter: tuple[int, int] | None = None
-        """For the firing timer, the time up to which timers that it sets are chained to it, and its chain length."""
+        """The time up to which timers set by the firing timer are chained to it, and the length of its chain."""
         self._chains: dict[int, int] = {}
         """Timer number -> number of timers to which that timer is chained."""
         self._deferred: list[Timer] = []

@@ -319,7 +319,7 @@ def _place(mapping: dict[Any, Any], entry: Any) -> int | None:
 
 
 def _note_clock(undo: Undo, table: str, expiry: Expiry | None) -> None:
-    """Before the first change of a table's places, record the header of their expiry, which is restored last."""
+    """Record the header of the expiry before the first change of a table's places; it is restored last."""
     if expiry is not None and undo.first((table, _CLOCK)):
         undo.note(partial(expiry.load_header, expiry.header()))
 

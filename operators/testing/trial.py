@@ -15,7 +15,7 @@ from operators.testing.frames import without_our_frames
 from operators.testing.running import TrialResult, result_of, world_of
 
 _BOUND_S = 1e9
-"""How far a trial's watermarks stay below the times of records, so that records never advance them."""
+"""The distance that a trial's watermarks keep below the times of records, so that records never advance them."""
 
 NAME = "operator"
 """The operator name in errors and counts; the task is `operator/0`."""

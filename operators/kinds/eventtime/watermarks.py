@@ -67,7 +67,7 @@ class WatermarkStage(OneToOneStage):
         options, inputs = node.options, scope.inputs
         self._time_of: Callable[[Any], Any] = node.subject
         self._bound_ns: int = options["bound_ns"]
-        """How far below the largest time a record may be without being late."""
+        """The distance by which a record may lag the largest time without being late."""
         self._idle_ns: int | None = options["idle_ns"]
         """The time without records after which an input is idle; in practice, it may take up to twice as long."""
         self._checks = max(_CHECKS_MIN, min(_CHECKS_MAX, (self._idle_ns or 0) // _CHECK_NS_MIN))

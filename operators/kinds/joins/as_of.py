@@ -29,7 +29,7 @@ Revision = tuple[Slot, Any]
 """A version of a row: ((time from which it is valid, *order), row)."""
 
 KEEPS_DELETED_NS = 24 * 3600 * NS_PER_S
-"""How long after the watermark a deletion is remembered, so that no late row restores the deleted one."""
+"""The time after the watermark for which a deletion is remembered, so that no late row restores the deleted one."""
 
 Derivation = tuple[str, Callable[[Any, Any], Any]]
 """The name of a table's `filter` or `map_values`, and its function (key, value) -> new value, or None for no row."""

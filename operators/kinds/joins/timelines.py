@@ -185,7 +185,7 @@ class Timelines(KeyedTable):
                 del self.values[key]
 
     def settle(self, mark_ns: int) -> None:
-        """After a load, mark entries that are over at the snapshot's watermark as matched, and drop their spans.
+        """Mark loaded entries that are over at the snapshot's watermark as matched, and drop their spans.
 
         Marking these entries prevents a task whose event time is less advanced from emitting them a second time.
         """

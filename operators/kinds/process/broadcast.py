@@ -37,7 +37,7 @@ from operators.state.keyed_tables import KeyedTable
 from operators.state.undo import Undo
 
 BYTES_PER_EVENT, KEYS_PER_EVENT = 4096, 64
-"""How much of the rules is compared after an event: the average number of bytes, and the maximum number of values."""
+"""The amount of rules compared after an event: the average number of bytes, and the maximum number of values."""
 _NO_KEY = NoKey("state and timers belong to a key, but process_broadcast has no key; use them in process")
 _NO_STATE: Any = MappingProxyType[Any, Any]({})
 

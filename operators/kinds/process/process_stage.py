@@ -37,7 +37,7 @@ _KEYS_AT_ONCE = 1000
 _TICK = -1
 """The number that a tick has instead of a timer's number; a tick precedes timers with the same time."""
 _CHAIN_MAX = 10_000
-"""How many event-time timers may set one another at one event time before the job stops."""
+"""The number of event-time timers that may set one another at one event time before the job stops."""
 _UNREAD = "unread aside"
 _TAGS_COUNTED_MAX = 20
 """The maximum number of unread tags with a count of their own; records of further tags are counted together."""

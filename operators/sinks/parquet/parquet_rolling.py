@@ -150,7 +150,7 @@ class Rolling:
             part.finish(self._run, self._task, self._settings.durability == "os")
 
     def _name(self, ledger: Ledger, below: int) -> bool:
-        """Give the complete files whose rows are final their names, so that readers see them."""
+        """Rename the complete files whose rows are final to their final names, so that readers see them."""
         due = [part for part in self._complete if part.next <= below]
         if not due:
             return False

@@ -41,7 +41,7 @@ def check_readable(who: str) -> None:
 
 @contextmanager
 def offered() -> Iterator[None]:
-    """Until the context ends, pass the standard input of this process to processes of the same user that request it."""
+    """Pass this process's standard input to processes of the same user that request it, until the context ends."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
         listening.bind(_name(os.getpid()))
         listening.listen()
