@@ -1,1 +1,1 @@
-"""The supervisor and the host agent of a job."""
+"""The processes that control a job: the supervisor and the host agent."""

@@ -1,11 +1,11 @@
-"""The host agent: starts, kills and reaps the processes of a job on one host.
+"""The host agent, which starts, kills and reaps the processes of a job on one host.
 
-`python -m standby.agent JOB_DIRECTORY`.  `causal run` starts the agent for a supervisor on the same machine; an agent
-that `causal agent` starts joins a supervisor elsewhere, as one host of several (design 0024).  The agent starts only
-programs that the job's own description names: no order contains a command line.  It notices the exit of a process
-immediately, through the pidfd of the process, and notices the death of a worker with much memory to free even earlier,
+`python -m standby.agent JOB_DIRECTORY`.  For a supervisor on the same machine, `causal run` starts the agent.  An agent
+that `causal agent` starts is one host of several and joins a supervisor elsewhere (design 0024).  The agent starts only
+programs that the job's own description names; no order contains a command line.  It notices the exit of a process
+immediately, through the process's pidfd.  The death of a worker that has much memory to free is noticed even earlier,
 through the worker's lifeline.  The agent may be killed at any moment: its processes continue to run, and the next agent
-adopts them.  It signals a process only after it has proved, by the start time or by the marks in the environment, that
+adopts them.  It signals a process only after the start time, or the marks in the process environment, have proved that
 the process belongs to the job.
 """
 
@@ -61,35 +61,36 @@ from standby.supervision.hosts import BEATS_PER_TIMEOUT
 from standby.supervision.orders import AnyOrder
 
 LOCK = "agent.lock"
-"""The file that a running agent keeps locked, so that only one agent serves a job."""
+"""The file that a running agent keeps locked so that a job has only one agent on this host."""
 
 LOCK_S = 5.0
-"""The time for which the lock of a killed agent may stay locked: a process that the agent was about to start has the
-agent's descriptors until it executes another program."""
+"""How long the lock of a killed agent may remain locked.  A process that the agent was about to start keeps the
+agent's descriptors open until it executes another program."""
 
 GRACE_S = 3.0
-"""The time that processes have to end after they are asked to."""
+"""How long processes have to end after they are asked to."""
 
 KILL_S = 2.0
-"""The time that a killed process has to disappear."""
+"""How long a killed process has to disappear."""
 
 BACKOFF_S_MIN, BACKOFF_S_MAX = 0.1, 5.0
-"""The wait before a crashed companion is restarted; it doubles with each consecutive crash."""
+"""The shortest and the longest wait before a crashed companion is restarted; the wait doubles with each consecutive
+crash."""
 
 SOUND_S = 30.0
-"""The run time after which a crash of a companion no longer counts as consecutive to the crash before it."""
+"""If a companion has run for this long, its next crash is not counted as consecutive to the previous one."""
 
 CRASHES_MAX = 20
 """The number of consecutive crashes of a companion after which the job ends."""
 
 LOOKS_PER_LIMIT = 4
-"""The number of checks of which processes use the processor, within the silence that counts as a death."""
+"""How often the agent checks which processes use the processor, within the silence that counts as a death."""
 
 BEAT_MS_MAX = 500
-"""The longest interval of the agent's beats: the beats also repeat messages that were lost."""
+"""The longest interval between the agent's beats.  The beats also repeat messages that were lost."""
 
 SENDS_LOGS_S = 1.5
-"""The silence of the supervisor after which log lines wait in their files instead of being sent."""
+"""If the supervisor has been silent for this long, log lines stay in their files instead of being sent."""
 
 SIGN_S = 1.0
 """The interval at which the agent of a multi-host job renews its sign of life."""
@@ -98,13 +99,13 @@ HELLO_AGAIN_S = 0.5
 """The interval at which an agent that is not part of the job asks to join."""
 
 STATUS_DONE, STATUS_WRONG = 0, 2
-"""Exit statuses of a companion or an agent: its work is done; its configuration is wrong."""
+"""Exit statuses of a companion or an agent: its work is done, or its configuration is wrong."""
 
 STATUS_AGAIN = 75
-"""Exit status of an agent whose job was stopped and may be resumed: the agent is to be restarted."""
+"""The exit status of an agent whose job was stopped and may be resumed; the agent should then be restarted."""
 
 STATUS_LEFT = 76
-"""Exit status of an agent of a multi-host job that was asked to end and whose tasks have moved to other hosts."""
+"""The exit status of an agent of a multi-host job that was asked to end and whose tasks have moved to other hosts."""
 
 WORKER = "worker"
 """The role of a process that is a standby or runs a task."""
@@ -124,7 +125,7 @@ class Agent:
         self._look_s = config.heartbeat_timeout_ms / 1000 / LOOKS_PER_LIMIT
         self._look_due = 0.0
         self._rest_s = max(self._beat_s, min(self._look_s, BEAT_MS_MAX / 1000))
-        """The interval of beats on one machine while the set of processes is unchanged; deaths are reported
+        """The interval between beats on one machine while the set of processes is unchanged.  Deaths are reported
         immediately."""
         self._last_processes: dict[str, dict[str, object]] = {}
         self._computing = Computing()
@@ -147,7 +148,7 @@ class Agent:
         self._roster_mark = roster_mark(job)
         self._log_sender = LogSender(job) if self._host is not None else None
         self._incarnation = 0
-        """The incarnation of this host to which its processes belong; 0 until the supervisor has welcomed the host."""
+        """The host incarnation to which the processes belong; 0 until the supervisor has welcomed the host."""
         self._welcomed = self._host is None
         self._hello_due = self._host_beat_due = self._sign_due = self._heard_s = 0.0
         self._status = 0
@@ -168,8 +169,9 @@ class Agent:
         return HostUplink(self._context, self._host.host, supervisors, self._job, key)
 
     def run(self) -> int:
-        """Serve until SIGTERM arrives or the supervisor ends the agent, then end every process; return the exit
-        status.
+        """Serve until SIGTERM arrives or the supervisor ends the agent, then end every process.
+
+        Returns: the exit status.
         """
         signal.signal(signal.SIGTERM, self._on_terminate)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for `causal run`, which then sends SIGTERM
@@ -184,12 +186,12 @@ class Agent:
         for child in self._children.living.values():
             self._poller.register(child.pidfd, zmq.POLLIN)
         if self._host is not None:
-            self._children.await_forks()  # once the agent has joined, the supervisor expects its beats without a gap
+            self._children.await_forks()  # once the agent has joined, the supervisor expects beats without a gap
         beat_due = 0.0
         while not self._stopping:
             beat_due = self._turn(beat_due)
             with suppress(BlockingIOError):
-                wake.recv(64)  # otherwise, after the first signal, the wait of each turn would end immediately
+                wake.recv(64)  # unless this is read, every wait after the first signal would end immediately
         self._end_all()
 
     def close(self) -> None:
@@ -198,10 +200,10 @@ class Agent:
         close_lock(self._lock)
 
     def _on_terminate(self, number: int, frame: object) -> None:
-        """End the agent; on a multi-host job, end it once its tasks have moved, or when it is asked a second time.
+        """End the agent.  On a multi-host job, end it once its tasks have moved, or when it is asked a second time.
 
-        An agent whose `causal agent` process has ended ends immediately: the supervisor has counted the host as lost
-        since that process ended.
+        If the `causal agent` process has ended, this agent ends immediately, because the supervisor already counts the
+        host as lost.
         """
         orphaned = os.getppid() != self._parent
         if self._host is None or self._leaving is not None or not self._welcomed or orphaned:
@@ -217,9 +219,9 @@ class Agent:
             self._stopping, self._status = True, 128 + signal.SIGTERM
 
     def _turn(self, beat_due: float) -> float:
-        """Perform one round: wait, handle exits, then orders, then due work. Return when the next beat is due.
+        """Perform one round: wait, handle exits, then orders, then due work.  Return when the next beat is due.
 
-        At most one ordered process is started per round: a start takes a while, and deaths and kills must not wait for
+        Each round starts at most one ordered process.  A start takes a while, and deaths and kills must not wait for
         several starts.
         """
         startable = bool(self._starts) and self._may_start
@@ -249,13 +251,13 @@ class Agent:
 
     @property
     def _may_start(self) -> bool:
-        """Whether processes may start: on a multi-host job they use the supervisor's time, so its clock must be
-        known.
+        """Whether processes may start.  On a multi-host job, they use the supervisor's time, so the offset of its
+        clock must be known first.
         """
         return self._host is None or self._clock.known
 
     def _beat(self) -> bool:
-        """Report the processes that exist; return whether the next beat should be sent soon."""
+        """Report the existing processes; return whether the next beat should follow soon."""
         if self._host is not None and time.monotonic() >= self._sign_due:
             self._sign_due = time.monotonic() + SIGN_S
             save_sign(self._job, self._welcomed and time.monotonic() - self._heard_s < UNHEARD_S)
@@ -283,7 +285,7 @@ class Agent:
         return self._host is not None or processes != before
 
     def _send_logs(self, last: bool = False) -> None:
-        """Send the log lines of this host's processes, as long as the supervisor is heard."""
+        """Send the log lines of this host's processes if the supervisor was heard recently."""
         now_s = time.monotonic()
         if self._log_sender is not None and self._welcomed and now_s - self._heard_s < SENDS_LOGS_S:
             text = self._log_sender.take(now_s, last)
@@ -301,7 +303,7 @@ class Agent:
         return {**facts, "leaving": True} if self._leaving is not None else facts
 
     def _hello(self) -> None:
-        """Ask to join, repeatedly until the supervisor answers."""
+        """Ask to join if a request is due; requests are repeated until the supervisor answers."""
         host = self._host
         if host is None or time.monotonic() < self._hello_due:
             return
@@ -318,7 +320,7 @@ class Agent:
         match order:
             case orders.Kill(slot):
                 if slot in self._starts:
-                    # The supervisor ordered the start and the kill: it awaits `exited`.
+                    # The supervisor has ordered both the start and the kill, and it awaits `exited`.
                     self._report_unstarted(self._starts.pop(slot))
                 if slot in self._children.living:
                     self._children.kill(self._children.living[slot])
@@ -350,7 +352,7 @@ class Agent:
                 self._roster_mark = roster_mark(self._job)
             case orders.Refused(reason, session):
                 if self._host is None or session != self._host.session:
-                    return  # the refusal is for another agent with the same key
+                    return  # the refusal is meant for another agent with the same key
                 _log.error("the supervisor refuses this host: %s", reason)
                 self._stopping, self._status = True, STATUS_WRONG
             case orders.Ended(again):
@@ -362,7 +364,7 @@ class Agent:
                 self._crash(incarnation)
 
     def _crash(self, incarnation: int) -> None:
-        """Kill this process with SIGKILL if the host allows it and the order names the current incarnation."""
+        """Kill this process with SIGKILL if the host permits it and the order names the current incarnation."""
         if self._host is None or not self._host.breakable:
             _log.warning("an order to kill this agent, which it does not permit")
         elif incarnation == self._incarnation:
@@ -370,7 +372,7 @@ class Agent:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def _join(self, incarnation: int) -> None:
-        """Join as that incarnation; first end any process here that belongs to an older incarnation."""
+        """Join with the assigned incarnation, after ending any processes here that belong to an older incarnation."""
         if self._incarnation != incarnation:
             if self._incarnation:
                 _log.info("host incarnation %d has ended; its processes are being stopped", self._incarnation)
@@ -382,7 +384,8 @@ class Agent:
                 save_incarnation(self._job, self._host.session, incarnation)
             _log.info("joined as incarnation %d", incarnation)
         self._welcomed, self._heard_s = True, time.monotonic()
-        # The supervisor and `causal probe` then learn of the join immediately.
+        # A beat and a sign of life are due now, so that the supervisor and `causal probe` learn of the join
+        # immediately.
         self._host_beat_due = self._sign_due = 0.0
         self._beat()
 
@@ -393,13 +396,13 @@ class Agent:
         for child in self._children.living.values():
             self._children.kill(child)
         self._await_ends(KILL_S)
-        # These are processes that the killed workers had started.
+        # The remaining marked processes are those that the killed workers had started.
         left = sum(kill_marked(self._job, KILL_S, only=slot) for slot in slots)
         if left:
             _log.error("%d processes of an older incarnation could not be killed", left)
 
     def _order_start(self, slot: str, role: str) -> None:
-        """Queue a process to be started; its program comes from the job's description, not from the order."""
+        """Queue a process to be started.  Its program comes from the job's description, not from the order."""
         call = self._companions.get(role)
         if call is not None:
             self._starts[slot] = Child(slot, role, on_this_host(call.argv, self._job), call.environment)
@@ -420,15 +423,17 @@ class Agent:
         self._uplink.send("started", slot=child.slot, pid=child.pid, at_ns=self._shifted(child.began_ns))
 
     def _report_unstarted(self, child: Child, status: int | None = None, why: str = "") -> None:
-        """Report a process that has never run as ended: without a known clock, the times that it reports would be
-        wrong.
+        """Report a process that never ran as ended, because the times it would report are wrong without a known
+        clock offset.
         """
         self._children.dead[child.slot] = status
         at_ns = self._shifted(time.monotonic_ns())
         self._uplink.send("exited", slot=child.slot, pid=0, at_ns=at_ns, status=status, last_line=why)
 
     def _notice_deaths(self) -> None:
-        """Report workers that can no longer run any code; the kernel ends them once it has freed their memory."""
+        """Report workers that can no longer run any code.  The kernel ends them only after it has freed their
+        memory.
+        """
         for child in self._lifelines.broken():
             if self._children.living.get(child.slot) is child:
                 self._ended(self._children.lose(child))
@@ -455,7 +460,8 @@ class Agent:
         how = "died" if end.status is None else ending(end.status, asked)
         _log.info("%s (pid %d) %s%s", child.slot, child.pid, how, " by this agent" if asked else "")
         if self._stopping:
-            # The agent ends all processes: a supervisor that is still running must not count these ends as failures.
+            # The agent is ending all processes, and a supervisor that is still running must not count these ends as
+            # failures.
             return
         restarting = child.companion and self._again(end)
         self._uplink.send(
@@ -478,14 +484,15 @@ class Agent:
         child.crashes = 1 if lived_s >= SOUND_S else child.crashes + 1
         if child.crashes > CRASHES_MAX:
             return False
-        # Processes that the companion leaves (a Java virtual machine outlives its driver) must not meet its successor.
+        # A companion may leave processes running, as a Java virtual machine outlives its driver; the restarted
+        # companion must not encounter them.
         kill_marked(self._job, 0.0, only=child.slot)
         wait_s = min(BACKOFF_S_MIN * 2 ** (child.crashes - 1), BACKOFF_S_MAX)
         self._restarts[child.slot] = (time.monotonic() + wait_s, child)
         return True
 
     def _end_all(self) -> None:
-        """Ask every process to end, kill those that do not, and leave no process running."""
+        """Ask every process to end and kill those that do not, so that no process is left running."""
         self._restarts.clear()
         self._starts.clear()
         for child in self._children.living.values():
@@ -519,7 +526,7 @@ def host_beat_s(config: JobConfig) -> float:
 
 
 def _locked(job: Path) -> int:
-    """Take the agent's lock and return its descriptor.
+    """Lock the agent's lock file and return its descriptor.
 
     Raises:
         PipelineError: another agent has kept the lock for longer than `LOCK_S`.
@@ -534,8 +541,8 @@ def _locked(job: Path) -> int:
 def main(argv: list[str]) -> int:
     """Run the agent of one job on this host.
 
-    Returns: 0 when all processes have ended after SIGTERM or because the job has ended; `STATUS_AGAIN` if the job may
-    be resumed; `STATUS_WRONG` for an error that a restart would repeat; otherwise 1.
+    Returns: 0 if all processes have ended after SIGTERM or because the job has ended; `STATUS_AGAIN` if the job may be
+    resumed; `STATUS_WRONG` for an error that would recur after a restart; otherwise 1.
     """
     if len(argv) != 1:
         print("usage: python -m standby.agent JOB_DIRECTORY", file=sys.stderr)

@@ -1,6 +1,6 @@
 """The description of a job that the launcher passes to the supervisor, so that the supervisor never loads user code.
 
-The description is `topology.json` in the job's directory: the graph, the companions, and the kills to inject.
+The description is stored as `topology.json` in the job directory: the graph, the companions and the kills to inject.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FILE = "topology.json"
 
 @dataclass(frozen=True, slots=True)
 class CompanionCall:
-    """The command that starts a process that a source needs in addition to the dataflow."""
+    """The command that starts a companion, which is a process that a source needs in addition to the dataflow."""
 
     name: str
     argv: tuple[str, ...]
@@ -33,7 +33,7 @@ class Constraint:
     """The hosts on which the processes of a task may run."""
 
     host: str = ""
-    """The only permitted host; empty for any.  The standby runs on the same host, so neither survives its loss."""
+    """The only permitted host; empty for any.  The standby then runs on the same host, so both are lost with it."""
     labels: Mapping[str, str] = field(default_factory=dict)
     """The labels that a host must have, with these values."""
 
@@ -51,20 +51,20 @@ class Blueprint:
     topology: Topology
     companions: tuple[CompanionCall, ...] = ()
     kills: tuple[tuple[str, float], ...] = ()
-    """(task, seconds after the first record entered) of each failure to inject."""
+    """(task, seconds after the first record entered) for each failure to inject."""
     worker: str = "operators.runtime.worker"
-    """The module that a worker process runs, with the job's directory and its slot as arguments."""
+    """The module that a worker process runs, with the job directory and its slot as arguments."""
 
     constraints: Mapping[str, Constraint] = field(default_factory=dict)
-    """Task → the hosts on which its processes may run, for tasks that may not run on every host."""
+    """Task → the hosts on which its processes may run; contains only tasks that may not run on every host."""
 
     def mark(self, config: JobConfig) -> str:
-        """Return a mark of the job's settings and graph, as described to hosts, without the kills."""
+        """Return a fingerprint of the job's settings and graph, as hosts receive them, without the kills."""
         version = (config.code, config.first_incarnation, sorted(config.settings.items()), self.topology)
         return f"{config.fingerprint(version):016x}"
 
     def save(self, directory: Path) -> None:
-        """Replace the file atomically."""
+        """Write the description to its file, replacing the file atomically."""
         content = {
             "tasks": [[task.name, list(task.operators), task.ordered] for task in self.topology.tasks],
             "channels": [[c.source, c.target, c.partition] for c in self.topology.channels],
@@ -83,7 +83,7 @@ class Blueprint:
         """Read the file that `save` wrote.
 
         Raises:
-            PipelineError: there is no file, or it is damaged.
+            PipelineError: the file is missing or damaged.
         """
         path = directory / FILE
         try:

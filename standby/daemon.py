@@ -1,8 +1,8 @@
-"""The supervisor process: the sockets, clock and disk around `standby.supervision.supervision`.
+"""The supervisor process: it connects `standby.supervision.supervision` to sockets, the clock and the disk.
 
-`python -m standby.daemon JOB_DIRECTORY`. The supervisor may be killed at any moment; the next one reads the decisions
-from the journal and learns everything else from heartbeats. It ends when the job ends. On a multi-host job it starts as
-a candidate (`standby.candidate.election`), and it ends when another supervisor replaces it.
+`python -m standby.daemon JOB_DIRECTORY`. The supervisor may be killed at any moment. The next one reads the decisions
+from the journal and learns everything else from heartbeats. The supervisor ends when the job ends. On a multi-host job,
+it starts as a candidate (`standby.candidate.election`) and also ends when another supervisor replaces it.
 """
 
 from __future__ import annotations
@@ -67,18 +67,18 @@ from standby.supervision.supervision import ANY_SESSION, Supervision
 
 STATUS_S = 0.5
 DRAIN_MAX = 1000
-"""The number of messages that are received in a row before the clock is read again."""
+"""How many messages are received in a row before the clock is read again."""
 
 AGENT_QUEUE_MAX = 10_000
-"""The number of orders that are kept for an agent that has not connected yet."""
+"""How many orders are kept for an agent that has not connected yet."""
 
 DISMISS_S, DISMISS_AGAIN_MS = 1.2, 100
-"""The time that hosts have to confirm the end of the job, which is shorter than the time that a supervisor has to end;
-and the time between two such orders."""
+"""How long hosts have to confirm the end of the job (less than the time that a supervisor has to end), and the pause
+before the order to end is repeated."""
 
 HELD_MAX = 10_000
-"""The number of effects that may wait for decisions to be written; further effects are dropped, because each of them is
-repeated if it is still needed."""
+"""How many effects may wait for decisions to be written.  Further effects are dropped, because each effect is
+repeated for as long as it is needed."""
 
 SOCKET_QUEUE = 10_000
 LINGER_MS = 300
@@ -109,12 +109,12 @@ class Daemon:
         self._inbox = Inbox()
         self._host_logs = HostLogs(job / "logs")
         self._effects: deque[tuple[int, Effect]] = deque()
-        """(number of decisions, effect): each effect waits until that many decisions are written."""
+        """(number of decisions, effect); each effect waits until that many decisions have been written."""
         self._decided = 0
         self._led_here = True
         self._for_agent: deque[bytes] = deque(maxlen=AGENT_QUEUE_MAX)
         self._route: dict[str, str] = {}
-        """Process → the host on which it was last heard; used by a multi-host job."""
+        """Process → the host from which it was last heard; used only in a multi-host job."""
         self._context: zmq.Context[Any] = zmq.Context()
         self._socket = self._context.socket(zmq.ROUTER)
         self._open_socket((job / "runtime").read_text().strip())
@@ -135,7 +135,7 @@ class Daemon:
         for option, value in (
             (zmq.LINGER, LINGER_MS),
             (zmq.ROUTER_MANDATORY, 1),
-            # A restarted agent replaces the old one, even before the end of the old connection is noticed.
+            # A restarted agent takes over the connection, even before the end of the old one is noticed.
             (zmq.ROUTER_HANDOVER, 1),
             (zmq.SNDHWM, SOCKET_QUEUE),
             (zmq.RCVHWM, SOCKET_QUEUE),
@@ -201,7 +201,7 @@ class Daemon:
             self._dismiss(self._gate)
 
     def _leave_if_deaf(self) -> None:
-        """Leave the job to a candidate that hears hosts, if this leader has heard none for some time.
+        """Leave the job to a candidate that hears hosts if this leader has not heard any for some time.
 
         Raises:
             Fenced: this supervisor has left the job to the candidate.
@@ -220,14 +220,14 @@ class Daemon:
         raise Fenced(f"no host reaches this supervisor, but {where} hears some, so that supervisor leads")
 
     def _handed_over(self) -> bool:
-        """Close the journal of a term that ends before the job; return whether the hosts are to continue working."""
+        """Close the journal if this term ends before the job does; return whether the hosts should continue working."""
         led = self._led
         if self._ended or led is None or not isinstance(self._journal, StoreJournal):
             return False
         interrupted = signal.SIGINT in self._signals()
         if led.identity.successor or not interrupted and self._has_successor():
             closing = RESIGNED
-        # `causal run` was killed, which does not mean that the job is to stop.
+        # `causal run` was killed, which does not mean that the job should stop.
         elif not interrupted and parent_ended(self._parent):
             _log.warning("the parent process was killed; the tasks keep running until the job is resumed")
             return True
@@ -242,7 +242,7 @@ class Daemon:
         return closing == RESIGNED
 
     def _signals(self) -> bytes:
-        """Return the numbers of the signals received; Ctrl-C ends the job itself, SIGTERM only this supervisor."""
+        """Return the numbers of the received signals.  Ctrl-C ends the job; SIGTERM ends only this supervisor."""
         try:
             return self._wake.recv(4096)
         except BlockingIOError:
@@ -256,9 +256,7 @@ class Daemon:
         return bool(self._candidates.shown())
 
     def _dismiss(self, gate: Gate) -> None:
-        """Order every host to end and wait briefly for each to confirm it, because no later order would reach the
-        host.
-        """
+        """Order every host to end, and wait briefly for each to confirm, because no later order would reach it."""
         message = orders.Ended(again=not self._ended).message()
         left = {host.name for host in self._supervision.hosts if host.living}
         deadline_s = time.monotonic() + DISMISS_S
@@ -338,7 +336,7 @@ class Daemon:
         self._release()
 
     def _release(self) -> None:
-        """Perform, in order, the effects whose decisions are written."""
+        """Perform, in order, the effects whose decisions have been written."""
         while self._effects and self._effects[0][0] <= self._journal.written:
             self._perform(self._effects.popleft()[1])
 
@@ -372,7 +370,7 @@ class Daemon:
                 self._ended = True
 
     def _write_manifest(self, epoch: int, files: Any) -> None:
-        # The manifest is written inline on purpose: a promotion would have to wait for the outcome in any case.
+        # The manifest is deliberately written inline, because a promotion would have to wait for the outcome anyway.
         try:
             write_manifest(self._job, epoch, files, self._sync)
         except Unavailable as problem:
@@ -381,9 +379,9 @@ class Daemon:
             self._step(events.ManifestWritten(epoch))
 
     def _order(self, host: str, order: orders.Order) -> None:
-        """Send orders to an agent in sequence; orders for the agent on this machine wait until it is connected."""
+        """Send an order to an agent, in sequence.  Orders for the agent on this machine wait until it has connected."""
         if self._gate is not None:
-            # A lost order is repeated when the beats show that it had no effect.
+            # A lost order is repeated once the beats show that it had no effect.
             self._gate.order(host, order.message())
             return
         self._for_agent.append(encode(order.message()))
@@ -400,8 +398,8 @@ class Daemon:
             self._for_agent.popleft()
 
     def _send(self, to: bytes, data: bytes) -> bool:
-        """Send a message and return whether that was possible; an unsent message is repeated when the beats show its
-        absence.
+        """Send a message and return whether it could be sent.  If not, it is repeated when the beats show that it is
+        missing.
         """
         try:
             self._socket.send_multipart((to, data), zmq.NOBLOCK)
@@ -432,7 +430,7 @@ class Daemon:
 def main(argv: list[str]) -> int:
     """Run the supervisor of one job.
 
-    Returns: 0 when the job has ended or SIGTERM arrived, 2 for an error that a restart would repeat, otherwise 1.
+    Returns: 0 if the job has ended or SIGTERM arrived, 2 for an error that would recur after a restart, otherwise 1.
     """
     if len(argv) != 1:
         print("usage: python -m standby.daemon JOB_DIRECTORY", file=sys.stderr)

@@ -1,7 +1,8 @@
-"""The slots (processes) and tasks of a job, and which slot runs which task, as small state machines.
+"""The slots (processes) and tasks of a job, and which slot runs which task, modelled as small state machines.
 
-Two tables define the machines; a (state, trigger) pair that is not in its table is a bug and stops the supervisor.
-Decisions change the slots and tasks only through `Assignments.apply`, both live and after a restart.
+Two tables define the state machines.  A pair of state and trigger that is missing from its table is a bug and stops the
+supervisor.  Decisions change slots and tasks only through `Assignments.apply`, both in live operation and after a
+restart.
 """
 
 from __future__ import annotations
@@ -18,17 +19,17 @@ from standby.supervision.effects import Record
 from standby.supervision.transitions import following
 
 LINE_NS = 5_000_000_000
-"""The time after which work is logged for the first time."""
+"""How long a piece of work must last before it is logged for the first time."""
 
 
 class WorkerState(Enum):
     """The state of a worker process, as the supervisor knows it."""
 
-    STARTING = "starting"  # its start was ordered; no beat has arrived yet
-    IDLE = "idle"  # it beats and has no task: it is a standby
-    ASSIGNED = "assigned"  # it was assigned a task; no beat has confirmed it yet
-    SERVING = "serving"  # it beats with its task
-    LEAVING = "leaving"  # it is to be killed; its exit is awaited
+    STARTING = "starting"  # its start was ordered, but no beat has arrived yet
+    IDLE = "idle"  # it beats and has no task, so it is a standby
+    ASSIGNED = "assigned"  # it was assigned a task, but no beat has confirmed this yet
+    SERVING = "serving"  # it beats and confirms its task
+    LEAVING = "leaving"  # a kill was decided, and its exit is awaited
     GONE = "gone"  # the process has ended
 
 
@@ -41,7 +42,7 @@ SLOT_TABLE: dict[tuple[WorkerState, str], WorkerState] = {
     (_S.IDLE, "assign"): _S.ASSIGNED,
     (_S.IDLE, "kill"): _S.LEAVING,
     (_S.IDLE, "exit"): _S.GONE,
-    (_S.STARTING, "assign"): _S.ASSIGNED,  # only from the journal, which does not contain the beats that made it idle
+    (_S.STARTING, "assign"): _S.ASSIGNED,  # only from the journal, which omits the beats that made the slot idle
     (_S.ASSIGNED, "beat without task"): _S.ASSIGNED,
     (_S.ASSIGNED, "beat with task"): _S.SERVING,
     (_S.ASSIGNED, "kill"): _S.LEAVING,
@@ -49,7 +50,7 @@ SLOT_TABLE: dict[tuple[WorkerState, str], WorkerState] = {
     (_S.SERVING, "beat without task"): _S.ASSIGNED,
     (_S.SERVING, "beat with task"): _S.SERVING,
     (_S.SERVING, "roll back"): _S.ASSIGNED,
-    # Only from the journal, which does not contain the beats that confirmed it.
+    # Only from the journal, which omits the beats that confirmed the task.
     (_S.ASSIGNED, "roll back"): _S.ASSIGNED,
     (_S.SERVING, "kill"): _S.LEAVING,
     (_S.SERVING, "exit"): _S.GONE,
@@ -63,8 +64,8 @@ SLOT_TABLE: dict[tuple[WorkerState, str], WorkerState] = {
 class TaskState(Enum):
     """Whether a task has a process, and whether that process has confirmed the task."""
 
-    WAITING = "waiting"  # no process: the next suitable idle slot is promoted
-    PROMOTED = "promoted"  # a slot was promoted to be this task
+    WAITING = "waiting"  # no process; the next suitable idle slot will be promoted
+    PROMOTED = "promoted"  # a slot was promoted to run this task
     SERVED = "served"  # that slot has confirmed the promotion
 
 
@@ -88,10 +89,10 @@ class WorkerEntry:
 
     name: str
     purpose: str
-    """The task for which it is a standby; empty if it may become any task (a shared pool)."""
+    """The task for which the worker is a standby; empty if it may run any task (a shared pool)."""
     state: WorkerState = WorkerState.STARTING
     host: str = ""
-    """The host that it was placed on; empty on one machine."""
+    """The host on which the worker was placed; empty on one machine."""
     task: str = ""
     incarnation: int = 0
     pid: int = 0
@@ -101,68 +102,70 @@ class WorkerEntry:
     reported_state: str = ""
     """The state that the worker itself reports."""
     complaint: str = ""
-    """The error because of which it cannot continue, as the worker reported it."""
+    """The error that prevents the worker from continuing, as the worker reported it."""
     epoch: int = 0
     committed: int = 0
-    """The rows of epochs below this one are visible; used by a sink whose rows are staged."""
+    """The rows of all epochs below this one are visible; used for a sink that stages its rows."""
     wanted_epoch: int = 0
-    """The checkpoint that should complete soon, because its task retains much data until then; 0 for none."""
+    """The epoch of a checkpoint that should complete soon, because until then the task retains much data; 0 for
+    none."""
     unchanged: bool = False
-    """Whether its task has performed nothing since barrier `epoch`."""
+    """Whether its task has not performed anything since barrier `epoch`."""
     followed: int | None = None
     seen_ns: int = 0
-    """Time of the last beat that this supervisor received from it; 0 for none."""
+    """When this supervisor last received a beat from the worker; 0 for never."""
     alive_ns: int = 0
-    """Time of the last beat or pulse that this supervisor received from it; 0 for none."""
+    """When this supervisor last received a beat or a pulse from the worker; 0 for never."""
     computed_ns: int = 0
-    """Time of the last report of the agent to this supervisor that the process uses the processor; 0 for never."""
+    """When the agent last reported to this supervisor that the process was using the processor; 0 for never."""
     doing: Activity | None = None
-    """The work with which it has been busy for a while."""
+    """The work that has kept it busy for a while."""
     line_after_ns: int = 0
-    """The duration that its work must reach before the next line about the work is logged; 0 for the default."""
+    """How long its work must have lasted before the next line about the work is logged; 0 for the default."""
     known_ns: int = 0
-    """Time at which this supervisor learnt of the process."""
+    """When this supervisor learnt of the process."""
     asked_ns: int = 0
-    """Time at which this supervisor last ordered its start or its end; 0 for never."""
+    """When this supervisor last ordered the process to start or end; 0 for never."""
     ready_ns: int = 0
-    """Time at which it became idle and thereby a standby."""
+    """When it became idle, and therefore a standby."""
     commanded_ns: int = 0
-    """Time at which the last `promote` or `follow` was sent to it."""
+    """When the last `promote` or `follow` was sent to it."""
     following: tuple[str, int, int] | None = None
-    """(task, epoch, incarnation) of the last `follow` sent."""
+    """The (task, epoch, incarnation) of the last `follow` that was sent."""
     triggered: tuple[int, int] = (0, 0)
-    """(epoch, when) of the last `checkpoint` sent."""
+    """The epoch of the last `checkpoint` that was sent, and when it was sent."""
     held_epoch: int = 0
-    """The last checkpoint whose `checkpoint` command made the source hold back records until the checkpoint is
-    complete; 0 for none."""
+    """The epoch of the last `checkpoint` command that made the source hold back records until completion; 0 for
+    none."""
     rollback: int = 0
-    """The number of the last decision about lost determinants on which it has acted, as it reports."""
+    """The number of the last decision about lost determinants that the worker reports to have carried out."""
     asked_about: tuple[int, int] = (0, 0)
-    """(decision, question) that was last sent to it."""
+    """The numbers of the (decision, question) that were last sent to it."""
     asked_about_ns: int = 0
-    """Time at which `asked_about` was sent."""
+    """When `asked_about` was sent."""
     peers_sent: dict[str, tuple[str, int]] = field(default_factory=dict)
-    """(endpoint, incarnation) of each neighbour as last sent to it; an empty endpoint means `peer_down`."""
+    """The (endpoint, incarnation) last sent to it for each neighbour; an empty endpoint means that `peer_down` was
+    sent."""
     peers_sent_ns: int = 0
-    """Time at which an entry of `peers_sent` was last sent."""
+    """When an entry of `peers_sent` was last sent."""
     peers_known: Mapping[str, int] = field(default_factory=dict)
-    """The incarnation of each neighbour that its beats confirm; negative for `peer_down`."""
+    """The incarnation of each neighbour, as its beats confirm it; negative after `peer_down`."""
     waiting: tuple[int, str] | None = None
-    """(since, reason) while its task waits for the task's store."""
+    """The (start time, reason) of the wait while its task waits for the store; otherwise None."""
     vitals: Vitals = field(default_factory=Vitals)
-    """The last beat with its present task, kept for values that are only displayed."""
+    """The last beat that reported its present task, kept for values that are only displayed."""
     hot_standby: str = ""
-    """The endpoint to which its task echoes, as its beats report."""
+    """The endpoint to which its task echoes, according to its beats."""
     echo_asked_ns: int = 0
-    """Time at which a hot standby was last announced to it."""
+    """When a hot standby was last announced to it."""
     shadow: Mapping[str, int | str] = field(default_factory=dict)
-    """The counters of a hot standby."""
+    """The counters of the worker if it is a hot standby."""
 
     def endpoint_for(self, host: str) -> str:
-        """Return the endpoint to which a task on that host connects; empty if there is none yet.
+        """Return the endpoint to which a task on that host connects; empty if none is known yet.
 
-        The part before an `@` names the host that must answer there: the host on which the supervisor placed the
-        process.
+        The part before an `@` names the host that must answer there, which is the host on which the supervisor placed
+        this process.
         """
         if host == self.host:
             return self.endpoint
@@ -170,15 +173,15 @@ class WorkerEntry:
         return f"{scheme}{separator}{self.host}@{address}" if self.remote else ""
 
     def update(self, vitals: Vitals, peers: Mapping[str, int] | None) -> None:
-        """Apply the report of a beat with a task; `peers` is None if the neighbours are unchanged."""
+        """Apply the report in the beat of a worker that has a task; `peers` is None if the neighbours are unchanged."""
         self.vitals, self.rollback, self.waiting = vitals, vitals.rollback, vitals.waiting
         self.peers_known = self.peers_known if peers is None else peers
 
     def work(self, doing: Activity | None, now_ns: int) -> str | None:
-        """Store the work that the process reports, and return the line to log about long work, if any.
+        """Store the work that the process reports; return a line to log if the work has lasted long enough.
 
-        The first line is due after `LINE_NS`, and each later one after twice as long, so that a job whose every record
-        takes a minute logs a few lines and not one per record.
+        The first line is due after `LINE_NS`, and each later line is due once the work has lasted twice as long as at
+        the line before.  A job in which every record takes a minute therefore logs a few lines, not one per record.
         """
         self.doing = doing
         if doing is None or now_ns - doing.since_ns < (self.line_after_ns or LINE_NS):
@@ -187,7 +190,7 @@ class WorkerEntry:
         return f"{self.task or self.purpose or self.name}: {sentence(doing, now_ns)}"
 
     def step(self, trigger: str) -> None:
-        """Perform the transition, which must be in the table."""
+        """Perform the transition for the trigger, which the table must contain."""
         self.state = following(SLOT_TABLE, self.state, trigger, self.name)
 
     @property
@@ -208,15 +211,15 @@ class TaskEntry:
     incarnation: int = 0
     slot: str = ""
     host: str = ""
-    """The host of its last process; empty on one machine."""
+    """The host of the task's last process; empty on one machine."""
     failures: int = 0
-    """The number of failures without two complete checkpoints between them; kills on request do not count."""
+    """The number of failures without two complete checkpoints between them; requested kills do not count."""
     survived: int = 0
-    """The number of checkpoints that were completed since its process was promoted."""
+    """The number of checkpoints that have completed since the task's process was promoted."""
     finished: bool = False
 
     def step(self, trigger: str) -> None:
-        """Perform the transition, which must be in the table."""
+        """Perform the transition for the trigger, which the table must contain."""
         self.state = following(SEAT_TABLE, self.state, trigger, self.name)
 
 
@@ -230,9 +233,9 @@ class Assignments:
         self.up = False
         """Whether every task has had a process at least once."""
         self.unserved: dict[str, dict[str, WorkerEntry]] = {}
-        """The slots of each purpose that are starting or idle, longest-serving first."""
+        """The slots of each purpose that are starting or idle, with the longest-serving first."""
         self.starved: dict[str, None] = {}
-        """Tasks for which no process is starting or idle."""
+        """The tasks for which no process is starting or idle."""
         self._waiting: dict[str, None] = {}
         self._unmanned: dict[str, None] = {}
         self._unconfirmed: dict[str, None] = {}
@@ -248,7 +251,7 @@ class Assignments:
             table.update(dict.fromkeys(self.tasks))
 
     def apply(self, record: Record) -> None:
-        """Apply one decision; decisions that concern neither slots nor tasks change nothing."""
+        """Apply one decision; a decision that concerns neither slots nor tasks has no effect."""
         act = {
             "process": self._process,
             "promoted": self._promoted,
@@ -315,7 +318,7 @@ class Assignments:
     def _checkpoint(self, record: Record) -> None:
         for entry in self.tasks.values():
             entry.survived += entry.state is not TaskState.WAITING
-            if entry.survived > 1:  # the first checkpoint may precede the input that kills the process each time
+            if entry.survived > 1:  # one checkpoint may still precede the input that kills each process
                 entry.failures = 0
 
     def _phase(self, record: Record) -> None:
@@ -323,12 +326,12 @@ class Assignments:
             self.tasks[record["task"]].finished = True
 
     def _changed(self, record: Record) -> None:
-        # The job restarted from a savepoint: its incarnations must exceed all earlier ones.
+        # The job has restarted from a savepoint, so its incarnations must exceed all earlier ones.
         for name in self.tasks:
             self.tasks[name].incarnation = record["incarnation"]
 
     def _resumed(self, record: Record) -> None:
-        # Every process of the job has died, so no slot remains.
+        # All processes of the job have ended, so no slot remains.
         self.slots.clear()
         self.unserved.clear()
         self._unconfirmed.clear()
@@ -340,7 +343,7 @@ class Assignments:
             entry.state, entry.slot, entry.failures, entry.finished = TaskState.WAITING, "", 0, False
 
     def step(self, entry: TaskEntry, trigger: str) -> None:
-        """Perform the transition of an entry and update the tables that depend on its state."""
+        """Perform the transition of an entry, and update the tables that depend on the entry's state."""
         entry.step(trigger)
         for table, state in ((self._waiting, TaskState.WAITING), (self._unconfirmed, TaskState.PROMOTED)):
             if entry.state is state:
@@ -350,7 +353,7 @@ class Assignments:
         self._manned(entry.name)
 
     def _taken(self, slot: WorkerEntry) -> None:
-        """Remove a slot that is no longer starting or idle from the tables."""
+        """Remove a slot from the tables because it is no longer starting or idle."""
         self.unserved.get(slot.purpose, {}).pop(slot.name, None)
         self._manned(slot.purpose)
 
@@ -365,14 +368,14 @@ class Assignments:
                 table.pop(purpose, None)
 
     def idle(self, purpose: str) -> WorkerEntry | None:
-        """Return the longest-serving standby with that purpose that can be promoted now."""
+        """Return the longest-serving standby with that purpose that can be promoted now; None if there is none."""
         for slot in self.unserved.get(purpose, {}).values():
             if slot.state is WorkerState.IDLE and slot.seen_ns:
                 return slot
         return None
 
     def waiting(self) -> list[TaskEntry]:
-        """Return the tasks without a process, ordered by when they lost it, earliest first."""
+        """Return the tasks without a process, in the order in which they lost it."""
         return [self.tasks[name] for name in self._waiting]
 
     @property
@@ -385,19 +388,19 @@ class Assignments:
         return len(self._waiting) == len(self.tasks)
 
     def unmanned(self) -> list[str]:
-        """Return the tasks without a process for which no process is starting or idle."""
+        """Return the tasks that have no process and for which none is starting or idle."""
         return list(self._unmanned)
 
     @property
     def confirmed(self) -> bool:
-        """Whether every process that was promoted has confirmed its task."""
+        """Whether every promoted process has confirmed its task."""
         return not self._unconfirmed
 
     def holder(self, entry: TaskEntry) -> WorkerEntry | None:
-        """Return the slot that runs the task, if its process is alive."""
+        """Return the slot that runs the task; None if the task has no living process."""
         return self.slots.get(entry.slot) if entry.slot else None
 
     def entry_of(self, slot: WorkerEntry) -> TaskEntry | None:
-        """Return the task that this slot currently runs."""
+        """Return the task that this slot currently runs; None if it runs none."""
         entry = self.tasks.get(slot.task) if slot.task else None
         return entry if entry is not None and entry.slot == slot.name else None

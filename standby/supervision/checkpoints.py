@@ -1,12 +1,13 @@
-"""The checkpoint coordinator: it triggers checkpoints, collects acknowledgements and completes; it never aborts.
+"""The checkpoint coordinator, which triggers checkpoints, collects acknowledgements and completes checkpoints.
 
-While no task performs anything, no checkpoint begins, because it would write the same state again.
+No checkpoint begins while no task performs anything, because it would write the same state again.  A checkpoint that
+has begun is never aborted.
 
-Checkpoint e = last complete + 1 is the only one that can be under way, so its number needs no journal: a restarted
-supervisor triggers it again, and sources that already have it report it in their beats.  A promoted task must
-acknowledge for itself: if a source died before any task received its barrier, the barrier may have another position the
-second time.  Therefore `completed` is sent only when no living task would still replay from below that checkpoint, and
-no promotion happens while a manifest is written.
+Only checkpoint e = last complete + 1 can be under way, so its number need not be journaled.  A restarted supervisor
+triggers that checkpoint again, and sources that already have its barrier report this in their beats.  A promoted task
+must acknowledge the checkpoint for itself.  If a source died before any task received its barrier, the barrier may have
+a different position the second time.  Therefore, `completed` is sent only when no living task would still replay from
+below that checkpoint, and no promotion happens while a manifest is being written.
 """
 
 from __future__ import annotations
@@ -23,16 +24,16 @@ from standby.supervision.effects import Outbox, Record, RemoveFiles, WriteManife
 from standby.supervision.job_view import DurationsView
 
 AGAIN_NS = 500_000_000
-"""The time that a source has to report a barrier before `checkpoint` is sent again."""
+"""How long a source has to report a barrier before `checkpoint` is sent again."""
 
 MANIFEST_AGAIN_NS, MANIFEST_AGAIN_NS_MAX = 500_000_000, 30_000_000_000
-"""The pause after a failure to write a manifest: it doubles with each failure, up to the maximum."""
+"""The pause after a failure to write a manifest.  It doubles with each failure, up to the maximum."""
 
 LOOK_AGAIN_NS = 50_000_000
-"""The interval between two checks of whether all tasks have standbys."""
+"""The interval between checks of whether all tasks have standbys."""
 
 TOOK_KEPT = 1000
-"""The number of durations that are kept for the report."""
+"""How many durations are kept for the report."""
 
 
 class Coordinator:
@@ -43,8 +44,8 @@ class Coordinator:
     ) -> None:
         """
         Args:
-            unchecked: a function that returns the tasks for which a standby has yet to repeat and check an epoch: until
-                there are none, an epoch ends only once every task has a standby.
+            unchecked: a function that returns the tasks for which a standby has yet to repeat and check an epoch.
+                While there are such tasks, an epoch ends only once every task has a standby.
         """
         self._unchecked = unchecked
         self._assignments = assignments
@@ -60,39 +61,39 @@ class Coordinator:
         self.under_way = 0
         """The epoch of the checkpoint under way; 0 for none."""
         self.requested = 0
-        """The epoch of the last requested savepoint, which begins as soon as possible."""
+        """The epoch of the most recently requested savepoint, which begins as soon as possible."""
         self.final = 0
-        """The epoch of a savepoint at which the job ends; 0 for none."""
+        """The epoch of the savepoint at which the job ends; 0 for none."""
         self.holding = False
         """Whether sources hold back records until the checkpoint under way completes, because a task retains too
-        much."""
+        much data."""
         self.writing = False
         self._failures = 0
-        """The number of consecutive failures to write the manifest of the checkpoint under way."""
+        """The number of consecutive failures to write the manifest for the checkpoint under way."""
         self._again_ns = 0
         self._before: dict[str, Files] = {}
         self._acks: dict[str, Files] = {}
         self._began_ns = 0
         self._due_ns = 0
         self._resting = False
-        """Whether the next checkpoint is due but waits until some task performs something."""
+        """Whether the next checkpoint is due but waits until a task performs something."""
 
     def apply(self, record: Record) -> None:
-        """Apply one decision; decisions that do not concern checkpoints change nothing."""
+        """Apply one decision; a decision that does not concern checkpoints has no effect."""
         if record["kind"] == "checkpoint":
             self._before, self.files = self.files, as_files(record["files"])
             self.complete = record["epoch"]
             self.count = record["count"]
             self.took_ms = [*self.took_ms[-TOOK_KEPT:], record["took_ms"]]
-            # The durations of all earlier checkpoints, whose records are removed from the journal.
+            # These are the durations of all earlier checkpoints, whose records are removed from the journal.
             if "durations" in record:
                 self.durations = Durations.of(convert(record["durations"], DurationsView))
-            if record["took_ms"]:  # otherwise its beginning is unknown
+            if record["took_ms"]:  # 0 means that the beginning of the checkpoint is unknown
                 self.durations.add(record["took_ms"] / 1e3)
             self.under_way, self.writing, self._acks = 0, False, {}
             self.holding = False
             self._failures = self._again_ns = 0
-        elif record["kind"] == "added":  # a task begins at the last complete checkpoint
+        elif record["kind"] == "added":  # a task that was added begins at the last complete checkpoint
             self.files = {**self.files, **as_files({record["task"]: record["files"]})}
         elif record["kind"] == "savepoint":
             self.requested = record["epoch"]
@@ -106,10 +107,10 @@ class Coordinator:
             self.under_way, self.writing, self._acks, self._due_ns = 0, False, {}, 0
             self.holding = False
             if self.final <= self.complete:
-                self.final = 0  # the job ended at this savepoint; the run that resumes from it is not meant to end
+                self.final = 0  # the job ended at this savepoint, but a run that resumes from it should continue
 
     def snapshot_reported(self, task: str, epoch: int, files: Files, now_ns: int, outbox: Outbox) -> None:
-        """Record that the snapshot of `task` at barrier `epoch`, from the present incarnation, is on disk."""
+        """Record that the present incarnation of `task` has its snapshot for barrier `epoch` on disk."""
         if not self.enabled or self.writing or epoch != self.complete + 1:
             return
         if not self.under_way:  # an earlier supervisor triggered the checkpoint
@@ -120,7 +121,7 @@ class Coordinator:
             outbox.add(WriteManifest(epoch, dict(self._acks)))
 
     def written(self, epoch: int, now_ns: int, outbox: Outbox) -> None:
-        """Complete the checkpoint whose manifest is now durable."""
+        """Complete the checkpoint, because its manifest is now durable."""
         if not self.writing or epoch != self.under_way:
             return
         files = {task: [list(file) for file in acked] for task, acked in self._acks.items()}
@@ -135,28 +136,30 @@ class Coordinator:
 
     @property
     def failures(self) -> int:
-        """The number of consecutive failures to write the manifest of the checkpoint under way."""
+        """The number of consecutive failures to write the manifest for the checkpoint under way."""
         return self._failures
 
     @property
     def began_ns(self) -> int | None:
-        """The time at which this supervisor knows the checkpoint under way to have begun; None if none is under way."""
+        """When the checkpoint under way began, as far as this supervisor knows; None if none is under way."""
         return self._began_ns if self.under_way else None
 
     @property
     def awaited(self) -> list[str]:
-        """The tasks that have not acknowledged the checkpoint under way, in the order of the graph."""
+        """The tasks that have not acknowledged the checkpoint under way, in graph order."""
         return [name for name in self._assignments.tasks if name not in self._acks] if self.under_way else []
 
     def not_written(self, epoch: int, now_ns: int) -> None:
-        """Discard the acknowledgements after a failed manifest, as the beats repeat them, and schedule a retry."""
+        """Schedule a retry after a failure to write the manifest, and discard the acknowledgements, which beats
+        repeat.
+        """
         if self.writing and epoch == self.under_way:
             self.writing, self._acks = False, {}
             self._again_ns = now_ns + min(MANIFEST_AGAIN_NS << min(self._failures, 16), MANIFEST_AGAIN_NS_MAX)
             self._failures += 1
 
     def adopt(self, epoch: int, files: Mapping[str, Files], outbox: Outbox) -> None:
-        """Complete a checkpoint whose manifest is on disk but which was not journaled."""
+        """Complete a checkpoint that was not journaled but whose manifest is on disk."""
         if self.enabled and epoch == self.complete + 1:
             lists = {task: [list(file) for file in acked] for task, acked in files.items()}
             before = to_builtins(self.durations.shown())
@@ -177,7 +180,7 @@ class Coordinator:
 
         Args:
             hurries: whether the next checkpoint is due now.
-            all_sources: whether to examine all sources even if no checkpoint begins; otherwise beats of the sources
+            all_sources: whether to examine all sources even if no checkpoint begins; otherwise the beats of the sources
                 trigger it.
         """
         if not self.enabled or self.writing or not self._assignments.up:
@@ -200,15 +203,14 @@ class Coordinator:
                     self.trigger(slot, now_ns, outbox)
 
     def _pressed(self) -> bool:
-        """Return whether a task retains so much that the next checkpoint should complete before sources read more."""
+        """Return whether a task retains so much data that a checkpoint should complete before the sources read more."""
         slots = self._assignments.slots.values()
         return any(slot.wanted_epoch > self.complete and slot.state is WorkerState.SERVING for slot in slots)
 
     def _nothing_changed(self) -> bool:
-        """Return whether no task, according to its last beat, has performed anything since the last complete
-        checkpoint.
+        """Return whether the last beats report that no task has performed anything since the last complete checkpoint.
 
-        A beat that reports a change makes the supervisor check again.
+        When a beat reports a change, the supervisor checks again.
         """
         holders = map(self._assignments.holder, self._assignments.tasks.values())
         return self.complete > 0 and all(
@@ -220,9 +222,9 @@ class Coordinator:
         return all(self._assignments.idle(name) is not None for name in self._assignments.tasks)
 
     def trigger(self, slot: WorkerEntry, now_ns: int, outbox: Outbox) -> None:
-        """Send the checkpoint under way to one source, unless the source has it or the command was just sent.
+        """Send `checkpoint` to one source, unless the source has that checkpoint or the command was sent just now.
 
-        A source that is to hold back records is sent the command even after its barrier, because it may be a new
+        A source that must hold back records is sent the command even after its barrier, because it may be a new
         incarnation.
         """
         epoch, sent_ns = slot.triggered
@@ -236,7 +238,7 @@ class Coordinator:
             outbox.send(slot.name, commands.Checkpoint(self.under_way, self.under_way == self.final, self.holding))
 
     def request(self, final: bool, outbox: Outbox) -> int:
-        """Decide on a savepoint, which is the next checkpoint that has not begun, and return its epoch."""
+        """Decide on a savepoint at the next checkpoint that has not begun; return its epoch."""
         if self.final > self.complete:
             return self.final
         epoch = self.complete + 1 + bool(self.under_way)
@@ -245,12 +247,12 @@ class Coordinator:
         return epoch
 
     def deadline_ns(self) -> int | None:
-        """Return the time at which `settle` is due without an event; None if it is not due."""
+        """Return when `settle` must be called even if no event occurs; None if it need not be called."""
         if not self.enabled or self.writing or self.under_way or self._resting or not self._due_ns:
             return None
         return self._due_ns
 
 
 def as_files(lists: Mapping[str, object]) -> dict[str, Files]:
-    """Convert the lists in the journal and in manifests to files per task."""
+    """Convert the lists in the journal or a manifest to the files of each task."""
     return {task: tuple((path, size, digest) for path, size, digest in files) for task, files in lists.items()}  # type: ignore[attr-defined]

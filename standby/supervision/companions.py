@@ -1,4 +1,4 @@
-"""Companions: processes that a source needs in addition to the dataflow; the failure of one ends the job."""
+"""Companions: processes that a source needs in addition to the dataflow.  If one fails, the job ends."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from standby.supervision.effects import Outbox, StartProcess
 PREFIX = "companion-"
 
 AGAIN_NS = 1_000_000_000
-"""The time that the agent has to report a companion that it was asked to start."""
+"""How long the agent has to report a companion after it was asked to start it."""
 
 
 class Companions:
-    """The companions of one job, by slot.  The agent restarts a crashed companion on its own."""
+    """The companions of one job, by slot.  The agent restarts a crashed companion without an order."""
 
     def __init__(self, calls: Iterable[CompanionCall]) -> None:
         self._calls = {PREFIX + call.name: call for call in calls}
@@ -29,11 +29,11 @@ class Companions:
 
     @property
     def lacking(self) -> bool:
-        """Whether there is a companion that no agent has reported."""
+        """Whether any companion has not been reported by an agent."""
         return len(self._running) < len(self._calls)
 
     def record_beat(self, host: str, known: Iterable[str]) -> None:
-        """Record which processes the agent of a host knows, living or ended."""
+        """Record which processes, living or ended, the agent of a host knows."""
         known = set(known)
         for slot in self._calls:
             if slot in known:
@@ -50,7 +50,7 @@ class Companions:
             self._asked_ns.pop(slot, None)
 
     def settle(self, host_for: Callable[[str], str | None], now_ns: int, outbox: Outbox) -> None:
-        """Order the start of the companions that no agent knows."""
+        """Order the start of every companion that no agent knows."""
         for slot in sorted(set(self._calls) - self._running):
             asked_ns = self._asked_ns.get(slot, 0)
             if asked_ns and now_ns - asked_ns < AGAIN_NS:
@@ -63,7 +63,7 @@ class Companions:
                 outbox.add(StartProcess(slot, f"companion:{self._calls[slot].name}", host))
 
     def failure(self, event: events.Exited) -> str | None:
-        """Return the reason why the end of a companion ends the job; None if it has finished or is being restarted."""
+        """Return the reason why the end of a companion ends the job; None if it finished or is being restarted."""
         if event.restarting or event.status == 0:
             return None
         outcome = event.last_line or f"it exited with status {event.status}"

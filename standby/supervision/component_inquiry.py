@@ -1,7 +1,7 @@
-"""The inquiry about lost determinants in one connected component of the graph (D9).
+"""The inquiry about lost determinants within one connected component of the graph (D9).
 
-No determinant is sent from one component to another, so the answers of the tasks in one component form a consistent cut
-of that component, and the tasks of other components neither answer nor pause.
+No determinant is sent from one component to another.  The answers of the tasks in one component therefore form a
+consistent cut of that component, and tasks of other components neither answer nor pause.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from standby.supervision.assignments import Assignments, TaskEntry, WorkerEntry,
 from standby.supervision.effects import Outbox, Record
 
 AGAIN_NS = 500_000_000
-"""The time to wait for an answer before the question or the decision is sent again."""
+"""How long to wait before a question or decision is sent again."""
 
 
 class ComponentInquiry:
-    """The open question of one component, if any, and its last decision; more losses widen the open question."""
+    """The open question of one component, if there is one, and its last decision; further losses widen the question."""
 
     def __init__(self, assignments: Assignments, names: Sequence[str], tasks: Sequence[int]) -> None:
         """
@@ -36,7 +36,7 @@ class ComponentInquiry:
         self.number = 0
         """The number of the last question."""
         self.lost: tuple[Extent, ...] = ()
-        """The extents to which the open question refers; empty if no question is open."""
+        """The extents that the open question concerns; empty if no question is open."""
         self._findings: dict[str, tuple[int, OrphanAnswer]] = {}
 
     def apply(self, record: Record) -> None:
@@ -54,7 +54,7 @@ class ComponentInquiry:
             self.lost, self._findings = (), {}
 
     def widened(self, entry: TaskEntry, lost: Sequence[Extent]) -> list[Extent]:
-        """Return the extents for a question that includes a task's new losses; empty if the open question includes
+        """Return the extents of a question that includes a task's new losses; empty if the open question includes
         them.
         """
         # A task may report losses only of its own log.
@@ -67,7 +67,7 @@ class ComponentInquiry:
             self._findings[entry.name] = (entry.incarnation, finding)
 
     def send(self, slot: WorkerEntry, now_ns: int, outbox: Outbox) -> None:
-        """Send the question or the last decision to the process of a task, if the process lacks it."""
+        """Send the last decision or the open question to the process of a task if the process lacks it."""
         behind = slot.rollback < self.rollback.number
         asked = bool(self.lost) and self._findings.get(slot.task, (0,))[0] != slot.incarnation
         if not behind and not asked:
@@ -76,14 +76,14 @@ class ComponentInquiry:
         if slot.asked_about == about and now_ns - slot.asked_about_ns < AGAIN_NS:
             return
         slot.asked_about, slot.asked_about_ns = about, now_ns
-        if behind:  # send the decision first: a question refers to the state after it
+        if behind:  # the decision is sent first, because the question refers to the state after it
             outbox.send(slot.name, commands.Keep(self.rollback.message()))
         else:
             outbox.send(slot.name, commands.Inquire(self.number, tuple(self.lost)))
 
     @property
     def all_answered(self) -> bool:
-        """Whether a question is open and the present incarnation of each task has answered it."""
+        """Whether a question is open and the current incarnation of every task has answered it."""
         if not self.lost or len(self._findings) < len(self._index):
             return False
         for name in self._index:
@@ -96,7 +96,7 @@ class ComponentInquiry:
         return True
 
     def decide(self, now_ns: int, outbox: Outbox) -> None:
-        """Decide which tasks of the component roll back, from the answers of all of them."""
+        """Decide which tasks of the component roll back, based on the answers of all its tasks."""
         findings = {self._index[name]: finding for name, (_, finding) in self._findings.items()}
         retreats = {
             index: TaskRollback(self._assignments.tasks[self._names[index]].incarnation + 1, stands)
@@ -113,7 +113,7 @@ class ComponentInquiry:
         )
 
     def _why(self, findings: Mapping[int, OrphanAnswer]) -> dict[str, str]:
-        """Return the reason, as a line, for each task that lost determinants or depends on lost ones."""
+        """Return a one-line reason for each task that lost determinants or depends on lost ones."""
         owners = {self._names[task] for task, _, _ in self.lost}
         why = dict.fromkeys(sorted(owners), "determinants on which other tasks depend were lost with all their holders")
         for index, finding in sorted(findings.items()):

@@ -1,7 +1,7 @@
-"""Tracks the processes on which an event may require the supervisor to act, so that a step costs only what it changes.
+"""Tracks the processes that the supervisor must examine after an event, so that a step costs only what it changes.
 
-Examining every process is always correct, and is done at intervals.  Examining only the processes whose own facts or
-neighbours have changed has the same result immediately, without a cost for each unaffected task.
+Examining every process is always correct, and is done periodically.  Examining only the processes that have changed, or
+whose neighbours have changed, has the same result sooner and costs nothing for unaffected tasks.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from standby.supervision.assignments import Assignments, TaskEntry, WorkerEntry
 from standby.supervision.effects import Record
 
 SWEEP_NS = 500_000_000
-"""The interval at which every process is examined: a command that has had no visible effect is then sent again."""
+"""The interval at which every process is examined, so that a command without visible effect is sent again."""
 
 _OF_ONE = frozenset(("process", "phase", "first_record", "injected", "killing", "resumed_at", "checked"))
 """Decisions that require no action on other processes."""
@@ -40,7 +40,7 @@ class DirtyWorkers:
         self._slots[slot.name] = None
 
     def whereabouts(self, slot: WorkerEntry) -> None:
-        """Mark a process whose address has changed, and its neighbours, which need the new address."""
+        """Mark a process whose address has changed, as well as its neighbours, which need the new address."""
         self._slots[slot.name] = None
         entry = self._assignments.entry_of(slot)
         if entry is not None:
@@ -53,7 +53,7 @@ class DirtyWorkers:
                 self._slots[holder] = None
 
     def apply(self, record: Record) -> None:
-        """Mark the processes that a decision concerns, after it was applied to the assignments."""
+        """Mark the processes that a decision concerns, after it has been applied to the assignments."""
         kind = record["kind"]
         if kind in _OF_ONE:
             self._some = True
@@ -69,7 +69,7 @@ class DirtyWorkers:
             self.everything, self._again = True, self._looking
 
     def due(self, now_ns: int) -> bool:
-        """Return whether any process is to be examined."""
+        """Return whether any process must be examined now."""
         if not (self.everything or self._some or self._slots):
             if now_ns < self.deadline_ns():
                 return False
@@ -80,7 +80,7 @@ class DirtyWorkers:
         return True
 
     def deadline_ns(self) -> int:
-        """Return the time at which every process is examined, whatever has happened until then."""
+        """Return when every process will next be examined, regardless of events."""
         return self._swept_ns + SWEEP_NS
 
     def slots(self) -> list[WorkerEntry]:
@@ -91,12 +91,14 @@ class DirtyWorkers:
         return [slots[name] for name in sorted(self._slots, key=_number) if name in slots]
 
     def clear(self) -> None:
-        """Remove the marks after an examination; if a decision during it concerned all processes, all remain marked."""
+        """Remove the marks after an examination.  If a decision during it concerned all processes, mark them all
+        again.
+        """
         self.everything, self._again = self._again, False
         self._some = self._looking = False
         self._slots.clear()
 
 
 def _number(name: str) -> tuple[int, str]:
-    """Return the sort key of a slot's name: slots are numbered in the order of their start."""
+    """Return a sort key that orders slot names by number, which is the order in which the slots were started."""
     return len(name), name

@@ -1,4 +1,4 @@
-"""Moves the tasks of a host that is being drained to other hosts, one promotion at a time."""
+"""The movement of tasks from a draining host to other hosts, one promotion at a time."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ REQUESTED = "on request"
 class Draining:
     """Empties the hosts that are draining.
 
-    Standbys are killed first, and are immediately restarted elsewhere.  A task is killed when its own standby on
-    another host has loaded the latest checkpoint and no other task is recovering, so that the gap in the task's output
-    is that of one promotion.
+    Standbys are killed first and restarted elsewhere immediately.  A task is killed only when its own standby on
+    another host has loaded the latest checkpoint and no other task is recovering, so that the task's output is
+    interrupted only for the duration of one promotion.
 
     Args:
         kill: a function that kills a process and journals the reason.
@@ -45,7 +45,7 @@ class Draining:
         self._kill = kill
 
     def settle(self, now_ns: int, outbox: Outbox) -> None:
-        """Remove the next process from each draining host, if it can be moved now."""
+        """Remove the next process from each draining host if that process can be moved now."""
         names = [host.name for host in self._hosts if host.state is HostState.DRAINING]
         if not names:
             return
@@ -66,7 +66,7 @@ class Draining:
                 return
 
     def _replaceable(self, entry: TaskEntry) -> bool:
-        """Return whether an available standby on another host has the state of the latest checkpoint, or needs none."""
+        """Return whether an available standby on another host has loaded the latest checkpoint or needs no state."""
         standby = self._placement.candidate(entry.name)
         if standby is None or self._hosts[standby.host].state is not HostState.JOINED:
             return False
@@ -74,12 +74,12 @@ class Draining:
 
 
 def drain(host: HostEntry, draining: bool, outbox: Outbox) -> None:
-    """Drain a host, or allow processes on it again."""
+    """Begin to drain a host, or end its draining so that processes may start on it again."""
     if draining != (host.state is HostState.DRAINING):
         outbox.decide("host_draining", host=host.name, draining=draining)
 
 
 def left_on(host: str, assignments: Assignments) -> list[str]:
-    """Return the tasks that are still on a host."""
+    """Return the tasks that still run on a host."""
     holders = ((entry.name, assignments.holder(entry)) for entry in assignments.tasks.values())
     return [name for name, slot in holders if slot is not None and slot.host == host]

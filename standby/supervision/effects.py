@@ -1,9 +1,9 @@
 """The effects that the supervisor's logic requests, and the order that makes them safe.
 
-One step returns its effects in this order: first every `Journal`, then the others in the order of their decision, and
-`EndJob` last.  A decision is therefore on disk before any process acts on it, and if a supervisor dies between two
-effects, its successor knows of everything that was done.  Every other effect may be repeated without harm, and is
-repeated until the beats confirm it.
+One step returns its effects in this order: every `Journal` first, then the others in the order in which they were
+decided, and `EndJob` last.  A decision is therefore on disk before any process acts on it, and if a supervisor dies
+between two effects, its successor knows of everything that was done.  Every effect other than `Journal` may be repeated
+without harm, and is repeated until the beats confirm it.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Any
 from causal.commands import Command, Files
 
 Record = Mapping[str, Any]
-"""A decision as stored in the journal: a map with the key `kind`."""
+"""A decision as stored in the journal: a mapping with the key `kind`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Journal:
-    """Write the decision to the journal; later effects may rely on it."""
+    """Write the decision to the journal, so that later effects may rely on it."""
 
     record: Record
 
@@ -46,11 +46,11 @@ class StartProcess:
 
 @dataclass(frozen=True, slots=True)
 class KillProcess:
-    """Order the agent to send SIGKILL; the agent reports `exited`."""
+    """Order the agent to send SIGKILL to a process; the agent then reports `exited`."""
 
     slot: str
     host: str = ""
-    """The host of the process, if the supervisor knows it; otherwise the host of the process's last message is used."""
+    """The host of the process, if the supervisor knows it; otherwise the order goes to the host last heard for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class SendHost:
 
 @dataclass(frozen=True, slots=True)
 class WriteManifest:
-    """Write the manifest durably, then report `ManifestWritten` (or `ManifestFailed`)."""
+    """Write the manifest durably, then report `ManifestWritten`, or `ManifestFailed` if that was not possible."""
 
     epoch: int
     files: Mapping[str, Files]
@@ -80,7 +80,7 @@ class RemoveFiles:
 
 @dataclass(frozen=True, slots=True)
 class EndJob:
-    """End the job: status 0 if it has finished, 1 if it has failed; `reason` is one line."""
+    """End the job with status 0 if it has finished or 1 if it has failed; `reason` is one line."""
 
     status: int
     reason: str
@@ -88,7 +88,7 @@ class EndJob:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Send the answer to an admin request."""
+    """Send the answer to a user's request."""
 
     to: str
     body: Mapping[str, Any]
@@ -105,20 +105,20 @@ Effect = Journal | Send | SendHost | StartProcess | KillProcess | WriteManifest 
 
 
 def in_safe_order(effects: Iterable[Effect]) -> list[Effect]:
-    """Sort effects into the order promised above; effects of the same rank keep their order."""
+    """Sort effects into the order that the module promises; effects of the same rank keep their order."""
     rank = {Journal: 0, EndJob: 2}
     return sorted(effects, key=lambda effect: rank.get(type(effect), 1))
 
 
 class Outbox:
-    """Collects the effects of one step; a decision is applied to the supervisor's state immediately."""
+    """Collects the effects of one step; each decision is applied to the supervisor's state immediately."""
 
     def __init__(self, apply: Callable[[Record], None]) -> None:
         self._apply = apply
         self._effects: list[Effect] = []
 
     def decide(self, kind: str, **facts: Any) -> None:
-        """Journal a decision and apply it with the same code that applies it after a restart."""
+        """Journal a decision, and apply it with the same code that is used after a restart."""
         record = {"kind": kind, **facts}
         self._effects.append(Journal(record))
         self._apply(record)

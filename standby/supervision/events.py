@@ -1,8 +1,8 @@
-"""The events that the supervisor's logic handles: from workers, agents, the supervisor's own journal and users.
+"""The events that the supervisor's logic handles, from workers, agents, the supervisor's own journal and users.
 
 Events from processes are decoded from control messages according to their types (`standby.network.control`), so the
-bounds on the content of a message are declared here.  Every such event carries the slot of its sender, which is the
-identity of the sender's socket and not a claim in the message.  Times are `time.monotonic_ns()` of the host.
+limits on the content of a message are declared here.  Every such event contains the slot of its sender, which is the
+identity of the sender's socket and not a claim in the message.  Times are the host's `time.monotonic_ns()`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LOG_CHARACTERS_MAX = 1 << 18
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beat(Vitals):
-    """The heartbeat of a worker, with its complete state."""
+    """The heartbeat of a worker, which contains its complete state."""
 
     slot: str
     pid: int
@@ -37,7 +37,7 @@ class Beat(Vitals):
     state: str
     epoch: int
     peers: Mapping[str, int] | None = None
-    """The incarnation of each neighbour that the supervisor has announced to the worker; negative for a neighbour that
+    """The incarnation of each neighbour as the supervisor announced it to the worker; negative for a neighbour that
     is down.  None if nothing has changed."""
 
     def __post_init__(self) -> None:
@@ -62,7 +62,7 @@ class Pulse:
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """A phase that a task has reached, which the timeline of recoveries shows."""
+    """A phase that a task has reached, shown in the timeline of recoveries."""
 
     slot: str
     task: str
@@ -101,7 +101,7 @@ class OrphanReport:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A worker cannot continue; `definite` means that a retry would fail again."""
+    """A worker cannot continue; `definite` means that a retry would fail in the same way."""
 
     slot: str
     task: str | None
@@ -124,47 +124,48 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Exited:
-    """The agent has seen a process end.  `status` is None if it cannot be determined (an adopted process)."""
+    """The agent has seen a process end.  `status` is None if it is unknown, as for an adopted process."""
 
     slot: str
     pid: int
     at_ns: int
     status: int | None = None
     killed_ns: int | None = None
-    """The time just before the agent's SIGKILL, if the signal ended the process."""
+    """The time just before the agent sent SIGKILL, if that signal ended the process."""
     last_line: str = ""
     """The last line of the process's log."""
     restarting: bool = False
-    """Whether the process is a companion that the agent restarts on its own."""
+    """Whether the process is a companion that the agent restarts without an order."""
     host: str = ""
     """The host of the agent."""
 
 
 @dataclass(frozen=True, slots=True)
 class AgentBeat:
-    """The heartbeat of an agent: the living and the ended processes of its host."""
+    """The heartbeat of an agent, which lists the living and the ended processes of its host."""
 
     slots: Mapping[str, int]
     dead: Mapping[str, int | None]
     killed: Mapping[str, int] = field(default_factory=dict)
-    """Slot → the time at which the agent killed its process, for the dead processes that the agent killed."""
+    """Slot → when the agent killed its process, for each dead process that the agent killed."""
     computing: tuple[str, ...] = ()
-    """Slots whose processes have used the processor since the agent's last check; there are a few checks per
-    time-out."""
+    """The slots whose processes have used the processor since the agent's last check; the agent checks a few times
+    within each time-out."""
     host: str = ""
     """The host to which the sender's key belongs; empty for the agent on the supervisor's own machine."""
     incarnation: int = 0
     """The incarnation that the supervisor has assigned to the host."""
     clock_ns: int | None = None
-    """The host's own clock when the beat was sent; the answer states when it was received."""
+    """The host's own clock when the beat was sent; the answer reports when the beat was received."""
     clock_error_ns: int | None = None
-    """The largest error of the supervisor's time as the host knows it; None until the host knows that time."""
+    """The largest possible error of the host's estimate of the supervisor's time; None until the host has an
+    estimate."""
     leaving: bool = False
-    """Whether the host was asked to end and is waiting until its tasks have moved."""
+    """Whether the host was asked to end and waits for its tasks to move."""
     roster: str = ""
-    """The mark of the roster that the host has."""
+    """The mark of the roster that the host currently has."""
     job_ns: int | None = None
-    """The time `clock_ns` on the job's clock, as the host knows it; a new supervisor adopts it."""
+    """The time `clock_ns` converted by the host to the job's clock; a new supervisor adopts it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,18 +180,18 @@ class HostHello:
     machine: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     mark: Annotated[str, Meta(max_length=64)] = ""
-    """The mark of the job's description that the agent has."""
+    """The mark of the job description that the agent has."""
     version: Annotated[str, Meta(max_length=64)] = ""
-    """The version of the package on the host."""
+    """The package version on the host."""
     clock_ns: int | None = None
     """The host's own clock when the message was sent."""
     breakable: bool | None = None
-    """Whether the agent dies when it is ordered to; None if the agent does not know this order."""
+    """Whether the agent permits an order to kill it; None if the agent does not know this order."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostLog:
-    """Whole lines of a host's logs; they are written to a file and do not reach the supervisor's logic."""
+    """Complete lines from a host's logs; they are written to a file and do not reach the supervisor's logic."""
 
     host: str
     text: Annotated[str, Meta(max_length=LOG_CHARACTERS_MAX)]
@@ -198,7 +199,7 @@ class HostLog:
 
 @dataclass(frozen=True, slots=True)
 class HostClosed:
-    """The root process of that session of a host has ended, or its key was revoked."""
+    """The root process of the named session of a host has ended, or the host's key was revoked."""
 
     host: str
     session: str
@@ -207,7 +208,7 @@ class HostClosed:
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """The first event of a supervisor: all decisions of its predecessors, oldest first; empty on a fresh start."""
+    """The first event of a supervisor: all decisions of its predecessors, oldest first; empty for a new job."""
 
     records: tuple[Record, ...]
     manifest: tuple[int, Mapping[str, Files]] | None = None
@@ -216,14 +217,14 @@ class Restored:
 
 @dataclass(frozen=True, slots=True)
 class ManifestWritten:
-    """The manifest of `epoch` is durable."""
+    """The manifest of `epoch` is now durable."""
 
     epoch: int
 
 
 @dataclass(frozen=True, slots=True)
 class ManifestFailed:
-    """The manifest could not be written; no part of it remains on disk."""
+    """The manifest of `epoch` could not be written; no part of it remains on disk."""
 
     epoch: int
     problem: str
@@ -231,7 +232,7 @@ class ManifestFailed:
 
 @dataclass(frozen=True, slots=True)
 class Admin:
-    """A request of a user, or of `causal kill`."""
+    """A request from a user or from `causal kill`."""
 
     sender: str
     verb: str
@@ -240,7 +241,7 @@ class Admin:
 
 @dataclass(frozen=True, slots=True)
 class Replied:
-    """The state that a task keeps for a key, for the client that asked."""
+    """The state that a task stores for a key, returned to the client that asked for it."""
 
     slot: str
     to: str
@@ -256,9 +257,9 @@ FromProcess = (
     Beat | Pulse | Phase | SnapshotReported | OrphanReport | Failed | Started | Exited | AgentBeat | HostHello
     | HostClosed | Admin | Replied
 )  # fmt: skip
-"""An event that arrives as a control message."""
+"""Events that arrive as a control message."""
 
 FromHost = FromProcess | HostLog
-"""An event that arrives as a control message from another host, including the host's logs."""
+"""Events that arrive as a control message from another host, including that host's log lines."""
 
 Event = FromProcess | Restored | ManifestWritten | ManifestFailed | Tick

@@ -1,4 +1,4 @@
-"""Decides the consequence of the end of a worker process: a recovery, a lost standby, or one failure too many."""
+"""Decides what follows from the end of a worker process: a recovery, a lost standby, or a failure that ends the job."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from standby.supervision.task_counters import TaskCounters
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The known facts about the end of a worker process.
+    """What is known about the end of a worker process.
 
     Attributes:
-        killed_ns: the time of the kill, if the agent killed the process.
-        status: the exit status of the process, if no message has explained its end.
+        killed_ns: when the agent killed the process; None if the agent did not kill it.
+        status: the exit status of the process; None if a message has explained the end or the status is unknown.
         last_line: the last message of the process to the supervisor, or else the last line of its log.
     """
 
@@ -28,7 +28,7 @@ class End:
     last_line: str
 
     def __str__(self) -> str:
-        """Return the clause that explains how the process ended; empty if there is nothing to report."""
+        """Return a clause that explains how the process ended; empty if there is nothing to explain."""
         if self.status is None or self.killed_ns is not None:
             return f"; it ended with: {self.last_line}" if self.last_line else ""
         was, why = "" if self.status >= 0 else "was ", self.last_line or ("" if self.status else "user code ended it")
@@ -37,7 +37,7 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Failures:
-    """Classifies ends of processes; the reaction is decided elsewhere, from the resulting state."""
+    """Classifies the ends of processes.  The reaction is decided elsewhere, from the resulting state."""
 
     assignments: Assignments
     figures: TaskCounters
@@ -50,12 +50,13 @@ class Failures:
         """Journal the end of a worker process.
 
         Args:
-            stopping: whether the job is ending, so that this end is no failure.
+            stopping: whether the job is ending, so that the end of this process is not a failure.
 
         Returns: the reason why the job must end now; None if it need not end.
         """
         entry = self.assignments.entry_of(slot)
-        # The death of a host proves nothing about the task: it counts neither towards a crash loop nor as stillborn.
+        # The loss of a host proves nothing about the task, so it counts neither towards a crash loop nor as a
+        # stillbirth.
         host_lost = not self.hosts[slot.host].living
         requested = host_lost or self.injection.requested(slot.name)
         failure = not requested and not stopping and (entry is not None or self._waited_for(slot))
@@ -86,7 +87,7 @@ class Failures:
         counted = entry if entry is not None else self.assignments.tasks.get(slot.purpose)
         if counted is not None:
             name, failures, logs = counted.name, counted.failures, f"causal logs {counted.name}"
-        elif not self.assignments.up:  # the first processes of the job, from the pool
+        elif not self.assignments.up:  # the process was one of the job's first, which come from the pool
             name, failures, logs = "a worker", self.promotion.stillborn_count(slot.purpose), "causal logs"
         else:
             return None

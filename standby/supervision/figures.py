@@ -1,8 +1,8 @@
-"""The metrics of a job: the definition of each, how values are merged, and the sums that displays show.
+"""The metrics of a job: their definitions, the merging of their values, and the totals that displays show.
 
-`FIGURES` is the only list of the metrics that tasks report.  The entry of a metric determines how the reports of a
-task's incarnations are merged, and how the metric appears on the metrics page, in rates, in `causal status`, in the
-progress of `causal run`, on the dashboard and in `causal top`.
+`FIGURES` is the only list of the metrics that tasks report.  A metric's entry determines how the reports of a task's
+incarnations are merged.  It also determines how the metric appears on the metrics page, in rates, in `causal status`,
+in the progress of `causal run`, on the dashboard and in `causal top`.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from standby.exit_status import STOPPED
 from standby.supervision.job_view import JobView, Number, TaskView
 
 AGENT_SILENT_S = 5.0
-"""The silence of an agent after which displays show it."""
+"""The silence after which displays report that the agent is silent."""
 
 LETTER_TASK = "dead-letters/0"
 """The task of `operators.graph.DEAD_LETTERS`, defined here so that pages need not load that module."""
 
 Buckets = dict[float, Number]
-"""Upper bound in ms → the number of latencies up to that bound and above the previous bound."""
+"""Upper bound in ms → the number of latencies that are at most this bound and above the previous one."""
 
 
 class Merge(Enum):
-    """The rule that merges the reports of a task's incarnations into one value."""
+    """How the reports of a task's incarnations are merged into one value."""
 
     SUM = "the sum of all incarnations"
     POSITION = "absolute, and taken back by a rollback: the highest counts"
@@ -39,12 +39,12 @@ class Figure:
     """A metric that tasks report.
 
     Attributes:
-        name: the name among the counters of a task, in `status.json` and in the report.
-        text: a sentence about the metric, which is also the help text in Prometheus.
-        metric: the name in Prometheus, without `causal_`; empty if the value is not exported separately.
-        of: the kind of task that reports it, "source" or "sink"; empty for any task.
-        per_unit: the number of its units in one unit of the exported metric.
-        label: the title where displays list metrics; empty if each display shows the metric separately.
+        name: its key among a task's counters, in `status.json` and in the report.
+        text: a sentence about the metric, which is also its help text in Prometheus.
+        metric: its name in Prometheus, without `causal_`; empty if the value is not exported separately.
+        of: the kind of task that reports the metric, "source" or "sink"; empty for any task.
+        per_unit: how many of the metric's own units make one unit of the exported metric.
+        label: its title where displays list metrics; empty if each display shows the metric separately.
     """
 
     name: str
@@ -57,7 +57,7 @@ class Figure:
 
     @property
     def counts(self) -> bool:
-        """Whether the exported metric is a counter, which only increases."""
+        """Whether the exported metric is a counter, which only ever increases."""
         return self.merge is not Merge.LEVEL
 
 
@@ -99,13 +99,13 @@ FIGURES = [
     Figure("unwritten_bytes", _LEVEL, "Bytes of determinants that are not written yet."),
     Figure("latency_ms_max", _PEAK, "The longest time from the source to the visible row."),
 ]  # fmt: skip
-"""The metrics whose merging, export or display is not the default; they are exported in this order.
+"""The metrics whose merging, export or display differs from the default, in the order of their export.
 
-A number that is not listed is summed over all incarnations, and is included in `status.json` and in the report.
+A number that is not listed is summed over all incarnations and appears in `status.json` and in the report.
 """
 
 RATED = ("records_in", "records_out", "delivered_elements", "sent_bytes", "busy_s", "blocked_s", "idle_s")
-"""The metrics whose growth per second is displayed."""
+"""The metrics that are displayed as growth per second."""
 
 
 def names(*merges: Merge) -> frozenset[str]:
@@ -114,14 +114,14 @@ def names(*merges: Merge) -> frozenset[str]:
 
 
 def listed(task: TaskView) -> Iterator[tuple[str, Number]]:
-    """Yield the title and the value of each metric of a task that displays list."""
+    """Yield the title and value of each of a task's metrics that displays list."""
     for figure in FIGURES:
         if figure.label and figure.name in task.figures:
             yield figure.label, task.number(figure.name)
 
 
 def listed_totals(view: JobView) -> Iterator[tuple[str, Number]]:
-    """Yield the title and the sum over all tasks of each metric that displays list."""
+    """Yield the title of each metric that displays list, and its sum over all tasks."""
     for figure in FIGURES:
         if figure.label and any(figure.name in task.figures for task in view.tasks):
             yield figure.label, sum(task.number(figure.name) for task in view.tasks)
@@ -131,7 +131,9 @@ def listed_totals(view: JobView) -> Iterator[tuple[str, Number]]:
 
 
 def total(view: JobView, figure: str, kind: str = "") -> int:
-    """Return the sum of a metric over all tasks, or those of a kind ("source", "sink"), which excludes dead letters."""
+    """Return the sum of a metric over all tasks, or over those of one kind ("source" or "sink"), without dead
+    letters.
+    """
     return sum(int(task.number(figure)) for task in view.tasks if not kind or _is(task, kind))
 
 
@@ -145,15 +147,13 @@ def dead_letters(view: JobView) -> int:
 
 
 def before(view: JobView, figure: str, kind: str) -> int:
-    """Return the sum of a position over the tasks of a kind when the job was last resumed; 0 if it was never
-    resumed.
-    """
+    """Return the sum of a position over the tasks of a kind at the last resumption of the job; 0 if there was none."""
     positions = view.life.before.get(figure, {})
     return sum(int(positions.get(task.task, 0)) for task in view.tasks if _is(task, kind))
 
 
 def determinant_bytes(view: JobView) -> dict[str, Number]:
-    """Return the number of determinant bytes logged, by kind."""
+    """Return the number of logged determinant bytes, by determinant kind."""
     kinds: dict[str, Number] = {}
     for task in view.tasks:
         for kind, count in task.numbers("determinant_bytes").items():
@@ -162,9 +162,7 @@ def determinant_bytes(view: JobView) -> dict[str, Number]:
 
 
 def counts(view: JobView) -> dict[str, dict[str, Number]]:
-    """Return, by operator and reason, the number of elements that were dropped, held back or revised (late, expired
-    …).
-    """
+    """Return, by operator and reason (late, expired …), how many elements were dropped, held back or revised."""
     counts_by_operator: dict[str, dict[str, Number]] = {}
     for task in view.tasks:
         for operator, reason, count in task.counts():
@@ -177,7 +175,7 @@ def counts(view: JobView) -> dict[str, dict[str, Number]]:
 
 
 def merged_buckets(tasks: Iterable[TaskView]) -> Buckets:
-    """Return the latencies of all these tasks together, with bounds in ascending order."""
+    """Return the combined latencies of all these tasks, with bounds in ascending order."""
     merged: Buckets = {}
     for task in tasks:
         for bound, count in task.numbers("latency_ms_buckets").items():
@@ -186,7 +184,9 @@ def merged_buckets(tasks: Iterable[TaskView]) -> Buckets:
 
 
 def percentile_ms(buckets: Buckets, share: float) -> float | None:
-    """Return the latency below which `share` of all latencies are, interpolated in its bucket; None without records."""
+    """Return the latency below which a share of all latencies lies, interpolated in its bucket; None without
+    records.
+    """
     wanted = share * sum(buckets.values())
     if not wanted:
         return None
@@ -202,8 +202,9 @@ def percentile_ms(buckets: Buckets, share: float) -> float | None:
 
 
 def latency_error_ms(view: JobView) -> float | None:
-    """Return the largest error of a latency between two hosts, the sum of two clock errors; None before two are
-    known.
+    """Return the largest possible error of a latency between two hosts: the sum of the two largest clock errors.
+
+    Returns: None unless at least two clock errors are known.
     """
     errors = sorted(host.clock_error_ms for host in view.hosts if host.clock_error_ms is not None)
     return round(sum(errors[-2:]), 3) if len(errors) > 1 else None
@@ -213,13 +214,13 @@ def latency_error_ms(view: JobView) -> float | None:
 
 
 def stopped(view: JobView) -> str:
-    """Return a description of the savepoint at which the job ended and can be resumed; empty if it ended otherwise."""
+    """Return a description of the savepoint at which the job stopped and can be resumed; empty if there is none."""
     ended = view.ended
     return ended.reason if ended is not None and not ended.status and ended.reason.startswith(STOPPED) else ""
 
 
 def active_s(view: JobView) -> float | None:
-    """Return the seconds from the first record since the job was last resumed to the last output."""
+    """Return the seconds from the first record after the job was last resumed to the last output; None if unknown."""
     first, last = view.life.first_record_ns, view.last_output_ns
     if first is None or last is None or last <= first:
         return None
@@ -227,7 +228,7 @@ def active_s(view: JobView) -> float | None:
 
 
 def throughput_rps(view: JobView) -> float | None:
-    """Return the records per second that entered since the job was last resumed, while the job was active."""
+    """Return the number of records that entered per second of activity since the last resumption; None if unknown."""
     seconds = active_s(view)
     if seconds is None:
         return None
@@ -235,12 +236,12 @@ def throughput_rps(view: JobView) -> float | None:
 
 
 def since_s(wait_ns: int | None, view: JobView) -> float:
-    """Return the seconds from the beginning of a wait to the time of the view; 0 if there is no wait."""
+    """Return the seconds from the beginning of a wait to the time of the view; 0 if nothing is waiting."""
     return 0.0 if wait_ns is None else max(0.0, (view.at_ns - wait_ns) / 1e9)
 
 
 def agent_silent(view: JobView) -> str:
-    """Return a line about an agent that hangs; empty if the agent does not hang."""
+    """Return a message about a silent agent; empty if the agent is not silent."""
     silent_s = view.agent_silent_s
     if silent_s < AGENT_SILENT_S:
         return ""

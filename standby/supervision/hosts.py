@@ -1,7 +1,8 @@
 """The hosts of a job: which hosts are alive, in which incarnation, and when a host counts as lost (design 0024).
 
 A job on one machine has only the host `LOCAL`, which does not join and is never lost.  Decisions change the table only
-through `apply`, both live and after a restart; the only fact that is not journaled is when a host was last heard.
+through `apply`, both in live operation and after a restart.  The only fact that is not journaled is when each host was
+last heard.
 """
 
 from __future__ import annotations
@@ -15,17 +16,17 @@ from standby.supervision.effects import Record
 from standby.supervision.transitions import following
 
 LOCAL = ""
-"""The host of all processes of a job on one machine."""
+"""The host that runs all processes of a job on one machine."""
 
 GATHER_NS, EXPECT_NS, CLUSTER_NS = 2_000_000_000, 10_000_000_000, 600_000_000_000
-"""The time for which the first tasks wait for more hosts, counted from the first join: if the number of hosts is
-unknown, if some expected hosts are missing, and if a cluster has to find room for the hosts."""
+"""How long the first tasks wait for more hosts after the first join: if the number of hosts is unknown, if some
+expected hosts are missing, and if a cluster must find room for the hosts."""
 
 BEATS_PER_TIMEOUT = 6
-"""Beats of a host's agent within the silence that counts as its death; more beats would only load the supervisor."""
+"""How many beats a host's agent sends within the silence that counts as its death; more would only add load."""
 
 REPLACED_KEPT = 16
-"""The number of replaced sessions of a host that are remembered."""
+"""How many replaced sessions of a host are remembered."""
 
 SLOTS_MAX = 10_000
 """The largest number of processes for which a host may offer room."""
@@ -34,9 +35,9 @@ SLOTS_MAX = 10_000
 class HostState(Enum):
     """The state of a host, as the supervisor knows it."""
 
-    JOINED = "joined"  # its agent beats; processes may start there
-    DRAINING = "draining"  # no process is started there, and tasks move to other hosts
-    LOST = "lost"  # it has never joined, or counts as dead: its messages are fenced until it joins again
+    JOINED = "joined"  # its agent beats, and processes may start there
+    DRAINING = "draining"  # no process may start there, and its tasks move to other hosts
+    LOST = "lost"  # it has never joined or counts as dead; its messages are fenced until it joins again
 
 
 _S = HostState
@@ -53,36 +54,36 @@ HOST_TABLE: dict[tuple[HostState, str], HostState] = {
 
 @dataclass(slots=True)
 class HostEntry:
-    """One host, from its first join on."""
+    """One host, from its first join onwards."""
 
     name: str
     state: HostState = HostState.LOST
     incarnation: int = 0
-    """Increases with each join after a loss; 0 for `LOCAL`."""
+    """Increases with each join that follows a loss; 0 for `LOCAL`."""
     session: str = ""
-    """The mark of the agent's current set of processes: a different mark means that all earlier processes have
-    ended."""
+    """The mark of the agent's current set of processes.  If the mark changes, all earlier processes have ended."""
     replaced: tuple[str, ...] = ()
-    """The last sessions that another session replaced: their agents no longer represent the host."""
+    """The most recently replaced sessions; their agents no longer represent the host."""
     slots: int = SLOTS_MAX
     """The number of processes for which the host has room."""
     zone: str = ""
     machine: str = ""
-    """The machine of the host; two hosts, for example two executors, may share one machine."""
+    """The machine of the host.  Two hosts may share one machine, for example two executors."""
     labels: Mapping[str, str] = field(default_factory=dict)
     seen_ns: int = 0
-    """The time at which this supervisor last heard from the host's agent, or learnt of the host."""
+    """When this supervisor last heard from the host's agent, or when it learnt of the host."""
     beaten: bool = False
-    """Whether the host's agent has sent this supervisor a beat since the host joined."""
+    """Whether the host's agent has sent this supervisor a beat since joining."""
     version: str = ""
-    """The version of the package on the host; empty if the agent does not report it."""
+    """The package version on the host; empty if the agent does not report it."""
     clock_error_ns: int | None = None
-    """The largest error of times from the host, according to its last beat; None until the host has measured it."""
+    """The largest possible error of the host's times, according to its last beat; None until the host has measured
+    it."""
     breakable: bool | None = None
     """Whether the host's agent may be killed on request; None if the agent does not know this order."""
 
     def step(self, trigger: str) -> None:
-        """Perform the transition, which must be in the table."""
+        """Perform the transition for the trigger, which the table must contain."""
         self.state = following(HOST_TABLE, self.state, trigger, self.name)
 
     @property
@@ -94,11 +95,11 @@ class Hosts:
     """All hosts of a job.
 
     Args:
-        several: whether hosts join over the network; otherwise `LOCAL` is the only host, from the start.
-        timeout_ns: the silence of an agent that counts as the death of its host.
-        expected: the number of hosts that are to join.
+        several: whether hosts join over the network; otherwise `LOCAL` is the only host from the start.
+        timeout_ns: the silence after which an agent's host counts as dead.
+        expected: how many hosts should join.
         expect_ns: how long the first tasks wait for missing hosts.
-        beat_ns: the shortest interval of an agent's beats, however short the time-out is.
+        beat_ns: the shortest interval between an agent's beats, however short the time-out is.
     """
 
     def __init__(
@@ -111,9 +112,9 @@ class Hosts:
         self._expect_ns = expect_ns
         self._gathering_ns = 0
         self._heard_ns = self._hearing_since_ns = 0
-        """The times of the last sign of life of any host, and of the first one after all hosts were last silent."""
+        """When any host was last heard, and when a host was first heard again after all hosts had been silent."""
         self._look_ns = 0
-        """No host counts as dead before this time: beats and joins can only postpone it."""
+        """No host counts as dead before this time, because beats and joins only postpone it."""
         self._all: dict[str, HostEntry] = {}
         if not several:
             self._all[LOCAL] = HostEntry(LOCAL, HostState.JOINED)
@@ -128,7 +129,7 @@ class Hosts:
         return iter(self._all.values())
 
     def apply(self, record: Record) -> None:
-        """Apply one decision; kinds that do not concern hosts change nothing."""
+        """Apply one decision; a decision that does not concern hosts has no effect."""
         kind = record["kind"]
         if kind == "host_joined":
             entry = self._all.setdefault(record["host"], HostEntry(record["host"]))
@@ -147,37 +148,38 @@ class Hosts:
             self._all[record["host"]].step("drain" if record["draining"] else "keep")
         elif kind == "resumed" and self.several:
             for entry in self._all.values():
-                entry.state = HostState.LOST  # every process of the job has ended
+                entry.state = HostState.LOST  # all processes of the job have ended
 
     def accepts(self, name: str, incarnation: int) -> bool:
-        """Return whether a message from that incarnation of a host belongs to the living incarnation."""
+        """Return whether the host is alive and a message from that incarnation is from its current one."""
         entry = self._all.get(name)
         return entry is not None and entry.living and entry.incarnation == incarnation
 
     def heard(self, name: str, now_ns: int) -> None:
-        """Record a sign of life of a host's agent."""
+        """Record a sign of life from a host's agent."""
         if self._silence(now_ns):
             self._hearing_since_ns = now_ns
         self._all[name].seen_ns = self._heard_ns = now_ns
 
     def hearing_since_ns(self, now_ns: int) -> int:
-        """Return the time since which at least one host has been heard; now, while all hosts are silent.
+        """Return the time since which at least one host has been heard; the present time while all hosts are silent.
 
-        While all are silent, the supervisor itself is cut off, or no host is left that could take over: none counts as
-        dead.
+        While all hosts are silent, either the supervisor itself is cut off, or no host is left that could take over.
+        No host therefore counts as dead.
         """
         return now_ns if self.several and self._silence(now_ns) else self._hearing_since_ns
 
     def _silence(self, now_ns: int) -> bool:
-        # After a shorter cut, the next beat of a living host arrives within the host's time-out.
+        # After a shorter interruption, the next beat of a living host arrives within the host's time-out.
         return now_ns - self._heard_ns >= self._timeout_ns - max(self._timeout_ns // BEATS_PER_TIMEOUT, self._beat_ns)
 
     def silent_s(self, now_ns: int, listening_since_ns: int) -> float:
-        """Return the seconds since the agent on this machine was last heard; 0 for a multi-host job, where hosts have
-        states.
+        """Return how many seconds ago the agent on this machine was last heard.
 
         Args:
             listening_since_ns: as for `silent`.
+
+        Returns: 0 for a multi-host job, where the host states show this.
         """
         if self.several:
             return 0.0
@@ -189,10 +191,10 @@ class Hosts:
             entry.seen_ns = now_ns
 
     def silent(self, now_ns: int, listening_since_ns: int) -> list[HostEntry]:
-        """Return the hosts that count as dead now.
+        """Return the hosts that now count as dead.
 
         Args:
-            listening_since_ns: the time since which the supervisor has been awake without a gap: earlier silence proves
+            listening_since_ns: the time since which the supervisor has been awake without a gap; earlier silence proves
                 nothing about a host.
         """
         if not self.several or now_ns < self._look_ns:
@@ -208,11 +210,11 @@ class Hosts:
         return dead
 
     def deadline_ns(self) -> int | None:
-        """Return the time of the next check for dead hosts; None if there can be none."""
+        """Return the time of the next check for dead hosts; None if no host can count as dead."""
         return self._look_ns if self.several and any(entry.living for entry in self._all.values()) else None
 
     def gathered(self, now_ns: int) -> bool:
-        """Return whether the first tasks may be placed: every expected host has joined, or the wait for it is over.
+        """Return whether the first tasks may be placed, because every expected host has joined or the wait is over.
 
         Tasks do not move to hosts that join later, so a job placed entirely on its first host would stay there.
         """
@@ -233,7 +235,7 @@ class Hosts:
 
 @dataclass(slots=True)
 class HostLoss:
-    """The loss of a host, and the tasks that other processes had to take over."""
+    """The loss of a host, with the tasks that other processes had to take over."""
 
     host: str
     incarnation: int
@@ -245,19 +247,19 @@ class HostLoss:
 
 
 class HostLosses:
-    """The losses of hosts, oldest first; the oldest are dropped first."""
+    """The losses of hosts, oldest first.  The oldest are discarded when there are too many."""
 
     KEPT = 1000
 
     def __init__(self) -> None:
         self.losses: list[HostLoss] = []
         self.numbers: dict[str, int] = {}
-        """Host → how often it was lost, including losses that are no longer kept."""
+        """Host → how many times it was lost, including losses that are no longer kept."""
 
     def apply(self, record: Record) -> None:
         """Apply one decision; `gone` decisions after a `host_lost` concern the lost host's tasks.
 
-        A host that was drained before it ended has left, which does not count as a loss.
+        A drained host that then ends counts as having left, not as lost.
         """
         kind = record["kind"]
         if kind == "host_lost" and not record.get("left"):

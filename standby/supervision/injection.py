@@ -1,7 +1,7 @@
-"""Requested failures: `--kill TASK@SECONDS`, and deaths that do not count as failures of the task.
+"""Requested failures: kills from `--kill TASK@SECONDS`, and deaths that do not count as failures of their task.
 
-Seconds count from the first record that entered since the job was started or resumed.  If the task has no process at
-the time of a kill, the kill waits until the task has one.
+The seconds are counted from the first record that entered after the job was started or resumed.  If the task has no
+process when a kill is due, the kill waits until the task has one.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from standby.supervision.reconciler import ROLLBACK
 
 
 class Injection:
-    """The remaining kills, and the slots whose death was requested."""
+    """The kills that remain, and the slots whose death was requested."""
 
     def __init__(self, kills: tuple[tuple[str, float], ...]) -> None:
         self._kills = kills
@@ -19,7 +19,7 @@ class Injection:
         self._requested: set[str] = set()
 
     def apply(self, record: Record) -> None:
-        """Apply one decision; decisions that do not concern kills change nothing."""
+        """Apply one decision; a decision that does not concern kills has no effect."""
         if record["kind"] == "injected":
             self._done.add(record["index"])
         elif record["kind"] == "killing" and record["why"] in ("on request", ROLLBACK):
@@ -35,7 +35,7 @@ class Injection:
         return slot in self._requested
 
     def due(self, first_record_ns: int | None, now_ns: int) -> list[tuple[int, str]]:
-        """Return (index, task) of each kill that is due; at most one per task."""
+        """Return the (index, task) of each kill that is due; at most one per task."""
         if first_record_ns is None:
             return []
         ripe: dict[str, int] = {}
@@ -45,11 +45,11 @@ class Injection:
         return [(index, task) for task, index in ripe.items()]
 
     def left(self) -> list[str]:
-        """Return the remaining kills, in the form in which they were requested."""
+        """Return the kills that remain, written as they were requested."""
         return [f"{task}@{at:g}" for index, (task, at) in enumerate(self._kills) if index not in self._done]
 
     def deadline_ns(self, first_record_ns: int | None) -> int | None:
-        """Return the time of the next kill; None if no kill remains or no record has entered yet."""
+        """Return when the next kill is due; None if no kill remains or no record has entered yet."""
         left = [seconds for index, (_, seconds) in enumerate(self._kills) if index not in self._done]
         if first_record_ns is None or not left:
             return None

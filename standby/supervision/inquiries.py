@@ -1,12 +1,12 @@
-"""Lost determinants (D9): ask which tasks depend on them, decide which tasks roll back, and carry out the decision.
+"""Inquiries about lost determinants (D9): which tasks depend on them, and which tasks must therefore roll back.
 
-A task that has lost a part of its own log reports the loss in its beats.  Every task of its connected component is then
-asked and pauses; the other components of the job continue.  Once all have answered, the decision is journaled and sent
-to each of these tasks until the task's beats show that it has acted on the decision.  If a supervisor dies at any
-moment, its successor repeats the question or carries out the decision.
+A task that has lost part of its own log reports the loss in its beats.  All tasks of its connected component are then
+asked whether they depend on the lost part, and they pause; the other components of the job continue.  Once all have
+answered, the decision is journaled and sent to each of these tasks until the task's beats show that it has carried the
+decision out.  If a supervisor dies at any moment, its successor repeats the question or carries out the decision.
 
-Questions are numbered across the whole job, so no two losses have the same number. A record without a component was
-written by a version that asked every task: it applies to each component.
+Questions are numbered across the whole job, so no two losses have the same number.  A record without a component was
+written by a version that asked every task, so it applies to each component.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Inquiries:
         return self._of[task]
 
     def rollback_of(self, task: str) -> Rollback:
-        """Return the last decision that concerns a task."""
+        """Return the last decision that concerns the component of a task."""
         return self._of[task].rollback
 
     @property
@@ -51,7 +51,7 @@ class Inquiries:
         return [each for each in self._components.values() if each.lost]
 
     def apply(self, record: Record) -> None:
-        """Apply one decision; decisions that do not concern lost determinants change nothing."""
+        """Apply one decision; a decision that does not concern lost determinants has no effect."""
         if record["kind"] in ("inquired", "rolled_back") and "component" in record:
             self._components[record["component"]].apply(record)
         elif record["kind"] in ("inquired", "rolled_back", "checkpoint", "resumed"):
@@ -59,9 +59,7 @@ class Inquiries:
                 each.apply(record)
 
     def record_lost(self, entry: TaskEntry, lost: tuple[Extent, ...], outbox: Outbox) -> None:
-        """Ask about extents that the present incarnation of a task could not collect and on which other tasks
-        depend.
-        """
+        """Ask which tasks depend on extents that the current incarnation of a task could not collect."""
         inquiry = self._of[entry.name]
         wider = inquiry.widened(entry, lost)
         if wider:

@@ -1,7 +1,7 @@
-"""Everything that a supervisor knows about its job: the results of decisions, and the content of beats.
+"""Everything that a supervisor knows about its job: the results of its decisions, and the contents of beats.
 
-The rules of the supervisor change this state.  A view of the job, or an answer to a question about it, needs this state
-and no rules.
+The supervisor's rules change this state.  A view of the job, or an answer to a question about it, needs only this state
+and not the rules.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class JobState:
     """The state of one job.
 
     Attributes:
-        stopping: (status, reason) once the end is decided.
-        ended: (status, reason) once the job is over.
-        lasting: whether the job ends with an error that would recur if it were started without a change.
+        stopping: (status, reason) once the end has been decided.
+        ended: (status, reason) once the job has ended.
+        lasting: whether the job ends with an error that would recur if it were started again without a change.
     """
 
     def __init__(self, config: JobConfig, blueprint: Blueprint) -> None:
@@ -51,7 +51,7 @@ class JobState:
         self.lasting = False
 
     def apply(self, record: Record) -> None:
-        """Apply one decision, both live and after a restart."""
+        """Apply one decision, both in live operation and after a restart."""
         if record["kind"] == "resumed":
             self.figures.apply(record)
         self.assignments.apply(record)

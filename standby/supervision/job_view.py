@@ -1,8 +1,8 @@
-"""The view of a job, as structs: what the supervisor knows, for `status.json` and every display.
+"""The view of a job as structs: everything the supervisor knows that `status.json` and the displays show.
 
 `standby.supervision.view` builds the view, `status.json` stores it, and commands, metrics and pages read it.  Each
-field of a struct is a field of that file, in the same order.  A field with a default may be absent from the file of an
-earlier version, and a field that this version does not know is ignored.
+field of a struct is a field of that file, in the same order.  A field with a default may be missing from a file that an
+earlier version wrote.  A field that this version does not know is ignored.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from causal.task.activity import Activity
 
 Number = int | float
 Figure = Number | dict[str, Number | dict[str, Number]]
-"""A metric of a task: a number, or numbers by name, for example bytes of determinants by kind."""
+"""A metric of a task: a number, or numbers by name, such as determinant bytes by kind."""
 
 
 class Wait(Struct, frozen=True):
@@ -27,12 +27,12 @@ class Wait(Struct, frozen=True):
 
 
 class ShadowView(Struct, frozen=True):
-    """A hot standby that performs what its task performs.
+    """A hot standby, which performs what its task performs.
 
     Attributes:
-        behind: elements that the task has received and the standby has not performed.
-        compared: epochs whose results were the same as those of the task.
-        difference: the difference that the comparison detected; empty for none.
+        behind: how many elements the task has received that the standby has not performed yet.
+        compared: how many epochs had the same results as the task.
+        difference: the difference that the comparison detected; empty if there is none.
     """
 
     slot: str
@@ -44,12 +44,12 @@ class ShadowView(Struct, frozen=True):
 
 
 class TaskView(Struct, frozen=True):
-    """A task, and the process that runs it.
+    """A task and the process that runs it.
 
     Attributes:
         kind: "source", "sink" or "operator".
         standbys: the processes that wait to take over the task.
-        hot_keys: (key, share) of the keys that use the most of the task's time.
+        hot_keys: (key, share) for each of the keys that consume most of the task's time.
     """
 
     task: str
@@ -72,7 +72,7 @@ class TaskView(Struct, frozen=True):
     figures: dict[str, Figure] = {}
 
     def is_of(self, kind: str) -> bool:
-        """Return whether it is a task of that kind ("source", "sink"); every task is of kind ""."""
+        """Return whether the task is of that kind ("source" or "sink"); every task is of kind ""."""
         return self.source if kind == "source" else self.sink if kind == "sink" else not kind
 
     def number(self, figure: str) -> Number:
@@ -87,9 +87,7 @@ class TaskView(Struct, frozen=True):
         return {name: part for name, part in parts.items() if not isinstance(part, dict)}
 
     def counts(self) -> Iterator[tuple[str, str, Number]]:
-        """Yield (operator, reason, elements) for the elements that the task's operators dropped, held back or
-        revised.
-        """
+        """Yield (operator, reason, count) for the elements that the task's operators dropped, held back or revised."""
         value = self.figures.get("counts", {})
         for operator, reasons in value.items() if isinstance(value, dict) else ():
             for reason, count in reasons.items() if isinstance(reasons, dict) else ():
@@ -110,7 +108,7 @@ class ProcessView(Struct, frozen=True):
 
 
 class HostView(Struct, frozen=True):
-    """A host of a job on several hosts."""
+    """A host of a multi-host job."""
 
     host: str
     state: str = ""
@@ -129,7 +127,7 @@ class HostView(Struct, frozen=True):
 
 
 class HostLossView(Struct, frozen=True):
-    """The loss of a host: when it was noticed, and when the last of its tasks was live again elsewhere."""
+    """The loss of a host: when it was noticed, and when the last of the host's tasks was live again elsewhere."""
 
     host: str
     why: str = ""
@@ -146,7 +144,7 @@ class DurationsView(Struct, frozen=True):
 
 
 class CheckpointView(Struct, frozen=True):
-    """The checkpoints of a job, and the tasks for which the checkpoint under way waits."""
+    """The checkpoints of a job, and the tasks that the checkpoint under way is waiting for."""
 
     complete: int = 0
     count: int = 0
@@ -159,7 +157,7 @@ class CheckpointView(Struct, frozen=True):
 
 
 class RecoveryView(Struct, frozen=True):
-    """A recovery; each `*_ms` is measured from the failure, and is None until the recovery reaches that phase."""
+    """A recovery.  Each `*_ms` is measured from the failure, and is None until the recovery reaches that phase."""
 
     task: str
     mode: str
@@ -176,7 +174,7 @@ class RecoveryView(Struct, frozen=True):
     withdrawn: int = 0
 
     def after_ms(self, phase: str) -> Number | None:
-        """Return the time at which a phase ended, for example "detected"."""
+        """Return when a phase ended, in ms after the failure; `phase` is, for example, "detected"."""
         end_ms: Number | None = getattr(self, f"{phase}_ms")
         return end_ms
 
@@ -190,7 +188,7 @@ class RecoveryNumber(Struct, frozen=True):
 
 
 class PhaseView(Struct, frozen=True):
-    """The durations of a phase of recoveries in one mode."""
+    """The durations of one phase over all recoveries in one mode."""
 
     mode: str
     phase: str
@@ -199,7 +197,7 @@ class PhaseView(Struct, frozen=True):
 
 
 class RecoveryTotalsView(Struct, frozen=True):
-    """Totals of all recoveries of a job that have ended, including recoveries that are no longer listed."""
+    """Totals over all completed recoveries of a job, including recoveries that are no longer listed."""
 
     numbers: Sequence[RecoveryNumber] = ()
     phases: Sequence[PhaseView] = ()
@@ -214,16 +212,14 @@ class InquiryView(Struct, frozen=True):
 
 
 class SharingView(Struct, frozen=True):
-    """The sharing depth reached with the current placement of tasks, and the tasks whose copies are on their own
-    host.
-    """
+    """The sharing depth that the current task placement achieves, and the tasks with copies on their own host."""
 
     reached: int
     at_home: Sequence[str] = ()
 
 
 class LifeView(Struct, frozen=True):
-    """The job since it was last resumed; `before` contains the positions of its tasks at that time, by metric."""
+    """The job since it was last resumed; `before` contains its tasks' positions at that time, by metric."""
 
     first_record_ns: int | None = None
     before: dict[str, dict[str, Number]] = {}
@@ -238,7 +234,7 @@ class EndView(Struct, frozen=True):
 
 
 class LeaderView(Struct, frozen=True):
-    """The supervisor that leads a multi-host job; `here` means that it is the supervisor of this directory."""
+    """The supervisor that leads a multi-host job; `here` means that it is the supervisor of this job directory."""
 
     name: str | None = None
     listen: str = ""
@@ -259,9 +255,9 @@ class JobView(Struct, frozen=True):
     """Everything that a user or a report needs to know about a job.
 
     Attributes:
-        at_ns: the supervisor's monotonic time to which the view refers.
-        supervisor_pid: this field and all later ones describe the process that writes the file; a field is None, and
-            left out of the file, if it does not apply to that process.
+        at_ns: the supervisor's monotonic time when the view was taken.
+        supervisor_pid: this field and all later ones describe the process that writes the file.  Such a field is None,
+            and is omitted from the file, if it does not apply to that process.
     """
 
     job: str
@@ -304,7 +300,7 @@ class JobView(Struct, frozen=True):
 
     @classmethod
     def of(cls, content: object) -> JobView:
-        """Return the view that the object of a `status.json` describes.
+        """Parse the view from the contents of a `status.json`.
 
         Raises:
             ValueError: the object is not a view, or was written by an incompatible version.
@@ -316,9 +312,9 @@ class JobView(Struct, frozen=True):
 
     @property
     def elsewhere(self) -> bool:
-        """Whether another supervisor leads the job; if so, nothing else in the view is up to date."""
+        """Whether another supervisor leads the job, in which case nothing else in the view is up to date."""
         return self.leader is not None and not self.leader.here
 
 
 _OF_WRITER = frozenset(JobView.__struct_fields__[JobView.__struct_fields__.index("supervisor_pid") :])
-"""Fields that are left out if they are None."""
+"""The fields that are omitted from the file if they are None."""

@@ -1,7 +1,7 @@
-"""Describes the supervisor's decisions, in one line each, for `logs/supervisor.log`.
+"""One-line descriptions of the supervisor's decisions, for `logs/supervisor.log`.
 
-There is a line for each failure and for each step of a recovery, but none for a checkpoint or a beat, so the log of a
-healthy job does not grow.
+Each failure and each step of a recovery is logged, but not checkpoints and beats, so the log of a healthy job does not
+grow.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ TASKS_NAMED_MAX = 8
 
 
 def line_of(record: Record) -> str | None:
-    """Return the line for one decision; None for a kind that is not logged."""
+    """Return the log line for one decision; None for a kind of decision that is not logged."""
     describe = _LINES.get(record["kind"])
     return None if describe is None else describe(record)
 

@@ -1,7 +1,7 @@
-"""The orders that the supervisor sends to the agent of a host, each a control message of one kind.
+"""The orders that the supervisor sends to a host agent; each is a control message of one kind.
 
 An order names a slot, a role or a file, and an action. No order contains a command line, code, or a path outside the
-job's directory. Each order may arrive twice, or may reach an agent that has already carried it out.
+job directory. Any order may arrive twice, or may reach an agent that has already carried it out.
 """
 
 from __future__ import annotations
@@ -16,51 +16,51 @@ from causal.commands import Command, Natural, read_kind
 PROTOCOL = 6
 """The version of the messages between agents and supervisors.
 
-The version increases by one with each new kind or key of a message, and agents of the previous version may still join,
-so that hosts can be upgraded one by one: new keys have a default, and an agent drops unknown keys. If the two versions
-cannot work together, for example because of new frames between tasks, the version increases by two.
-`tests/architecture/protocol.json` lists the messages of each version; a difference fails a test.
+The version increases by one with each new message kind or key. Agents of the previous version may still join, so that
+hosts can be upgraded one by one; for this, new keys have a default, and an agent drops unknown keys. If two versions
+cannot work together, for example because of new frames between tasks, the version increases by two instead.
+`tests/architecture/protocol.json` lists the messages of each version; a difference makes a test fail.
 """
 
 Slot = Annotated[str, Meta(pattern=r"\A[a-z0-9][a-z0-9_.-]{0,79}\Z")]
-"""The name of a process: it becomes part of file names."""
+"""The name of a process, which becomes part of file names."""
 
 
 class Order(Command, frozen=True):
-    """A command to the agent of a host."""
+    """A command to a host agent."""
 
 
 class Start(Order, frozen=True, tag="start"):
-    """Start a process unless it exists; `role` is `worker`, or `companion:<name>` from the job's description."""
+    """Start a process unless it exists.  `role` is `worker`, or `companion:<name>` from the job's description."""
 
     slot: Slot
     role: str
 
 
 class Kill(Order, frozen=True, tag="kill"):
-    """Kill a process; the agent reports its end."""
+    """Kill a process; the agent then reports its end."""
 
     slot: str
 
 
 class Welcome(Order, frozen=True, tag="welcome"):
-    """The host is part of the job in that incarnation.
+    """The host belongs to the job, with this incarnation.
 
-    An agent whose processes belong to a lower incarnation kills them before it beats again.
+    An agent whose processes belong to a lower incarnation kills them before it sends the next beat.
     """
 
     incarnation: Natural
 
 
 class Fenced(Order, frozen=True, tag="fenced"):
-    """The incarnation in the agent's beats is over or unknown: the agent asks again to join."""
+    """The incarnation in the agent's beats has ended or is unknown; the agent must ask to join again."""
 
 
 class Heard(Order, frozen=True, tag="heard"):
-    """The answer to a beat that was sent at `sent_ns` on the host's clock and received at `at_ns` on the supervisor's.
+    """The reply to a beat that was sent at `sent_ns` on the host's clock and received at `at_ns` on the supervisor's.
 
     Attributes:
-        began_ns: the time at which the job began to read, for sources that follow a rate; 0 if it has not begun.
+        began_ns: when the job began to read, for sources with a limited rate; 0 if it has not begun.
     """
 
     sent_ns: int
@@ -69,28 +69,29 @@ class Heard(Order, frozen=True, tag="heard"):
 
 
 class Roster(Order, frozen=True, tag="roster"):
-    """The roster has changed to this text."""
+    """The roster has changed; this is its new text."""
 
     text: str
 
 
 class Refused(Order, frozen=True, tag="refused"):
-    """The agent of that session cannot join; it ends with the reason."""
+    """The agent of that session cannot join; it ends and reports the reason."""
 
     reason: str
     session: str
 
 
 class Ended(Order, frozen=True, tag="ended"):
-    """The job has ended: the agent ends all its processes and itself; `again` means that the job may be resumed."""
+    """The job has ended, and so must the agent and all its processes; `again` means that the job may be resumed."""
 
     again: bool = False
 
 
 class Crash(Order, frozen=True, tag="crash"):
-    """Make the agent die as by `kill -9`, because a user wants to see the effect; an agent that forbids it lives on.
+    """Make the agent die as if by `kill -9`, because a user wants to see the effect.
 
-    `causal agent` immediately starts the next agent, which adopts the processes.
+    An agent that does not permit this ignores the order.  Otherwise, `causal agent` immediately starts the next agent,
+    which adopts the processes.
     """
 
     incarnation: Natural
@@ -100,7 +101,7 @@ AnyOrder = Start | Kill | Welcome | Heard | Fenced | Roster | Refused | Ended | 
 
 
 def reason_to_refuse(version: object, own: int) -> str | None:
-    """Return the reason why an agent of that protocol version cannot join a supervisor of version `own`."""
+    """Return why an agent of this protocol version cannot join a supervisor of version `own`; None if it can."""
     spoken = range(max(1, own - 1), own + 1)
     if type(version) is int and version in spoken:
         return None
@@ -113,7 +114,7 @@ def reason_to_refuse(version: object, own: int) -> str | None:
 
 
 def read_order(message: Mapping[str, Any]) -> AnyOrder:
-    """Return the order in a message.
+    """Parse the order in a message.
 
     Raises:
         PeerViolation: the kind is unknown, or the content does not match the kind.

@@ -1,8 +1,8 @@
-"""Chooses the host of a new process, as a function of hosts, processes and constraints (design 0024).
+"""Chooses the host for a new process, as a function of hosts, processes and constraints (design 0024).
 
-A standby is never on its task's host, unless the task is restricted to that host.  Otherwise the order of preference
-is: another machine, another zone, the host with the most free room for its size, and then the name, so that equal
-situations have equal outcomes.
+A standby is never placed on its task's host, unless the task is restricted to that host.  Otherwise, the order of
+preference is: another machine, another zone, the host with the largest free share of its slots, and finally the host
+name, so that identical situations have identical outcomes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Placement:
     """The choice of hosts for one job.
 
     Args:
-        constraints: the constraints of the tasks that have any.
+        constraints: the constraints of those tasks that have any.
     """
 
     def __init__(self, hosts: Hosts, assignments: Assignments, constraints: Mapping[str, Constraint]) -> None:
@@ -30,11 +30,11 @@ class Placement:
         self._constraints = constraints
 
     def ready(self, now_ns: int) -> bool:
-        """Return whether processes may be placed now: the first ones wait until the hosts have joined."""
+        """Return whether processes may be placed now.  The first processes wait until the hosts have joined."""
         return self._assignments.up or self._hosts.gathered(now_ns)
 
     def constrained(self, task: str) -> bool:
-        """Return whether the task may not run on every host, so that a process from the pool cannot serve it."""
+        """Return whether the task is restricted to some hosts, in which case no process from the pool can run it."""
         return task in self._constraints
 
     def candidate(self, task: str) -> WorkerEntry | None:
@@ -43,9 +43,8 @@ class Placement:
         return own if own is not None or self.constrained(task) else self._assignments.idle("")
 
     def host_for(self, purpose: str) -> str | None:
-        """Return the host for a new process that serves `purpose` (a task, or empty for the pool).
-
-        Return None if no host has room.
+        """Return the host for a new process that serves `purpose` (a task, or empty for the pool); None if no host
+        has room.
         """
         if not self._hosts.several:
             return LOCAL

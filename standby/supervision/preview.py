@@ -1,8 +1,8 @@
-"""Previews the placement of a job's processes, and how far determinants are then copied beyond their owners' hosts.
+"""A preview of where a job's processes are placed, and how far determinants are then copied to other hosts.
 
 A copy on the owner's own host does not count towards the sharing depth, because it is lost with the owner (design
-0024).  Pure: the preview uses the same placement as the supervisor, and assumes that all hosts have joined.  For a
-running job, the actual depth is shown.
+0024).  The preview is a pure function: it uses the same placement rules as the supervisor and assumes that all hosts
+have joined.  For a running job, the actual depth is shown.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from standby.supervision.placement import Placement
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """The host of each task and of its standby; empty if there is none."""
+    """The host of each task and of its standby; empty if no host has room for it."""
 
     tasks: Mapping[str, str]
     standbys: Mapping[str, str]
 
 
 def preview(topology: Topology, constraints: Mapping[str, Constraint], members: Iterable[Member]) -> Preview:
-    """Return the placement of a job that begins on these hosts; a host without a number of slots has room for all."""
+    """Return the placement of a job that begins on these hosts; a host without a slot count has room for everything."""
     assignments, hosts = Assignments(topology), Hosts(True, 0)
     for member in members:
         slots = SLOTS_MAX if member.slots is None else member.slots
@@ -54,7 +54,7 @@ def preview(topology: Topology, constraints: Mapping[str, Constraint], members: 
 
 
 class SharingNow:
-    """Computes the effective sharing depth of a running job, with the current placement of its tasks.
+    """Computes the effective sharing depth of a running job from the current placement of its tasks.
 
     Nothing enforces the depth: placement does not consider it, and the loss of a host may reduce it.
     """
@@ -67,8 +67,9 @@ class SharingNow:
         self._shown: SharingView | None = None
 
     def shown(self, hosts: Mapping[str, str]) -> SharingView | None:
-        """Return the depth with tasks on these hosts; None if no death loses determinants, or the wanted depth is
-        reached.
+        """Return the depth for tasks on these hosts.
+
+        Returns: None if the depth is as configured, or if no death in this job loses determinants.
         """
         if self._counts and hosts != self._hosts:
             at_home = {
@@ -81,9 +82,9 @@ class SharingNow:
 
 
 def hosts_needed(topology: Topology, depth: int) -> int:
-    """Return the number of hosts needed so that no determinant has a copy on its owner's host.
+    """Return how many hosts are needed so that no copy of a determinant is on its owner's host.
 
-    All tasks that share determinants on one path must then be on different hosts.
+    All tasks on one path that share determinants must then be on different hosts.
     """
     longest: dict[int, int] = {}
     for task in reversed(topology.tasks):
@@ -92,10 +93,10 @@ def hosts_needed(topology: Topology, depth: int) -> int:
 
 
 def copies_at_home(topology: Topology, hosts: Mapping[str, str], depth: int) -> dict[str, int]:
-    """Return, for each task, the largest number of copies of its determinants on one path that are on its own host.
+    """Return, for each task, how many copies of its determinants on one path are on its own host, for the worst path.
 
     Args:
-        depth: the number of consecutive tasks downstream that hold a task's determinants.
+        depth: the number of consecutive downstream tasks that hold a task's determinants.
     """
     result: dict[str, int] = {}
     for owner in topology.tasks:

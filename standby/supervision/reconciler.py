@@ -1,8 +1,8 @@
-"""Promotes processes, starts missing ones, and sends tasks the addresses of their neighbours.
+"""Promotes processes, starts missing ones, and informs tasks of their neighbours' addresses.
 
-Everything here compares the actual state with the desired state and removes the difference, so the cause does not
-matter: the start of the job, a death, two deaths, a death during a recovery, or a supervisor that knows its
-predecessor's decisions but not which of its predecessor's messages arrived.
+Everything here compares the actual state with the desired state and removes the difference, so it does not matter what
+caused it: the start of the job, a death, two deaths, a death during a recovery, or a new supervisor.  A new supervisor
+knows its predecessor's decisions, but not which of the predecessor's messages arrived.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from standby.supervision.placement import Placement
 from standby.supervision.recoveries import Timeline
 
 AGAIN_NS = 1_000_000_000
-"""The time that the beats have to confirm a command before the command is repeated."""
+"""How long the beats have to confirm a command before it is repeated."""
 
 FOLLOW_NS = 200_000_000
-"""The least time between two states that a standby loads: if checkpoints complete faster, it loads several together."""
+"""The shortest time between two loads by a standby.  If checkpoints complete faster, it loads several together."""
 
 ECHO_NS = 200_000_000
-"""The time that a task has to report in its beats that it knows its hot standby."""
+"""How long a task has to report in its beats that it knows its hot standby."""
 
 BACKOFF_NS_MIN, BACKOFF_NS_MAX = 100_000_000, 5_000_000_000
 """The wait before a standby that died before it was ready is replaced; it doubles with each such death."""
 
 WORKER = "worker"
 ROLLBACK = "rollback"
-"""The reason for killing a healthy task: without determinants, all tasks roll back together."""
+"""The reason for killing a healthy task: without determinants, all tasks must roll back together."""
 
 
 class Reconciler:
@@ -51,8 +51,8 @@ class Reconciler:
         """
         Args:
             pool: the number of standbys that all tasks share; None if each task has its own standby.
-            together: whether one failure rolls every task back to the last complete checkpoint (at-least-once).
-            every_epoch: whether standbys load each epoch separately, to check it.
+            together: whether one failure rolls all tasks back to the last complete checkpoint (at-least-once).
+            every_epoch: whether standbys load each epoch separately in order to check it.
             hot: the tasks whose standbys are hot.
         """
         self._assignments = assignments
@@ -69,14 +69,14 @@ class Reconciler:
 
     def settle(self, now_ns: int, outbox: Outbox, dirty: DirtyWorkers) -> None:
         """Promote, start and inform processes until no dirty process lacks anything."""
-        # While a manifest is written, the state from which to promote is about to change; this lasts a few
-        # milliseconds.
+        # While a manifest is being written, the state to promote from is about to change.  Promotions therefore wait
+        # for a few milliseconds.
         if not self._coordinator.writing and not self._rolling_back():
             pool_empty = False
             for entry in self._waiting(dirty):
                 shared = self._pool is not None and not self._placement.constrained(entry.name)
                 if shared and pool_empty:
-                    continue  # every process in the pool suits each of these tasks equally
+                    continue  # the pool has no idle process, so no other task that shares it can be served either
                 slot = self._placement.candidate(entry.name)
                 if slot is not None:
                     self._promote(entry, slot, outbox)
@@ -100,7 +100,7 @@ class Reconciler:
     def _waiting(self, dirty: DirtyWorkers) -> list[TaskEntry]:
         """Return the waiting tasks for which a process may be idle now.
 
-        Without a pool, these are the waiting tasks whose own standby is dirty and idle.
+        If each task has its own standby, these are the waiting tasks whose standby is marked and idle.
         """
         if dirty.everything or self._together or self._pool is not None:
             return self._assignments.waiting()
@@ -109,16 +109,16 @@ class Reconciler:
         return [entry for entry in entries if entry.state is TaskState.WAITING]
 
     def _rolling_back(self) -> bool:
-        """Return whether a process of a task that rolls back is still running; it must not meet the other tasks'
-        successors.
+        """Return whether a process that must roll back is still running; it must not meet the new processes of other
+        tasks.
         """
         if not self._together or not self._assignments.waiting_count:
             return False
         return any(slot.task and slot.state is WorkerState.LEAVING for slot in self._assignments.slots.values())
 
     def roll_back(self, now_ns: int, outbox: Outbox) -> None:
-        """Kill the processes of all tasks after a failure if there are no determinants, because all tasks then roll
-        back.
+        """Kill the processes of all tasks after a failure if there are no determinants, so that all tasks roll back
+        together.
         """
         if not self._together:
             return
@@ -128,8 +128,7 @@ class Reconciler:
 
     def _promote(self, entry: TaskEntry, slot: WorkerEntry, outbox: Outbox) -> None:
         recovery = self._timeline.of(entry.name, entry.incarnation + 1)
-        # A standby was ready before the failure; if the process was still starting, or was started for the recovery,
-        # this is a cold start.
+        # The recovery used a standby only if the process was ready before the failure; otherwise this is a cold start.
         ready = recovery is not None and slot.ready_ns <= recovery.detected_ns
         outbox.decide(
             "promoted",
@@ -146,7 +145,7 @@ class Reconciler:
         return "standby" if ready else "cold"
 
     def _command(self, slot: WorkerEntry, now_ns: int, outbox: Outbox) -> None:
-        """Send `promote` until the beats confirm it."""
+        """Send `promote`, repeatedly until the beats confirm it."""
         entry = self._assignments.entry_of(slot)
         if entry is None or (slot.commanded_ns and now_ns - slot.commanded_ns < AGAIN_NS):
             return
@@ -180,7 +179,7 @@ class Reconciler:
         return known
 
     def _introduce(self, slot: WorkerEntry, now_ns: int, outbox: Outbox) -> None:
-        """Send a task the changes of its neighbours since the last message, until its beats confirm them."""
+        """Inform a task of changes to its neighbours since the last message, until its beats confirm them."""
         entry = self._assignments.entry_of(slot)
         if entry is None or not slot.commanded_ns and slot.state is WorkerState.ASSIGNED:
             return
@@ -205,18 +204,18 @@ class Reconciler:
         incarnation = self._assignments.tasks[slot.purpose].incarnation if self._hot else 0
         since_ns = now_ns - slot.commanded_ns
         if slot.following == (slot.purpose, epoch, incarnation):
-            # A standby of an earlier version does not report which incarnation it follows.
+            # A standby of an earlier version does not report the incarnation that it follows.
             follows = slot.followed == epoch and slot.shadow.get("incarnation", incarnation) == incarnation
             if follows or since_ns < AGAIN_NS:
                 return
         elif slot.following is not None and since_ns < self._follow_ns:
-            return  # the next checkpoint, or the next check of all processes, handles this standby
+            return  # this standby is handled at the next checkpoint, or at the next check of all processes
         slot.following, slot.commanded_ns = (slot.purpose, epoch, incarnation), now_ns
         files = self._coordinator.files.get(slot.purpose, ())
         outbox.send(slot.name, commands.Follow(slot.purpose, epoch, files, incarnation))
 
     def _echo(self, slot: WorkerEntry, now_ns: int, outbox: Outbox) -> None:
-        """Send a task the endpoint of its hot standby, until the task's beats show that it echoes to that endpoint."""
+        """Send a task the endpoint of its hot standby until the task's beats show that it echoes to that endpoint."""
         entry = self._assignments.entry_of(slot) or self._assignments.tasks.get(slot.purpose)
         holder = None if entry is None or entry.name not in self._hot else self._assignments.holder(entry)
         if entry is None or holder is None or holder.state is not WorkerState.SERVING:
@@ -228,7 +227,7 @@ class Reconciler:
             outbox.send(holder.name, commands.Echo(endpoint))
 
     def _start_missing(self, now_ns: int, outbox: Outbox) -> None:
-        """Start a process for every waiting task and, once all tasks have run, for every missing standby."""
+        """Start a process for every waiting task and, once all tasks are running, for every missing standby."""
         assignments = self._assignments
         if not self._placement.ready(now_ns):
             return
@@ -248,8 +247,8 @@ class Reconciler:
                 self._start(purpose, now_ns, outbox)
 
     def _standbys_due(self, now_ns: int) -> bool:
-        """Return whether standbys may start; they start after the tasks, to slow neither the job's start nor a
-        recovery.
+        """Return whether standbys may start.  They start after the tasks, so that they slow down neither the start
+        of the job nor a recovery.
         """
         if not self._assignments.up or self._timeline.busy(now_ns):
             return False
@@ -258,7 +257,7 @@ class Reconciler:
     def _start(self, purpose: str, now_ns: int, outbox: Outbox) -> None:
         host = self._placement.host_for(purpose)
         if host is None:
-            return  # the view lists tasks without a process; a process starts when a host joins or has room again
+            return  # the view shows the tasks without a process; one is started when a host joins or has room again
         number = self._assignments.started_max + 1
         name = f"w{number}"
         where = {"host": host} if host else {}
@@ -268,32 +267,34 @@ class Reconciler:
         outbox.add(StartProcess(name, WORKER, host))
 
     def ready(self, slot: WorkerEntry) -> None:
-        """Reset the count of failed starts for the purpose of a process that is ready."""
+        """Reset the count of failed starts for the purpose of a process that has become ready."""
         self._stillborn.pop(slot.purpose, None)
 
     def stillborn(self, purpose: str, now_ns: int) -> None:
-        """Count a standby that ended before it was ready, and delay the next start by an increasing time."""
+        """Count a process that ended before it was ready, and increase the delay before the next start for its
+        purpose.
+        """
         count = self._stillborn[purpose] = self._stillborn.get(purpose, 0) + 1
         self._start_from_ns[purpose] = now_ns + min(BACKOFF_NS_MIN << min(count - 1, 16), BACKOFF_NS_MAX)
 
     def stillborn_count(self, purpose: str) -> int:
-        """Return the number of consecutive processes that ended before they were ready."""
+        """Return how many consecutive processes for this purpose ended before they were ready."""
         return self._stillborn.get(purpose, 0)
 
     def ask_again(self, slot: WorkerEntry, now_ns: int, outbox: Outbox) -> None:
-        """Repeat the order to start a slot that the agent does not know."""
+        """Repeat the order to start a slot that the agent does not report."""
         if now_ns - slot.asked_ns >= AGAIN_NS:
             slot.asked_ns = now_ns
             outbox.add(Note(f"{slot.name}: asking the agent again to start it"))
             outbox.add(StartProcess(slot.name, WORKER, slot.host))
 
     def kill(self, slot: WorkerEntry, why: str, now_ns: int, outbox: Outbox) -> None:
-        """Kill the process; another process is promoted to its task once its exit is confirmed."""
+        """Kill the process; once its exit is confirmed, another process is promoted to its task."""
         outbox.decide("killing", slot=slot.name, why=why)
         slot.asked_ns = now_ns
         outbox.add(KillProcess(slot.name, slot.host))
 
     def deadline_ns(self, now_ns: int) -> int | None:
-        """Return the time of the next delayed start; None if no start is delayed."""
+        """Return when the next delayed start is due; None if no start is delayed."""
         due = [at for at in self._start_from_ns.values() if at > now_ns]
         return min(due) if due else None

@@ -1,7 +1,7 @@
-"""The timeline of every recovery, from the last sign of life until the task is live again.
+"""The timeline of every recovery, from the task's last sign of life until the task is live again.
 
-Times are stored as absolute times (`*_ns`) and shown relative to the kill (`*_ms`); a phase that was never reached,
-because the task died again before it, is None.
+Times are stored as absolute values (`*_ns`) and shown relative to the kill (`*_ms`).  A phase is None if it was never
+reached because the task died again first.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from standby.supervision.effects import Record
 from standby.supervision.job_view import PhaseView, RecoveryNumber, RecoveryTotalsView, RecoveryView
 
 COLD = "cold"
-"""The mode of a recovery for which no standby was ready."""
+"""The mode of a recovery without a ready standby."""
 
 KEPT = 1000
-"""The number of recoveries kept; the oldest are dropped first."""
+"""How many recoveries are kept; the oldest are dropped first."""
 
 RECENT = 16
-"""The number of latest recoveries that `busy` examines."""
+"""How many of the most recent recoveries `busy` examines."""
 
 UNDISTURBED_NS = 1_000_000_000
-"""The time for which a recovery may delay the start of new standbys."""
+"""How long a recovery may delay the start of new standbys."""
 
 _PHASES = {
     "promoted": "promoted_ns",
@@ -35,16 +35,16 @@ _PHASES = {
 }
 
 TIMED = ("detected", "promoted", "collected", "replayed", "first_output", "live")
-"""The phases of a recovery, each timed from the kill, in this order except for `first_output`."""
+"""The phases of a recovery, timed from the kill; all except `first_output` occur in this order."""
 
 
 @dataclass(slots=True)
 class RecoveryRecord:
-    """One failure of one task and its recovery."""
+    """One failure of one task, with its recovery."""
 
     task: str
     incarnation: int
-    """The incarnation that takes over the task."""
+    """The task's incarnation after the recovery."""
     since_ns: int
     detected_ns: int
     mode: str = ""
@@ -55,16 +55,16 @@ class RecoveryRecord:
     first_output_ns: int | None = None
     live_ns: int | None = None
     why: str = ""
-    """The reason for a rollback; empty for any other recovery."""
+    """The reason for a rollback; empty for other recoveries."""
     withdrawn: int = 0
     """The number of visible rows that were withdrawn."""
     cause: str = ""
-    """The reason why the supervisor killed the process; empty if the process ended on its own."""
+    """Why the supervisor killed the process; empty if the process ended for another reason."""
     counted: bool = False
-    """Whether the recovery is included in the totals: its task is live, or has died again before it was live."""
+    """Whether the recovery is included in the totals, because its task is live or has died again before it was live."""
 
     def shown(self) -> RecoveryView:
-        """Return the recovery as shown in the report."""
+        """Return the recovery as the report shows it."""
 
         def after(at_ns: int | None) -> float | None:
             return None if at_ns is None else round((at_ns - self.since_ns) / 1e6, 3)
@@ -87,9 +87,9 @@ class RecoveryRecord:
 
 
 class RecoveryTotals:
-    """Totals of all recoveries of a job, including recoveries that are no longer kept; the totals only increase.
+    """Totals of all recoveries of a job, including recoveries that are no longer kept.  The totals only increase.
 
-    A recovery is counted once it has ended, because its mode is not known earlier.
+    A recovery is counted once it has ended, because only then is its mode known.
     """
 
     def __init__(self) -> None:
@@ -97,7 +97,7 @@ class RecoveryTotals:
         self._phases: dict[tuple[str, str], Durations] = {}
 
     def count(self, recovery: RecoveryRecord) -> None:
-        """Count a recovery that has ended, unless it was already counted."""
+        """Count a recovery that has ended, unless it has been counted already."""
         if recovery.counted:
             return
         recovery.counted = True
@@ -107,14 +107,14 @@ class RecoveryTotals:
             self.time(recovery, phase)
 
     def time(self, recovery: RecoveryRecord, phase: str) -> None:
-        """Add the duration of one phase, if the recovery has reached it."""
+        """Add the duration of one phase if the recovery has reached it."""
         at_ns: int | None = getattr(recovery, f"{phase}_ns")
         if at_ns is not None:
             durations = self._phases.setdefault((recovery.mode or COLD, phase), Durations())
             durations.add((at_ns - recovery.since_ns) / 1e9)
 
     def shown(self) -> RecoveryTotalsView:
-        """Return the totals as shown by the metrics."""
+        """Return the totals as the metrics show them."""
         return RecoveryTotalsView(
             [RecoveryNumber(task, mode, number) for (task, mode), number in self._numbers.items()],
             [PhaseView(*each, *astuple(counted.shown())) for each, counted in self._phases.items()],
@@ -129,10 +129,10 @@ class Timeline:
         self._latest: dict[str, RecoveryRecord] = {}
         self.totals = RecoveryTotals()
         self._killing: dict[str, str] = {}
-        """Process → the reason why it is killed, until the process is gone."""
+        """Process → the reason why it is being killed, until its end has been journaled."""
 
     def apply(self, record: Record) -> None:
-        """Apply one decision; decisions that do not concern recoveries change nothing."""
+        """Apply one decision; a decision that does not concern recoveries has no effect."""
         kind = record["kind"]
         if kind == "killing":
             self._killing[record["slot"]] = record["why"]
@@ -149,7 +149,7 @@ class Timeline:
         elif kind == "resumed":
             self._killing.clear()
             for recovery in self._latest.values():
-                self.totals.count(recovery)  # every process of the job has ended, and each task starts again
+                self.totals.count(recovery)  # all processes of the job have ended, and every task starts again
 
     def _gone(self, record: Record) -> None:
         killed = self._killing.pop(record["slot"], "")
@@ -162,7 +162,7 @@ class Timeline:
             )
 
     def _begin(self, recovery: RecoveryRecord) -> None:
-        """Add a recovery; a recovery of the same task that is under way has ended without success."""
+        """Add a recovery; if the same task is already recovering, that earlier recovery has failed and is counted."""
         if recovery.task in self._latest:
             self.totals.count(self._latest[recovery.task])
         self._latest[recovery.task] = recovery
@@ -172,7 +172,7 @@ class Timeline:
         del self._recoveries[:-KEPT]
 
     def _rolled_back(self, record: Record) -> None:
-        """Start a recovery of each task; a recovery under way starts again and keeps its time of failure."""
+        """Begin a recovery of each task.  A recovery that is under way restarts but keeps its time of failure."""
         for task, incarnation in record["tasks"].items():
             recovery = self.of(task, incarnation - 1)
             if recovery is None or recovery.live_ns is not None:
@@ -199,16 +199,16 @@ class Timeline:
             self.totals.count(recovery)
 
     def of(self, task: str, incarnation: int) -> RecoveryRecord | None:
-        """Return the recovery that started this incarnation; None if there is none."""
+        """Return the recovery that led to this incarnation; None if there is none."""
         for recovery in reversed(self._recoveries):
             if recovery.task == task and recovery.incarnation == incarnation:
                 return recovery
         return None
 
     def busy(self, now_ns: int) -> bool:
-        """Return whether a task is recovering and should not have to share the machine with processes that start."""
+        """Return whether a task is recovering, so that other processes should not start and compete for the machine."""
         recent = self._recoveries[-RECENT:]
-        # A recovery from before the job was resumed may have a time of another clock, if the machine was restarted.
+        # If the machine was restarted, a recovery from before the job was resumed may have a time from another clock.
         return any(not r.counted and 0 <= now_ns - r.detected_ns < UNDISTURBED_NS for r in recent)
 
     def shown(self) -> list[RecoveryView]:

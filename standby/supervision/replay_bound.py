@@ -1,8 +1,8 @@
-"""The bound on the work that a task repeats after a failure (`replay_target_ms`): its work since the last checkpoint.
+"""The bound on the work that a task repeats after a failure (`replay_target_ms`), which is its work since a checkpoint.
 
-The duration of a replay depends on how long the task has worked, not on the age of the checkpoint: in each second since
-the checkpoint, a task at full throttle adds a second of work to repeat, and a task in a quiet job a few milliseconds.
-The work is counted from the first beat of each incarnation that this supervisor has received.
+The duration of a replay depends on how long the task has worked since the checkpoint, not on the age of the checkpoint.
+For each second, a fully loaded task adds a second of work to repeat, but a task in a quiet job adds only a few
+milliseconds.  Work is counted from the first beat of each incarnation that this supervisor has received.
 """
 
 from __future__ import annotations
@@ -16,17 +16,19 @@ class _Work:
 
     incarnation: int
     began_ms: dict[int, int]
-    """Epoch → the working time when a beat first reported that epoch."""
+    """Epoch → the working time at which a beat first reported that epoch."""
     busy_ms: int = 0
 
     def since_ms(self, complete: int) -> int:
-        """Return the working time since barrier `complete`; 0 while no beat has shown that the task has passed it."""
+        """Return the working time since barrier `complete`; 0 until a beat shows that the task has passed that
+        barrier.
+        """
         if max(self.began_ms) < complete:
             return 0
         return self.busy_ms - self.began_ms[max(epoch for epoch in self.began_ms if epoch <= complete)]
 
     def pass_barriers(self, epoch: int, complete: int) -> None:
-        """Record that the task has passed barrier `epoch`, and discard epochs to which no failure returns."""
+        """Record that the task has passed barrier `epoch`, and discard epochs that no failure can return to."""
         if epoch > max(self.began_ms):
             self.began_ms[epoch] = self.busy_ms
         kept = max((each for each in self.began_ms if each <= complete), default=0)
@@ -34,10 +36,10 @@ class _Work:
 
 
 class ReplayBound:
-    """The work of all tasks that a failure would make them repeat.
+    """The work that the tasks would have to repeat after a failure.
 
     Args:
-        target_ms: the work of one task at which a checkpoint is due; 0 for no bound.
+        target_ms: the amount of work of one task that makes a checkpoint due; 0 for no bound.
     """
 
     def __init__(self, target_ms: int) -> None:
@@ -45,12 +47,12 @@ class ReplayBound:
         self._tasks: dict[str, _Work] = {}
 
     def worked(self, task: str, incarnation: int, epoch: int, busy_s: float, complete: int) -> bool:
-        """Record the working time in a beat of a task; return whether a checkpoint is due because of it.
+        """Record the working time from a task's beat; return whether it makes a checkpoint due.
 
         Args:
             epoch: the last barrier that the task has passed.
             busy_s: the working time of this incarnation.
-            complete: the last complete checkpoint; the task begins at it, or at a later one.
+            complete: the last complete checkpoint; the task began at it or at a later one.
         """
         if not self._target_ms:
             return False
@@ -63,5 +65,5 @@ class ReplayBound:
         return work.since_ms(complete) >= self._target_ms
 
     def due(self, complete: int) -> bool:
-        """Return whether a task would repeat more than the bound."""
+        """Return whether any task would have to repeat more work than the bound allows."""
         return self._target_ms > 0 and any(work.since_ms(complete) >= self._target_ms for work in self._tasks.values())

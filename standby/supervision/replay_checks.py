@@ -1,6 +1,6 @@
-"""Counts the epochs that standbys have repeated: `causal run --verify-replay` needs at least one for every task.
+"""Counts the epochs that standbys have repeated; `causal run --verify-replay` needs at least one for every task.
 
-The fact that a task was checked is journaled, so it still counts after a restart of the supervisor and after a resume.
+Each task that was checked is journaled, so the check still counts after the supervisor restarts or the job is resumed.
 """
 
 from __future__ import annotations
@@ -9,29 +9,29 @@ from standby.supervision.assignments import Assignments, WorkerEntry
 from standby.supervision.effects import Outbox, Record
 
 FINISHED = (0, "")
-"""(status, reason) of a job that ended without being stopped."""
+"""The (status, reason) of a job that ended without being stopped."""
 WAIT_NS_MAX = 60_000_000_000
-"""The time for which the end is delayed for tasks without a repeated epoch."""
+"""How long the end of the job is delayed for tasks that have no repeated epoch."""
 
 
 class Checks:
-    """The epochs that were checked, by task; level-triggered, because every beat of a standby contains the total.
+    """The checked epochs, by task.  The counts are level-triggered, because every beat of a standby contains its total.
 
-    For checks before this supervisor started, only the fact that an epoch was checked is known.
+    For the time before this supervisor started, only the fact that a task was checked is known.
     """
 
     def __init__(self, assignments: Assignments, enabled: bool) -> None:
         self.enabled = enabled
         self._assignments = assignments
         self._epochs_by_slot: dict[str, dict[str, int]] = {}
-        """Task → slot of a living standby → number of epochs."""
+        """Task → slot of a living standby → the number of epochs that this standby has checked."""
         self._epochs_of_ended: dict[str, int] = {}
         self._once: set[str] = set()
-        """The tasks for which an epoch was checked, according to the journal."""
+        """The tasks for which at least one epoch was checked, according to the journal."""
         self._finished_ns: int | None = None
 
     def apply(self, record: Record) -> None:
-        """Apply one decision; decisions that do not concern checks change nothing."""
+        """Apply one decision; a decision that does not concern checks has no effect."""
         if record["kind"] == "checked":
             self._once.add(record["task"])
         elif record["kind"] == "gone":
@@ -42,15 +42,13 @@ class Checks:
                 self._end(slot)
 
     def _end(self, slot: str) -> None:
-        """Add a standby's checks to the sum for ended standbys, of which there may be many."""
+        """Add a standby's checks to the total for ended standbys, of which there may be many."""
         for task, epochs in self._epochs_by_slot.items():
             if slot in epochs:
                 self._epochs_of_ended[task] = self._epochs_of_ended.get(task, 0) + epochs.pop(slot)
 
     def record_beat(self, slot: WorkerEntry, checked: tuple[int, str], outbox: Outbox) -> str:
-        """Record the counts in a worker's beat; return the difference that the worker has reported, or an empty
-        string.
-        """
+        """Record the counts in a worker's beat; return the difference that the worker reports, or an empty string."""
         task = slot.task or slot.purpose
         if task and checked[0]:
             self._epochs_by_slot.setdefault(task, {})[slot.name] = checked[0]
@@ -59,7 +57,7 @@ class Checks:
         return checked[1]
 
     def epochs(self, task: str) -> int:
-        """Return the number of epochs of the task that standbys have repeated."""
+        """Return how many epochs of the task standbys have repeated."""
         count = self._epochs_of_ended.get(task, 0) + sum(self._epochs_by_slot.get(task, {}).values())
         return max(count, int(task in self._once))
 
@@ -82,5 +80,5 @@ class Checks:
         return (1, f"no epoch of {', '.join(lacking)} could be checked: {why}; shorten --checkpoint-interval")
 
     def deadline_ns(self) -> int | None:
-        """Return the time at which the result of `finished` changes without an event; None if it does not."""
+        """Return when the result of `finished` will change without an event; None if it will not."""
         return None if self._finished_ns is None else self._finished_ns + WAIT_NS_MAX

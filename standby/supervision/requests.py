@@ -1,8 +1,8 @@
-"""Answers requests from clients to a running supervisor: `causal status`, `kill`, `savepoint`, `state --live`.
+"""Answers clients' requests to a running supervisor: `causal status`, `kill`, `savepoint`, `state --live`.
 
-Only the task itself can report the state that it keeps for a key.  The request to the task contains the address of the
-client, to which the task's answer is forwarded: the supervisor stores nothing, and a client that receives no answer
-repeats the request.
+Only the task itself can report the state that it stores for a key.  The request to the task contains the client's
+address, and the supervisor forwards the task's answer to it.  The supervisor stores nothing for this; a client that
+receives no answer repeats its request.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from standby.supervision.job_state import JobState
 from standby.supervision.job_view import JobView
 
 ADMINS = "admin"
-"""The prefix of every client's identity."""
+"""The prefix of each client's identity."""
 
 
 def answer(
@@ -29,11 +29,11 @@ def answer(
     kill: Callable[[WorkerEntry], None],
     outbox: Outbox,
 ) -> None:
-    """Carry out a request, reply with one line if the request is refused, and forward the answer of a task.
+    """Carry out a request and send the reply, which is one line if the request is refused, or forward a task's answer.
 
     Args:
-        view: returns the view of the job.
-        kill: orders a process to be killed.
+        view: a function that returns the view of the job.
+        kill: a function that orders a process to be killed.
     """
     if isinstance(event, events.Replied):
         _forward(job, event, outbox)
@@ -56,7 +56,7 @@ def answer(
 
 
 def _forward(job: JobState, event: events.Replied, outbox: Outbox) -> None:
-    """Forward a task's answer if the receiver is a client and the sender is the task named in the answer."""
+    """Forward a task's answer if the recipient is a client and the sender runs the task that the answer names."""
     slot = job.assignments.slots.get(event.slot)
     if slot is not None and event.to.startswith(ADMINS) and event.facts.get("task") == slot.task:
         outbox.add(Answer(event.to, {"kind": "answer", "ok": "error" not in event.facts, **event.facts}))
@@ -67,7 +67,7 @@ def _refused(error: str) -> dict[str, Any]:
 
 
 def _serving(job: JobState, task: object) -> WorkerEntry | str:
-    """Return the process of that task, or the reason why there is none."""
+    """Return the process of that task, or a message that explains why there is none."""
     entry = job.assignments.tasks.get(str(task))
     if entry is None:
         return f"task {task} does not exist; the tasks are {', '.join(job.assignments.tasks)}"
@@ -78,7 +78,7 @@ def _serving(job: JobState, task: object) -> WorkerEntry | str:
 
 
 def _waiting(job: JobState, name: object) -> WorkerEntry | str:
-    """Return the standby of that name, or the reason why there is none."""
+    """Return the standby with that name, or a message that explains why there is none."""
     slot = job.assignments.slots.get(str(name))
     if slot is None or slot.state is not WorkerState.IDLE or job.ended is not None:
         return f"{name} is not a standby at the moment"
@@ -102,7 +102,9 @@ def _kill(
 
 
 def _kill_agent(job: JobState, name: str, outbox: Outbox) -> dict[str, Any]:
-    """Order the agent of a host to die; the beats repeat its unfinished work for the next agent."""
+    """Order a host agent to die; afterwards, the beats show its unfinished work, which is ordered from the next
+    agent.
+    """
     host = job.hosts.get(name)
     if host is None or not host.name or job.ended is not None:
         return _refused(f"the job has no host {name} at the moment")
@@ -118,7 +120,7 @@ def _kill_agent(job: JobState, name: str, outbox: Outbox) -> dict[str, Any]:
 
 
 def _drain(job: JobState, arguments: Mapping[str, Any], outbox: Outbox) -> dict[str, Any]:
-    """Drain a host, or cancel its draining; the answer lists the tasks still on it."""
+    """Drain a host, or cancel its draining; the answer lists the tasks that are still on it."""
     host = job.hosts.get(str(arguments.get("host")))
     if host is None or not host.name:
         names = ", ".join(each.name for each in job.hosts if each.name) or "none: the job is on one machine"

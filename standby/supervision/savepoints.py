@@ -1,6 +1,6 @@
-"""Savepoints: a checkpoint that a user requested, or one at which the job ends, to be resumed as another version.
+"""Savepoints: checkpoints that a user requested, including those at which the job ends to be resumed as a new version.
 
-A final savepoint is journaled before it is sent to any source, so it is carried out whichever process dies.
+A final savepoint is journaled before it is sent to any source, so it is carried out no matter which process dies.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from standby.supervision.staging import Staging
 
 
 def asked(job: JobState, event: events.Admin, outbox: Outbox) -> dict[str, Any] | None:
-    """Begin a savepoint and return an answer with its epoch; None for any other request."""
+    """Begin a savepoint and return an answer that contains its epoch; None for any other request."""
     if event.verb != "savepoint":
         return None
     if job.stopping is not None or all(s.finished for s in job.assignments.tasks.values() if s.sink):
@@ -29,16 +29,18 @@ def asked(job: JobState, event: events.Admin, outbox: Outbox) -> dict[str, Any] 
 
 
 def reached(coordinator: Coordinator, staging: Staging) -> tuple[int, str] | None:
-    """Return (status, reason) if the job is to end now: its final checkpoint is complete and its rows are visible."""
+    """Return (status, reason) if the job should end now, because its final checkpoint is complete and its rows are
+    visible.
+    """
     if coordinator.ends and staging.shown(coordinator.final):
         return 0, f"{STOPPED}{coordinator.final}"
     return None
 
 
 def stopped_at(records: Iterable[Record]) -> tuple[int, dict[str, Files]] | None:
-    """Return the savepoint at which the job of that journal ended, as (epoch, files by task).
+    """Return the savepoint at which the job of this journal ended, as (epoch, files by task).
 
-    Return None if the job did not end at a savepoint or was resumed since.
+    Returns: None if the job did not end at a savepoint, or was resumed afterwards.
     """
     epoch, final, stopped, files = 0, 0, False, dict[str, Files]()
     for record in records:
@@ -48,13 +50,13 @@ def stopped_at(records: Iterable[Record]) -> tuple[int, dict[str, Files]] | None
             epoch, files = record["epoch"], as_files(record["files"])
             stopped = epoch == final
         elif record["kind"] in ("promoted", "rolled_back"):
-            stopped = False  # unless the run only made rows visible that the savepoint covers (guarantee epoch)
+            stopped = False  # unless the run only made rows visible that belong to the savepoint (guarantee epoch)
         elif record["kind"] == "stopping":
             stopped = stopped or (epoch == final and record["reason"].startswith(STOPPED))
     return (epoch, files) if stopped else None
 
 
 def finished(records: Iterable[Record]) -> bool:
-    """Return whether the job of that journal finished, rather than stopping at a savepoint."""
+    """Return whether the job of this journal finished instead of stopping at a savepoint."""
     ends = [record for record in records if record["kind"] in ("stopping", "ended", "resumed")]
     return bool(ends) and ends[-1]["kind"] != "resumed" and ends[-1]["status"] == 0 and not ends[-1]["reason"]

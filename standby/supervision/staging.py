@@ -1,6 +1,6 @@
-"""Tracks staged rows: which epochs are visible, and whether the end of the job waits only for a checkpoint.
+"""Tracks staged rows: which epochs are visible, and whether only a checkpoint delays the end of the job.
 
-Both facts follow from the beats alone (guarantee `epoch`), so a restarted supervisor knows them immediately.
+With guarantee `epoch`, both facts follow from the beats alone, so a restarted supervisor knows them immediately.
 """
 
 from __future__ import annotations
@@ -15,16 +15,17 @@ STAGED, FINISHED = "staged", "finished"
 
 @dataclass(frozen=True, slots=True)
 class Staging:
-    """The sinks of one job; `enabled` if their rows are staged."""
+    """The sinks of one job; `enabled` is set if their rows are staged."""
 
     assignments: Assignments
     coordinator: Coordinator
     enabled: bool
 
     def hurries(self) -> bool:
-        """Return whether the next checkpoint should begin immediately: all inputs have ended, and rows wait for it.
+        """Return whether the next checkpoint should begin immediately, because all inputs have ended and rows wait
+        for it.
 
-        If a sink reports this before it has acted on the last complete checkpoint, that checkpoint may already cover
+        If a sink reports this before it has acted on the last complete checkpoint, that checkpoint may already include
         its rows.
         """
         slots = self._sinks() if self.enabled else []
@@ -32,11 +33,11 @@ class Staging:
         return bool(waits) and all(waits) and all(slot.reported_state in (STAGED, FINISHED) for slot in slots)
 
     def shown(self, epoch: int) -> bool:
-        """Return whether every row of the epochs below `epoch`, which is complete, is visible."""
+        """Return whether all rows of the epochs below the complete epoch `epoch` are visible."""
         return not self.enabled or all(slot.committed >= epoch for slot in self._sinks())
 
     def _sinks(self) -> list[WorkerEntry]:
-        """Return the processes of all sink tasks, with an entry without a name for each task that has no process."""
+        """Return the processes of all sink tasks, with an unnamed placeholder entry for each task without a process."""
         workers = []
         for entry in self.assignments.tasks.values():
             if entry.sink:

@@ -1,8 +1,8 @@
-"""The supervisor's logic, a pure state machine that turns events into effects.
+"""The supervisor's logic: a pure state machine that turns events into effects.
 
-`Supervision` has no clock, no files and no sockets: `handle(event, now_ns)` returns effects in the order that
-`standby.supervision.effects` promises, and `next_deadline()` returns the time at which a `Tick` is due.  Decisions are
-records; the same code applies a record live and after a restart, so the journal is the only stored state.  Heartbeats
+`Supervision` has no clock, files or sockets.  `handle(event, now_ns)` returns effects in the order that
+`standby.supervision.effects` promises, and `next_deadline()` returns when a `Tick` is due.  Decisions are records; the
+same code applies a record in live operation and after a restart, so the journal is the only stored state.  Heartbeats
 repeat the facts that the journal does not contain.
 """
 
@@ -39,22 +39,22 @@ ALIVE_NS = 1_000_000_000
 """The interval at which every worker is sent `alive`."""
 
 STOP_NS_MAX = 10_000_000_000
-"""The time that workers have to report their last counters and end, after the last sink has finished."""
+"""How long workers have to report their last counters and end after the last sink has finished."""
 
 WAKE_NS_MIN = 5_000_000
-"""The shortest sleep, so that overdue work which cannot be done yet causes no busy loop."""
+"""The shortest sleep, so that overdue work that cannot be done yet does not cause a busy loop."""
 
 REPLACED = "an agent that started later has joined with the same key; give each host its own key"
 
 ANY_SESSION = "*"
-"""Matches whichever session the host has now."""
+"""Matches whatever session the host currently has."""
 
 LOST_NS = 1_000_000_000
-"""The time after a restart for which a process may be unknown to the agent and silent before it counts as gone."""
+"""How long after a restart a process may be unknown to the agent and silent before it counts as ended."""
 
 
 def hot_tasks(config: JobConfig, topology: Topology) -> frozenset[str]:
-    """Return the tasks whose standbys are hot; a source is never among them, because its input can be read again."""
+    """Return the tasks whose standbys are hot.  Sources are never included, because their input can be read again."""
     if not config.hot:
         return frozenset()
     wanted = set(config.hot_operators)
@@ -98,11 +98,11 @@ class Supervision:
         self._stop_by_ns: int | None = None
 
     def handle(self, event: events.Event, now_ns: int) -> list[Effect]:
-        """Advance by one step.
+        """Process one event.
 
         Args:
-            event: the first event that a supervisor handles is `Restored`.
-            now_ns: `time.monotonic_ns()`; it must never decrease.
+            event: the event; the first event that a supervisor handles is `Restored`.
+            now_ns: `time.monotonic_ns()`, which must never decrease.
         """
         invariant(now_ns >= self._now_ns, "time does not go back")
         invariant(self._restored_ns or isinstance(event, events.Restored), "a supervisor's life begins with Restored")
@@ -115,7 +115,7 @@ class Supervision:
         return self._outbox.take()
 
     def next_deadline(self) -> int:
-        """Return the latest time at which the next `Tick` is due, in ns on the clock of `now_ns`."""
+        """Return the time by which the next `Tick` is due, in ns on the clock of `now_ns`."""
         due = [
             self._alive_ns + ALIVE_NS,
             self._detector.deadline_ns(),
@@ -130,11 +130,11 @@ class Supervision:
         return max(min(at for at in due if at is not None), self._now_ns + WAKE_NS_MIN)
 
     def _apply(self, record: Record) -> None:
-        """Apply one decision; decisions change state only through this method."""
+        """Apply one decision; only this method lets decisions change the state."""
         self.job.apply(record)
         self._dirty.apply(record)
 
-    # Handlers of events.
+    # Event handlers.
 
     def _restored(self, event: events.Restored) -> None:
         for record in event.records:
@@ -151,7 +151,7 @@ class Supervision:
     def _beat(self, event: events.Beat) -> None:
         slot = self.assignments.slots.get(event.slot)
         if slot is None:
-            # The process is from an earlier run of the job, or was started without a decision.
+            # The process belongs to an earlier run of the job, or was started without a decision.
             self._outbox.add(KillProcess(event.slot))
             return
         first = not slot.seen_ns
@@ -176,7 +176,7 @@ class Supervision:
             self._beat_without_task(slot)
 
     def _note_changes(self, slot: WorkerEntry, event: events.Beat) -> None:
-        """Mark the decisions that depend on a change in this beat to be made again."""
+        """Mark the processes on which a change in this beat may require the supervisor to act."""
         if not slot.seen_ns or (slot.endpoint, slot.remote) != (event.endpoint, event.remote):
             self._dirty.whereabouts(slot)
         elif (slot.followed, slot.reported_state, slot.committed, slot.wanted_epoch, slot.unchanged) != (
@@ -212,7 +212,7 @@ class Supervision:
         slot.alive_ns, slot.pid, slot.waiting = self._now_ns, event.pid, event.waiting
         slot.reported_state = event.state or slot.reported_state
         self._doing(slot, event.doing)
-        # A supervisor that has just started need not wait for the loop of the worker.
+        # A supervisor that has just started then need not wait for a beat from the worker's loop.
         if event.endpoint and not slot.endpoint:
             slot.endpoint, slot.remote = event.endpoint, event.remote
             self._dirty.whereabouts(slot)
@@ -263,7 +263,7 @@ class Supervision:
         entry = self._present(event.slot, event.task, event.incarnation)
         if entry is None:
             return
-        # The end of a task is taken from its beat, which contains its last counters.
+        # The end of a task is recorded from the task's beat, because the beat contains its last counters.
         if event.phase != "finished" and self.timeline.of(entry.name, event.incarnation) is not None:
             facts = {"task": entry.name, "incarnation": event.incarnation, "at_ns": event.at_ns, "detail": event.detail}
             self._outbox.decide("phase", phase=event.phase, **facts)
@@ -368,24 +368,24 @@ class Supervision:
             self._companions.settle(self._placement.host_for, self._now_ns, self._outbox)
 
     def _hear(self, host: HostEntry, clock_ns: int | None) -> None:
-        """Reply with this supervisor's time, from which the host measures the offset of its own clock."""
+        """Reply with this supervisor's time, from which the host computes its clock offset."""
         if clock_ns is not None:
             began_ns = self.figures.first_record_ns or 0
             self._outbox.add(SendHost(host.name, orders.Heard(clock_ns, self._now_ns, began_ns).message()))
 
     def _of_host(self, name: str, host: str) -> WorkerEntry | None:
-        """Return the process of that name if it was placed on that host: an agent may report only on its own host."""
+        """Return the named process if it was placed on that host, because an agent may report only on its own host."""
         slot = self.assignments.slots.get(name)
         return slot if slot is not None and slot.host == host else None
 
     def _host_hello(self, event: events.HostHello) -> None:
         if event.mark not in ("", self._mark):
             self._outbox.add(SendHost(event.host, orders.Ended(again=True).message()))
-            return  # the agent belongs to an earlier run or version: this order makes it ask for the description again
+            return  # the agent belongs to an earlier run or version; this makes it request the description again
         host = self.hosts.get(event.host)
         if host is not None and event.session in host.replaced:
             self._outbox.add(SendHost(event.host, orders.Refused(REPLACED, event.session).message()))
-            return  # two agents with one key would end each other's processes in turn
+            return  # otherwise, two agents with one key would keep ending each other's processes
         if host is not None and host.living and host.session != event.session:
             self._lose_host(host, "its agent restarted without its earlier processes")
         if host is None or not host.living:
@@ -404,7 +404,9 @@ class Supervision:
             self._lose_host(host, event.why or "its processes have ended")
 
     def _lose_host(self, host: HostEntry, why: str) -> None:
-        """Decide that a host is dead: from now on every process there counts as ended, even if it is still running."""
+        """Decide that a host is lost.  From now on, every process there counts as ended, even if it is still
+        running.
+        """
         facts = {"incarnation": host.incarnation, "why": why, "since_ns": host.seen_ns, "detected_ns": self._now_ns}
         left = host.state is HostState.DRAINING and not any(
             s.host == host.name for s in self.assignments.slots.values()
@@ -422,7 +424,9 @@ class Supervision:
             self._outbox.add(KillProcess(slot.name, slot.host))
 
     def _unknown_to_agent(self, slot: WorkerEntry) -> None:
-        """Order the start of a journaled process that neither the agent nor a beat reports, or declare it gone."""
+        """Order the start of a journaled process that neither the agent nor a beat reports, or declare that it has
+        ended.
+        """
         if slot.state is WorkerState.STARTING and self.job.stopping is None:
             self._reconciler.ask_again(slot, self._now_ns, self._outbox)
         elif self._now_ns - max(self._restored_ns, slot.known_ns) > LOST_NS:
@@ -447,7 +451,7 @@ class Supervision:
     def _tick(self, event: events.Tick) -> None:
         self._dirty.all()
 
-    # Work that is due after any event.
+    # Work that is due after every event.
 
     def _settle(self) -> None:
         if self._now_ns - self._alive_ns >= ALIVE_NS:
@@ -483,7 +487,7 @@ class Supervision:
             self._dirty.clear()  # the components above have acted on all dirty workers
 
     def _stop(self, status: int, reason: str, lasting: bool = False) -> None:
-        """Decide that the job ends; workers are sent `stop` now and again after each beat."""
+        """Decide that the job ends.  Workers are sent `stop` now, and again after each beat."""
         self._outbox.decide("stopping", status=status, reason=reason, **({"lasting": True} if lasting else {}))
         self._stop_by_ns = self._now_ns + (STOP_NS_MAX if status == 0 else 0)
         for slot in self.assignments.slots.values():
@@ -494,7 +498,7 @@ class Supervision:
         """End the job once every task's process has reported its last counters and ended, or the deadline has
         passed.
         """
-        if self._stop_by_ns is None:  # an earlier supervisor decided to stop
+        if self._stop_by_ns is None:  # an earlier supervisor decided to stop the job
             self._stop_by_ns = self._now_ns + STOP_NS_MAX
         if self.job.stopping is not None and (self.assignments.deserted or self._now_ns >= self._stop_by_ns):
             status, reason = self.job.stopping
@@ -502,7 +506,7 @@ class Supervision:
             self._outbox.add(EndJob(status, reason))
 
     def _present(self, slot_name: str, task: str, incarnation: int) -> TaskEntry | None:
-        """Return the entry of `task` if that slot currently runs the task in that incarnation."""
+        """Return the entry of `task` if that slot currently runs the task with that incarnation; otherwise None."""
         slot = self.assignments.slots.get(slot_name)
         entry = self.assignments.entry_of(slot) if slot is not None else None
         fits = slot is not None and (slot.task, slot.incarnation) == (task, incarnation)

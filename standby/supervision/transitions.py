@@ -1,4 +1,4 @@
-"""Transitions of the supervisor's state machines, each of which is a table: (state, trigger) → the next state."""
+"""Transitions of the supervisor's state machines; each machine is a table (state, trigger) → next state."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ State = TypeVar("State", bound=Enum)
 
 
 def following(table: Mapping[tuple[State, str], State], state: State, trigger: str, of: str) -> State:
-    """Return the next state; the transition must be in the table.
+    """Return the next state; the table must contain the transition.
 
     Args:
-        of: the name of the object that performs the transition, for the error message.
+        of: the name of the object that changes its state, for the error message.
     """
     after = table.get((state, trigger))
     invariant(after is not None, "no such transition", of=of, state=state, on=trigger)

@@ -1,4 +1,4 @@
-"""Builds the view of a job, which `status.json` stores and every display shows, from the supervisor's state."""
+"""Builds the view of a job from the supervisor's state; `status.json` stores it, and every display shows it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from standby.supervision.job_view import (
 DURATIONS_SHOWN = 100
 AWAITED_SHOWN = 8
 LOADING = "loading"
-"""The state that a process reports while it loads its task's state."""
+"""The state that a process reports while it loads the state of its task."""
 
 
 def view(job: JobState, now_ns: int, listening_since_ns: int) -> JobView:
@@ -91,7 +91,7 @@ def _process(slot: WorkerEntry) -> ProcessView:
 
 
 def _host(job: JobState, host: HostEntry, now_ns: int) -> HostView:
-    """Return a host as `causal hosts` shows it."""
+    """Return the view of a host, which `causal hosts` shows."""
     slots = [slot for slot in job.assignments.slots.values() if slot.host == host.name]
     return HostView(
         host=host.name,
@@ -112,7 +112,7 @@ def _host(job: JobState, host: HostEntry, now_ns: int) -> HostView:
 
 
 def _host_loss(job: JobState, loss: HostLoss) -> HostLossView:
-    """Return the view of the loss of a host, with the end of the last recovery of the host's tasks."""
+    """Return the view of a host's loss, including when the last of its tasks had recovered."""
     recoveries = [job.timeline.of(task, incarnation) for task, incarnation in loss.tasks.items()]
     live = [recovery.live_ns if recovery is not None else None for recovery in recoveries]
     recovered_ns = max((at for at in live if at is not None), default=loss.detected_ns)
@@ -138,13 +138,13 @@ def job_state(job: JobState) -> str:
 
 
 def _at_work(job: JobState, entry: TaskEntry) -> bool:
-    """Return whether a process has confirmed that it is the task, and has loaded the task's state."""
+    """Return whether a process has confirmed the task and has loaded the task's state."""
     holder = job.assignments.holder(entry)
     return entry.state is TaskState.SERVED and holder is not None and holder.reported_state != LOADING
 
 
 def _task(job: JobState, entry: TaskEntry, standbys: list[str]) -> TaskView:
-    """Return the view of a task, with the values that its process reports."""
+    """Return the view of a task, including the values that its process reports."""
     holder = job.assignments.holder(entry)
     state = entry.state.value if holder is None else holder.reported_state or entry.state.value
     return TaskView(
@@ -170,7 +170,7 @@ def _task(job: JobState, entry: TaskEntry, standbys: list[str]) -> TaskView:
 
 
 def _shadow(assignments: Assignments, holder: WorkerEntry | None) -> ShadowView | None:
-    """Return the hot standby to which a task echoes; None if no such standby has begun to perform."""
+    """Return the hot standby to which a task echoes; None if it has not begun to perform, or there is none."""
     if holder is None or not holder.hot_standby:
         return None
     for slot in assignments.unserved.get(holder.task, {}).values():
@@ -181,10 +181,10 @@ def _shadow(assignments: Assignments, holder: WorkerEntry | None) -> ShadowView 
 
 
 def _since(wait: tuple[int, str] | None) -> Wait | None:
-    """Return the start and the reason of a wait; None if there is no wait."""
+    """Return the start and the reason of a wait; None if nothing is waiting."""
     return None if wait is None else Wait(*wait)
 
 
 def _json_ready(value: Any) -> Figure:
-    """Return a value whose parts are named by strings; task counters use numbers as the bounds of latencies."""
+    """Return a value whose parts are named by strings, because task counters use numbers as latency bounds."""
     return {str(key): each for key, each in value.items()} if isinstance(value, dict) else value
