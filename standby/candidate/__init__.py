@@ -1,1 +1,1 @@
-"""A supervisor of several hosts before it leads: it watches the shared store, and takes over (design 0024)."""
+"""A supervisor of a multi-host job before it leads: it watches the shared store and may take over (design 0024)."""

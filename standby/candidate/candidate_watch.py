@@ -1,4 +1,4 @@
-"""The candidates for a leader's place, which a separate thread looks up in the shared store."""
+"""Looks up the candidates that could replace a leader, in the shared store and on a separate thread."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from standby.storage.store_journal import perform
 from standby.supervision.job_view import CandidateView
 
 LOOK_S, SOON_S = 5.0, 1.0
-"""The intervals at which candidates are looked up: in general, and while the leader hears no host."""
+"""The intervals between look-ups of candidates: normally, and while the leader hears no host."""
 
 _log = logging.getLogger("standby.store")
 
 
 class CandidateWatch(threading.Thread):
-    """The candidates for the place of one leader.
+    """The candidates that could replace one leader.
 
     Args:
         holder: the leader's own mark.
@@ -33,7 +33,7 @@ class CandidateWatch(threading.Thread):
         self._closed = threading.Event()
         self._problem = ""
         self.soon = False
-        """Whether the leader hears no host, so that candidates are looked up more often."""
+        """Whether the leader hears no host, in which case candidates are looked up more often."""
 
     def run(self) -> None:
         """Look up candidates repeatedly until `close`."""
@@ -45,7 +45,7 @@ class CandidateWatch(threading.Thread):
                 since_s = time.monotonic()
 
     def look(self) -> None:
-        """Look up candidates now; if the store does not answer, the last result remains valid until it is too old."""
+        """Look up candidates now.  If the store does not answer, the last result remains valid until it is too old."""
         try:
             with self._lock:
                 perform(self._candidates.look(time.monotonic_ns()), self._depot)
@@ -56,7 +56,7 @@ class CandidateWatch(threading.Thread):
             self._problem = str(problem)
 
     def shown(self) -> list[CandidateView]:
-        """Return the candidates as shown in `status.json`."""
+        """Return the candidates as `status.json` shows them."""
         waiting = self._candidates.waiting(time.monotonic_ns())
         return [
             CandidateView(name=each.name or None, listen=each.listen, heard_ms=age_ns / 1e6, hears=each.hears)

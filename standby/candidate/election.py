@@ -1,7 +1,7 @@
-"""A supervisor of a multi-host job before it leads: a candidate that watches the shared store (design 0024).
+"""A supervisor of a multi-host job before it leads, as a candidate that watches the shared store (design 0024).
 
-The directory of a candidate contains the settings and the graph of the newest term, except for the settings that belong
-to this machine: the address at which it listens, its key and its roster.
+A candidate's directory contains the settings and the graph of the newest term, except for the settings of this machine
+itself: the address on which it listens, its key and its roster.
 """
 
 from __future__ import annotations
@@ -42,29 +42,29 @@ from standby.supervision.supervision import Supervision
 
 FILE = "leadership.json"
 RESUMPTION = "resumption.json"
-"""The file that makes a supervisor resume a job: it states the end of the journal that was copied to this directory.
+"""The file that makes a supervisor resume a job; it records the end of the journal that was copied to this directory.
 
 `seen` is the (term, place) of the last entry, which may be a seal, and `base` is that of the last decision.
 """
 
 UNBEGUN = (0, -1)
-"""The (term, place) of the decisions of a job that no supervisor has started."""
+"""The (term, place) that stands for the decisions of a job that no supervisor has started."""
 
 STATUS_NEWER = 76
-"""Exit status of a candidate whose job was stopped and has a newer run."""
+"""The exit status of a candidate whose job was stopped and has a newer run."""
 
 _log = logging.getLogger("standby.election")
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Facts about a supervisor that outlive its process.
+    """Facts about a supervisor that must survive its process.
 
     Attributes:
         holder: the supervisor's mark in the store.
-        successor: whether the supervisor was started to take over; the end of such a supervisor never stops the job.
-        offset_ns: the job's time minus this machine's clock, when this supervisor last led.
-        boot: the boot ID of the machine for which `offset_ns` is valid.
+        successor: whether the supervisor was started as a successor; the end of a successor never stops the job.
+        offset_ns: the job's time minus this machine's clock when this supervisor last led.
+        boot: the boot ID of the machine, for which `offset_ns` is valid.
     """
 
     holder: str
@@ -73,15 +73,15 @@ class Identity:
     boot: str = ""
 
     def save(self, directory: Path) -> None:
-        """Replace the file atomically."""
+        """Write the facts to their file, replacing the file atomically."""
         replace_text(directory / FILE, json.dumps(asdict(self)))
 
     @classmethod
     def load(cls, directory: Path) -> Identity:
-        """Read the file.
+        """Read the facts from their file.
 
         Raises:
-            CorruptData: it is missing or damaged.
+            CorruptData: the file is missing or damaged.
         """
         path = directory / FILE
         try:
@@ -91,7 +91,7 @@ class Identity:
 
 
 def begun(directory: Path) -> None:
-    """Remove the files from which the term started, once its first entry is written."""
+    """Remove the files that the term started from, because its first entry has been written."""
     for name in (RESUMPTION, JOURNAL, JOURNAL + "-wal", JOURNAL + "-shm"):
         (directory / name).unlink(missing_ok=True)
 
@@ -129,14 +129,14 @@ class Led:
 
 
 class _Left(Exception):
-    """Raised when a signal arrives or the candidate is to end."""
+    """Raised when a signal arrives or the candidate must end."""
 
 
 class Election:
-    """One candidate for the leadership of a job.
+    """One supervisor's candidacy for the leadership of a job.
 
     Args:
-        wake: a socket that becomes readable once this process is to end.
+        wake: a socket that becomes readable once this process must end.
     """
 
     def __init__(self, job: Path, config: JobConfig, wake: socket.socket) -> None:
@@ -153,15 +153,15 @@ class Election:
         self._ear: Ear | None = None
         self._presence = Presence(self._identity.holder)
         self._present_ns: int | None = None
-        """The time at which the candidate last renewed its mark in the store; None before the first time."""
+        """When the candidate last renewed its mark in the store; None before the first time."""
         self._shown: Candidate | None = None
-        """The mark that the candidate wrote at that time."""
+        """The mark that the candidate last wrote."""
         self._term: Term | None = None
         self.newer = False
-        """Whether the candidate ends because the job was stopped and a newer run of it has begun."""
+        """Whether the candidate ends because the job was stopped and a newer run of the job has begun."""
 
     def run(self) -> Led | None:
-        """Return the term once it is won; return None if the job has ended or this process is to end."""
+        """Return the term once it is won; return None if the job has ended or this process must end."""
         course = campaign(self._candidacy, self._described, self._report, self._hears)
         try:
             ledger = perform(course, self._depot, self._pause)
@@ -179,7 +179,7 @@ class Election:
         return None if ledger is None else self._led(ledger)
 
     def _pause(self, span_ns: int) -> int:
-        """Wait for `span_ns`, publish the state of this candidate in the meantime, and return the time."""
+        """Wait for `span_ns`, meanwhile publish the state of this candidate, and return the time."""
         if span_ns:
             if self._ear is None:
                 self._ear = Ear(self._own, self._job)
@@ -205,16 +205,16 @@ class Election:
         return self._term
 
     def _described_here(self) -> tuple[str, str]:
-        """Return the settings and the graph of the job as they are in this directory."""
+        """Return the settings and the graph of the job as stored in this directory."""
         job, graph = ((self._job / file).read_text() for file in ("job.json", GRAPH))
         return job, graph
 
     def _adopt(self, ledger: Ledger) -> None:
-        """Adopt the settings and the graph of the inherited decisions.
+        """Adopt the settings and the graph to which the inherited decisions apply.
 
         Raises:
-            PipelineError: the job was to be resumed with other settings, from decisions that are no longer the last
-                ones.
+            PipelineError: the job was to be resumed with changed settings, but from decisions that are no longer the
+            last.
         """
         before = JobConfig.load(self._job), Blueprint.load(self._job)
         restore(self._job, self._own, ledger.job, ledger.graph)
@@ -250,7 +250,7 @@ class Election:
             self._show(inherited.records if inherited is not None else (), seen.term)
             self._show_presence()
         except Fenced:
-            return  # a newer entry contains all of these decisions: the next check reads it
+            return  # a newer entry contains all of these decisions, and the next check reads that entry
         if self._followed is None:
             _log.info("a candidate: %s leads %s", seen.term.leader, self._own.name)
         else:
@@ -258,8 +258,9 @@ class Election:
         self._followed = seen.term.number
 
     def _show_presence(self) -> None:
-        """Renew this candidate's mark in the store if it is missing, outdated or old: it waits, and whether it hears
-        hosts.
+        """Renew this candidate's mark in the store if it is missing, outdated or old.
+
+        The mark shows that the candidate is waiting, and whether it hears hosts.
         """
         now_ns = time.monotonic_ns()
         mark = Candidate(_name_of(self._own), self._own.listen, self._hears())
@@ -268,7 +269,7 @@ class Election:
             self._present_ns, self._shown = now_ns, mark
 
     def _conclude(self) -> None:
-        """Show the end of a job that another supervisor led until the job ended."""
+        """Show how the job ended if another supervisor led it until then."""
         seen = self._candidacy.seen
         if seen is not None:
             decided = perform(read_back(seen.term.number, seen.place), self._depot)
@@ -276,19 +277,19 @@ class Election:
             self._show(decided.records, seen.term)
 
     def _show(self, records: tuple[Record, ...], term: Term) -> None:
-        """Write a view of the job that is based on the decisions alone: no process is heard here."""
+        """Write a view of the job that is based on decisions alone, because no process is heard here."""
         supervision = Supervision(JobConfig.load(self._job), Blueprint.load(self._job))
         supervision.handle(events.Restored(records), max(1, time.monotonic_ns()))
         write_status(self._job, replace_fields(supervision.view(), leader=leader_shown(term, here=False)))
 
 
 def _name_of(config: JobConfig) -> str:
-    """Return the name of this supervisor's key; empty without keys."""
+    """Return the name of this supervisor's key; empty if keys are not used."""
     return load_key(Path(config.key)).name if config.key else ""
 
 
 def settings_of(text: str) -> JobConfig:
-    """Return the settings of a job from their text in the shared store.
+    """Parse the settings of a job from their text in the shared store.
 
     Raises:
         CorruptData: the settings are damaged.
@@ -300,13 +301,13 @@ def settings_of(text: str) -> JobConfig:
 
 
 def save_settings(directory: Path, config: JobConfig, graph: str) -> None:
-    """Write settings and a graph from the shared store to a directory."""
+    """Write settings and a graph that were read from the shared store to a directory."""
     config.save(directory)
     replace_text(directory / GRAPH, graph)
 
 
 def restore(directory: Path, own: JobConfig, settings: str, graph: str) -> None:
-    """Write another supervisor's settings and graph to a directory; settings of this machine are taken from `own`.
+    """Write another supervisor's settings and graph to a directory, but keep the settings of this machine from `own`.
 
     Raises:
         CorruptData: the settings are damaged.
@@ -316,12 +317,12 @@ def restore(directory: Path, own: JobConfig, settings: str, graph: str) -> None:
 
 
 def leader_shown(term: Term, here: bool) -> LeaderView:
-    """Return the leader as shown in `status.json`; `here` means that it is the supervisor of this directory."""
+    """Return the leader as `status.json` shows it; `here` means that it is the supervisor of this directory."""
     return LeaderView(name=term.name or None, listen=term.listen, term=term.number, here=here)
 
 
 def write_status(job: Path, view: JobView) -> None:
-    """Replace the view of a job; a failure to write it is logged."""
+    """Replace the stored view of a job; if writing fails, log the problem."""
     try:
         replace_text(job / "status.json", json.dumps(view.content()))
     except OSError as problem:
@@ -329,7 +330,7 @@ def write_status(job: Path, view: JobView) -> None:
 
 
 def _resumption(job: Path) -> tuple[tuple[int, int] | None, tuple[int, int] | None]:
-    """Return the (term, place) of the decisions that were copied here, and that of the last entry seen.
+    """Return the (term, place) of the last decision that was copied here, and that of the last entry that was seen.
 
     Both are None if no job is to be resumed.
     """

@@ -1,7 +1,7 @@
-"""The job's time on a new leader: hosts have kept the time while no supervisor ran, each with its own clock error.
+"""Determines the job's time on a new leader, from hosts that have tracked it while no supervisor was running.
 
-A beat may be late but is never early, so the latest claim of each host counts; of the claims of all hosts, the earliest
-counts, so that one host with a wrong clock cannot advance the job's time.
+Each host's clock has its own error.  A beat may arrive late but never early, so the latest claim of each host counts.
+Of the claims of all hosts, the earliest counts, so that one host with a wrong clock cannot advance the job's time.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from standby.network.gate import Gate
 from standby.supervision import events
 
 GATHER_S, MORE_S = 2.0, 0.3
-"""The time to wait for the first beat of any host, and then for the beats of other hosts."""
+"""How long to wait for the first beat from any host, and then for beats from other hosts."""
 
 POLL_MS = 20
-"""The longest time for which a handshake waits in the meantime."""
+"""The longest time for which a handshake waits during this."""
 
 RECEIVE_MAX = 1000
 
 
 def take_time(led: Led, gate: Gate, inbox: Inbox) -> None:
-    """Set the clock of a leader to the job's time, and save the offset for this supervisor's next process."""
+    """Set a leader's clock to the job's time, and save the offset for the next process of this supervisor."""
     if not led.exact:
         claims_ns = _claims(gate, inbox)
         led.clock.offset_ns = max(led.clock.offset_ns, min(claims_ns.values(), default=led.clock.offset_ns))
@@ -32,7 +32,7 @@ def take_time(led: Led, gate: Gate, inbox: Inbox) -> None:
 
 
 def _claims(gate: Gate, inbox: Inbox) -> dict[str, int]:
-    """Return, by host, the job's time minus this machine's clock, according to each host that beats."""
+    """Return, for each host that sends beats, the job's time minus this machine's clock according to that host."""
     claims_ns: dict[str, int] = {}
     until_s = time.monotonic() + GATHER_S
     while time.monotonic() < until_s:

@@ -1,1 +1,1 @@
-"""The processes of one host: starting, forking, watching and reaping them."""
+"""The processes of one host: how they are started, forked, watched and reaped."""

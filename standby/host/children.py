@@ -1,6 +1,6 @@
-"""The agent's table of processes: it starts, adopts and reaps them, and stores the table for the next agent.
+"""The agent's table of processes, which it starts, adopts and reaps; the table is stored for the next agent.
 
-An entry is written before its process is started and completed afterwards. Therefore every process is either in the
+An entry is written before its process is started, and is completed afterwards. Every process is therefore either in the
 table or identified by the marks in its environment, and none is ever started twice or forgotten.
 """
 
@@ -29,10 +29,10 @@ _log = logging.getLogger("standby.agent")
 
 FILE = "processes.json"
 DEAD_KEPT = 256
-"""The number of ended processes that each beat reports again; the oldest are dropped first."""
+"""How many ended processes each beat reports again; the oldest are dropped first."""
 
 LOGS_KEPT = 200
-"""The number of log files of ended processes that are kept; the oldest are removed first."""
+"""How many log files of ended processes are kept; the oldest are removed first."""
 
 
 @dataclass(slots=True)
@@ -45,7 +45,7 @@ class Child:
     environment: Mapping[str, str]
     pid: int = 0
     started: int = 0
-    """The start time of the process, in clock ticks since boot."""
+    """When the process started, in clock ticks since boot."""
     pidfd: int = -1
     process: subprocess.Popen[bytes] | None = None
     """None for a process that was forked or adopted."""
@@ -55,7 +55,7 @@ class Child:
 
     @property
     def companion(self) -> bool:
-        """Whether it is a companion and not a worker."""
+        """Whether the process is a companion rather than a worker."""
         return self.role.startswith("companion:")
 
 
@@ -81,10 +81,10 @@ class Children:
     """Processes that count as dead while the kernel frees their memory."""
     forks: ForkServer | None = None
     patient: bool = True
-    """Whether the very first start waits for the fork server; the agent does nothing else in the meantime."""
+    """Whether the very first start waits for the fork server, during which the agent does nothing else."""
 
     def save(self) -> None:
-        """Replace the table on disk atomically.
+        """Write the table to disk, replacing the file atomically.
 
         Raises:
             Unavailable: the table cannot be written.
@@ -106,10 +106,10 @@ class Children:
             raise Unavailable(f"{path} cannot be written: {problem.strerror}") from None
 
     def start(self, child: Child) -> None:
-        """Start the process in its own session, with its output redirected to its log.
+        """Start the process in a new Unix session, with its output redirected to its log.
 
         Raises:
-            Unavailable: the process could not be started; its entry is removed.
+            Unavailable: the process could not be started; its entry has been removed.
         """
         self.living[child.slot] = child
         child.pid = child.started = 0
@@ -122,19 +122,19 @@ class Children:
             del self.living[child.slot]
             missing = problem.filename or child.argv[0]
             raise Unavailable(f"{child.slot} cannot be started: {missing}: {problem.strerror}") from None
-        # The process has not been reaped, so the pid and the start time belong to it even if it has already ended.
+        # The process has not been reaped, so the pid and the start time still refer to it even if it has already ended.
         child.pidfd = os.pidfd_open(child.pid)
         child.started = start_time(child.pid) or 0
         child.began_ns = time.monotonic_ns()
         self.save()
 
     def serve_forks(self, module: str) -> None:
-        """Start a fork server; from now on, workers that run `module` are forked from it where possible."""
+        """Start a fork server, so that workers that run `module` are forked from it where possible from now on."""
         self.forks = ForkServer(self.job, module, environment(self.job, {}, ""))
         self.forks.begin()
 
     def await_forks(self) -> None:
-        """Wait now until the fork server is ready, so that later starts need not wait: the agent must keep sending
+        """Wait until the fork server is ready, so that later starts need not wait while the agent must keep sending
         beats.
         """
         self.patient = False
@@ -150,7 +150,8 @@ class Children:
         child.process = None
         if self.forks is None or child.companion or child.environment:
             return None
-        # While the job starts, the agent has nothing else to do; later starts do not wait for a server that is loading.
+        # While the job starts, the agent has nothing else to do.  Later starts do not wait for a server that is
+        # loading.
         patient = self.patient and len(self.living) == 1
         return self.forks.start(child.argv, child.slot, self._log_of(child), patient=patient)
 
@@ -167,7 +168,9 @@ class Children:
         return child.process.pid
 
     def bound_logs(self) -> None:
-        """Bound the logs to which writers other than `ProcessLog` append, such as child processes of user code."""
+        """Limit the size of logs to which writers other than `ProcessLog` append, such as child processes of user
+        code.
+        """
         for child in self.living.values():
             with suppress(OSError):
                 bound(self._log_of(child))
@@ -184,17 +187,17 @@ class Children:
             ended.sort(key=lambda path: path.stat().st_mtime_ns)
             for path in ended[:-LOGS_KEPT]:
                 path.unlink()
-        except OSError as problem:  # the next start retries
+        except OSError as problem:  # removal is tried again at the next start
             _log.warning("old logs of %s cannot be removed: %s", self.job, problem.strerror)
 
     def adopt(self) -> list[End]:
-        """Adopt the processes of the previous agent that are alive and return the ends of the others."""
+        """Adopt those processes of the previous agent that are alive, and return how the others ended."""
         try:
             table = json.loads((self.job / FILE).read_text())
         except FileNotFoundError:
             return []
         except ValueError:
-            table = {"living": [], "dead": {}, "killed": {}}  # the marks still identify the living processes
+            table = {"living": [], "dead": {}, "killed": {}}  # the marks still identify the processes that are alive
         self.dead, self.killed = table["dead"], table["killed"]
         by_slot: dict[str, int] = {}
         for process in marked(self.job):
@@ -202,7 +205,7 @@ class Children:
         ends: list[End] = []
         for slot, role, argv, environment, pid, started, killed_ns in table["living"]:
             child = Child(slot, role, tuple(argv), environment, pid, started, killed_ns=killed_ns)
-            if not pid and slot in by_slot:  # the process was started, but its pid was not written yet
+            if not pid and slot in by_slot:  # the process was started, but its pid had not been written yet
                 child.pid, child.started = by_slot[slot], start_time(by_slot[slot]) or 0
             child.began_ns = time.monotonic_ns()
             pidfd = open_process(child.pid, child.started) if child.pid else None
@@ -215,7 +218,7 @@ class Children:
         return ends
 
     def reap(self, child: Child) -> End | None:
-        """Reap a process and return its end; None if it has not ended."""
+        """Reap a process and return how it ended; None if it has not ended."""
         if not has_ended(child.pidfd):
             return None
         return self._end(child, self._bury(child))
@@ -227,9 +230,9 @@ class Children:
         return status
 
     def lose(self, child: Child) -> End:
-        """Record the death of a process whose pidfd does not show it yet, and return its end.
+        """Record the death of a process whose pidfd does not show it yet, and return how it ended.
 
-        The signal makes sure that none of its threads continues.
+        SIGKILL makes sure that none of the process's threads continues.
         """
         status = dying_status(child.pid)
         send_signal(child.pidfd, signal.SIGKILL)
@@ -237,7 +240,7 @@ class Children:
         return self._end(child, status)
 
     def reap_dying(self) -> list[int]:
-        """Collect the exit statuses of dying processes that have ended; return the pidfds that were closed."""
+        """Collect the exit statuses of dying processes that have ended, and return the pidfds that were closed."""
         dying, self.dying = self.dying, []
         closed: list[int] = []
         for child in dying:
@@ -254,7 +257,7 @@ class Children:
         at_ns = time.monotonic_ns()
         del self.living[child.slot]
         self.dead[child.slot] = status
-        with suppress(OSError):  # the socket of the process, if it had one
+        with suppress(OSError):  # the file does not exist if the process had no socket
             Path((self.job / "runtime").read_text().strip(), child.slot).unlink()
         if child.killed_ns is not None:
             self.killed[child.slot] = child.killed_ns
@@ -265,7 +268,7 @@ class Children:
         return End(child, at_ns, status, "" if quiet else last_line(self.job / "logs" / f"{child.slot}.log"))
 
     def reap_orphans(self) -> None:
-        """Reap orphaned descendants, whose parent is now the agent."""
+        """Reap descendants that were orphaned and whose parent is now the agent."""
         ours = [child.pid for child in (*self.living.values(), *self.dying)]
         if self.forks is not None:
             self.forks.attend()
@@ -276,11 +279,11 @@ class Children:
             except ChildProcessError:
                 return
             if ended is None or ended.si_pid in ours:
-                return  # a process in the table is reaped elsewhere; orphans that ended later are reaped after that
+                return  # a process in the table is reaped elsewhere; later calls reap any orphans that ended after it
             os.waitpid(ended.si_pid, 0)
 
     def kill(self, child: Child) -> None:
-        """Send SIGKILL to the process and record the time just before the signal."""
+        """Send SIGKILL to the process, and record the time just before the signal."""
         if child.pidfd >= 0:
             if child.killed_ns is None:
                 child.killed_ns = time.monotonic_ns()
@@ -288,10 +291,11 @@ class Children:
 
 
 def environment(job: Path, extra: Mapping[str, str], slot: str) -> dict[str, str]:
-    """Return the environment of a process of the job."""
+    """Return the environment for a process of the job."""
     own = {name: value for name, value in os.environ.items() if name != PARENT}
     marks = {JOB_MARK: str(job), SLOT_MARK: slot}
-    # The hash seed determines the order of sets; it is fixed so that a replay sees the order of the first run (D10).
+    # The hash seed determines the order of sets.  It is fixed so that a replay sees the same order as the first run
+    # (D10).
     return {**own, "PYTHONUNBUFFERED": "1", **extra, "PYTHONHASHSEED": "0", **marks}
 
 
@@ -307,7 +311,7 @@ def _waited(pidfd: int) -> int | None:
 
 
 def kill_listed(job: Path) -> None:
-    """Send SIGKILL to every process listed in an ended agent's table, if its pid still belongs to the same process."""
+    """Send SIGKILL to every process in an ended agent's table whose pid still belongs to that process."""
     try:
         table = json.loads((job / FILE).read_text())
         listed = [(pid, started) for _, _, _, _, pid, started, _ in table["living"] if pid]

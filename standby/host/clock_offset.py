@@ -1,8 +1,8 @@
-"""The difference between this host's monotonic clock and the supervisor's, measured by round trips, without I/O.
+"""The offset of this host's monotonic clock from the supervisor's, computed from round trips.  No I/O.
 
 Monotonic clocks have no common origin, so a time on one host's clock is meaningless on another host. Each answer from
-the supervisor contains the time at which it was written, which lies between two readings on this host: half of the
-shortest round trip bounds the error.
+the supervisor contains the time at which it was written, which lies between two readings of this host's clock. Half of
+the shortest round trip is therefore an upper bound on the error.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections import deque
 
 SAMPLES = 64
-"""The number of round trips from which the offset is chosen: clocks drift apart, so old round trips are dropped."""
+"""How many round trips the offset is chosen from.  Clocks drift apart, so old round trips are dropped."""
 
 SETTLED_SAMPLES = 10
-"""The number of round trips after which at least one is probably short."""
+"""After this many round trips, at least one was probably short."""
 
 
 class ClockOffset:
@@ -31,10 +31,10 @@ class ClockOffset:
         """The largest possible error of the offset; 0 before the first sample."""
 
     def sample(self, sent_ns: int, at_ns: int, received_ns: int) -> None:
-        """Record one round trip: `sent_ns` and `received_ns` on this host's clock, `at_ns` on the supervisor's."""
+        """Record one round trip.  `sent_ns` and `received_ns` are on this host's clock, `at_ns` on the supervisor's."""
         round_trip_ns = received_ns - sent_ns
         if round_trip_ns < 0:
-            return  # this is an answer to an earlier process
+            return  # the answer was meant for an earlier process
         self._samples.append((round_trip_ns, at_ns - (sent_ns + received_ns) // 2))
         shortest_ns, self.offset_ns = min(self._samples)
         self.error_ns = (shortest_ns + 1) // 2
@@ -42,5 +42,5 @@ class ClockOffset:
 
     @property
     def settled(self) -> bool:
-        """Whether there are so many samples that the next ones can wait."""
+        """Whether there are enough samples that the next ones can wait."""
         return len(self._samples) >= SETTLED_SAMPLES

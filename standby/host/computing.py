@@ -1,7 +1,7 @@
-"""Identifies processes that use the processor: a silent process that computes is busy; one that does not is hung.
+"""Identifies processes that use the processor: a silent process is busy if it computes, and hung otherwise.
 
-C code that holds the interpreter's lock silences every thread of a process, but the kernel still counts its processor
-time.
+If C code holds the interpreter lock, every thread of the process is silent, but the kernel still counts the process's
+processor time.
 """
 
 from __future__ import annotations
@@ -10,17 +10,19 @@ from collections.abc import Mapping
 from pathlib import Path
 
 _RUNNABLE = (b"R", b"D")
-"""The states of a main thread that runs or waits for a processor or a disk: it is neither stopped nor idle."""
+"""The states of a main thread that runs, or waits for a processor or a disk, and is neither stopped nor idle."""
 
 
 class Computing:
-    """Compares the processor time of processes between two looks."""
+    """Compares the processor time that processes have used at successive checks."""
 
     def __init__(self) -> None:
         self._used: dict[int, int] = {}
 
     def look(self, pids: Mapping[str, int]) -> list[str]:
-        """Return the names of the processes that have used the processor since the last look, or wait for it."""
+        """Return the names of the processes that have used the processor since the last check, or are waiting for
+        it.
+        """
         before, self._used = self._used, {}
         computing: list[str] = []
         for name, pid in pids.items():
@@ -35,7 +37,7 @@ class Computing:
 
 
 def _of(pid: int) -> tuple[bytes, int] | None:
-    """Return the state of the main thread and the clock ticks used by the process; None if it has ended."""
+    """Return the state of the main thread and the clock ticks that the process has used; None if it has ended."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:

@@ -1,9 +1,9 @@
-"""The agent's end of the fork server, which forks workers so that they need not start an interpreter.
+"""The agent's end of the fork server, which forks workers so that no new interpreter must be started for them.
 
-If the agent itself was forked, its first server exists from the beginning (`standby.host.template`).
+An agent that was itself forked has its first server from the beginning (`standby.host.template`).
 
-A server that dies or does not answer in time is replaced, a limited number of times.  A worker that the server may have
-started for the unanswered order is killed, and the caller starts an interpreter.
+A server that dies or does not answer in time is replaced, but only a limited number of times.  Its unanswered order may
+already have started a worker; that worker is killed, and the caller starts an interpreter instead.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from standby.host.processes import kill_marked
 from standby.host.room import JOB_MARK, SLOT_BYTES_MAX, SLOT_MARK
 
 READY_S = 5.0
-"""The time that the first worker of a job waits for the server; by then, a new interpreter would be ready."""
+"""How long the first worker of a job waits for the server; after that time, a new interpreter would be ready."""
 
 ANSWER_S = 2.0
-"""The time that a fork may take."""
+"""How long a fork may take."""
 
 KILL_S = 1.0
 LOST_MAX = 3
-"""The number of consecutive servers that were lost without forking a worker, after which no other is started."""
+"""After this many consecutive servers were lost without forking a worker, no other server is started."""
 
 _log = logging.getLogger("standby.agent")
 
 
 class Forked:
-    """A forked child process, with the part of `subprocess.Popen` that is needed here."""
+    """A forked child process with those methods of `subprocess.Popen` that are needed here."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -54,7 +54,7 @@ class Forked:
         return self._waited(0)
 
     def kill(self) -> None:
-        """Send SIGKILL, unless the process was reaped."""
+        """Send SIGKILL, unless the process has already been reaped."""
         if self.poll() is None:
             os.kill(self.pid, signal.SIGKILL)
 
@@ -62,7 +62,7 @@ class Forked:
         if self.returncode is None:
             try:
                 pid, status = os.waitpid(self.pid, options)
-            except ChildProcessError:  # the process was reaped together with all others
+            except ChildProcessError:  # the process has already been reaped together with other processes
                 pid, status = self.pid, 0
             if pid:
                 self.returncode = os.waitstatus_to_exitcode(status)
@@ -70,7 +70,7 @@ class Forked:
 
 
 inherited: list[tuple[Forked, socket.socket]] = []
-"""The server that this process inherited when it was forked, until the server is used."""
+"""The server that this process inherited when it was forked; empty once that server is in use."""
 
 
 class ForkServer:
@@ -92,17 +92,17 @@ class ForkServer:
 
     @property
     def pid(self) -> int:
-        """The pid of the server; 0 when there is none."""
+        """The pid of the server; 0 if there is none."""
         return self._process.pid if self._process is not None else 0
 
     def begin(self) -> None:
-        """Start a server without waiting until it has loaded, if there is none and not too many were lost."""
+        """Start a server without waiting for it to load, unless there is one already or too many were lost."""
         if self._process is not None or self._lost >= LOST_MAX:
             return
         if inherited and self._use_inherited(*inherited.pop()):
             return
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        # Workers overwrite this command line with their own, so it must be at least as long as theirs.
+        # Forked workers overwrite this command line with their own, so it must be at least as long as theirs.
         longest = len(os.fsencode(self._job)) + SLOT_BYTES_MAX + len(self._module)
         argv = module_command("standby.host.forkserver", str(theirs.fileno()), self._module, "." * longest)
         try:
@@ -139,20 +139,21 @@ class ForkServer:
         return False
 
     def await_ready(self) -> None:
-        """Wait until the server has loaded, but no longer than a new interpreter would need."""
+        """Wait until the server has loaded, but no longer than a new interpreter would take."""
         self._is_ready(READY_S)
 
     def attend(self) -> None:
-        """Replace a server that has ended or was lost."""
+        """Replace the server if it has ended or was lost."""
         if self._process is not None and self._process.poll() is not None:
             self._lose("")
         self.begin()
 
     def start(self, argv: tuple[str, ...], slot: str, log: Path, *, patient: bool) -> int | None:
-        """Return the pid of a new worker, a child of this process; None if an interpreter must be started instead.
+        """Return the pid of a new worker, which is a child of this process; None if an interpreter must be started
+        instead.
 
         Args:
-            patient: whether to wait for a server that is still loading.
+            patient: whether to wait if the server is still loading.
         """
         command = module_command(self._module)
         if list(argv[: len(command)]) != command:
@@ -191,7 +192,7 @@ class ForkServer:
 
     @staticmethod
     def _receive(control: socket.socket, within_s: float) -> bytes | None:
-        """Return a message; b"" if the server has ended, None if no message arrived in time."""
+        """Receive a message; return b"" if the server has ended, or None if no message arrived in time."""
         poll = select.poll()
         poll.register(control, select.POLLIN)
         if not poll.poll(within_s * 1000):
@@ -202,11 +203,11 @@ class ForkServer:
             return b""
 
     def _lose(self, slot: str) -> None:
-        """End a server that does not answer, and the worker that the server may have started for `slot`."""
+        """End a server that does not answer, as well as any worker that it may have started for `slot`."""
         _log.warning("the fork server is lost; see logs/forkserver.log")
         self._lost += 1
         self._drop()
-        # A process that is to become the worker has the server's mark first, and the slot's mark afterwards.
+        # A process that becomes the worker first has the server's mark, and later the slot's mark.
         for mark in (SERVER_SLOT, slot):
             if mark:
                 kill_marked(self._job, KILL_S, only=mark)

@@ -1,16 +1,16 @@
-"""A fork server: a process that has loaded the modules of other processes, and forks one of them for each order.
+"""A fork server: a process that has loaded the modules of other processes and forks one such process for each order.
 
     python -m standby.host.forkserver DESCRIPTOR MODULE PADDING
 
-An order is one message on the socket of that descriptor: {"argv", "slot", "log"}; the answer is {"pid"} or {"error"}.
-The process with that pid is a child of the process that sent the order: an intermediate process forked it and ended
+An order is one message on the socket with that descriptor: {"argv", "slot", "log"}; the answer is {"pid"} or {"error"}.
+The process with that pid becomes a child of the process that sent the order: an intermediate process forks it and ends
 immediately, and the ordering process adopts orphans. From the beginning, the new process has its own command line,
-marks and session, writes its output to its log, and runs `MODULE.main()`. It does not differ from a new interpreter: a
-server runs no thread, opens no context, uses none of the user's files, and ends with the process that it serves.
+marks and Unix session, writes its output to its log, and runs `MODULE.main()`. It behaves like a new interpreter,
+because a server runs no thread, opens no context, uses none of the user's files, and ends with the process it serves.
 
-`causal run` forks such a server from itself (`standby.host.template`) for the supervisor and the agent; an agent that
-is forked from it has a server for its workers from the beginning. Orders to the template also contain an environment
-and a directory.
+`causal run` forks such a server, the template, from itself (`standby.host.template`) for the supervisor and the agent.
+An agent that is forked from the template has a server for its workers from the beginning. Orders to the template also
+contain an environment and a directory.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from standby.host.parentage import PARENT, die_with_parent
 from standby.host.room import JOB_MARK, SLOT_BYTES_MAX, SLOT_MARK
 
 SERVER_SLOT = "forkserver".ljust(SLOT_BYTES_MAX, ".")
-"""The server's own mark, as long as the mark of any slot, because the mark of a worker overwrites it."""
+"""The server's own mark.  It is as long as the longest slot mark, because a worker's mark overwrites it."""
 
 ORDER_BYTES_MAX = 1 << 16
 READY = b"ready"
@@ -45,7 +45,7 @@ ADOPTION_S = 0.0002
 """The interval at which a forked process checks whether the intermediate process has ended."""
 
 _STAT_STRINGS = slice(45, 49)
-"""The fields of /proc/PID/stat, after the name, that contain the bounds of the arguments and of the environment."""
+"""The fields of /proc/PID/stat, counted after the name, that contain the bounds of the arguments and environment."""
 
 
 class Strings:
@@ -57,7 +57,7 @@ class Strings:
         self._arguments, self._bytes = first, last - first
         environment = ctypes.string_at(begin, end - begin)
         self._marks: dict[str, tuple[int, int]] = {}
-        """Mark → the address of its value, and the number of bytes available for the value."""
+        """Mark → the address of its value, and the number of bytes available there."""
         for name in (JOB_MARK, SLOT_MARK):
             at = (b"\0" + environment).find(b"\0" + name.encode() + b"=")
             if at < 0:
@@ -71,7 +71,7 @@ class Strings:
         """Replace the command line and the values of these marks.
 
         Raises:
-            PipelineError: a value needs more room than is available.
+            PipelineError: a value needs more space than is available.
         """
         command = b"".join(os.fsencode(part) + b"\0" for part in argv)
         values = {name: os.fsencode(value) for name, value in marks.items()}
@@ -85,11 +85,11 @@ class Strings:
 
 
 def _fork(order: Mapping[str, Any], strings: Strings) -> int:
-    """Fork a process through an intermediate process; return its pid, or 0 in the new process; `OSError` on failure."""
+    """Fork a process through an intermediate one; return its pid, or 0 in the new process; `OSError` on failure."""
     read, write = os.pipe()
     try:
         between = os.fork()
-    except OSError:  # the machine has no room for another process, which may be temporary
+    except OSError:  # the machine has no room for another process, which may change
         os.close(read)
         os.close(write)
         raise
@@ -101,14 +101,14 @@ def _fork(order: Mapping[str, Any], strings: Strings) -> int:
     os.close(write)
     with open(read, "rb") as answer:
         reply = answer.read()
-    os.waitpid(between, 0)  # now the new process is a child of the process that sent the order
+    os.waitpid(between, 0)  # the new process is now a child of the process that sent the order
     if not reply.isdigit():
         raise OSError(os.fsdecode(reply) or "the intermediate process ended")
     return int(reply)
 
 
 def _fork_again(order: Mapping[str, Any], strings: Strings, write: int) -> None:
-    """Fork the ordered process from the intermediate one; return only in the new process, once it is adopted."""
+    """Fork the ordered process from the intermediate one; return only in the new process, once it has been adopted."""
     between = os.getpid()
     try:
         strings.show(order["argv"], **({SLOT_MARK: order["slot"]} if order["slot"] else {}))
@@ -128,9 +128,9 @@ def _fork_again(order: Mapping[str, Any], strings: Strings, write: int) -> None:
 
 
 def serve(control: socket.socket, strings: Strings) -> Mapping[str, Any] | None:
-    """Serve orders until the other end is closed; return the order in each new process, and None in the server.
+    """Carry out orders until the other end is closed; return the order in each new process, and None in the server.
 
-    The ordering process also closes its end when it dies, perhaps before it has read an answer.
+    The other end is also closed when the ordering process dies, perhaps before it has read an answer.
     """
     try:
         control.send(READY)
@@ -145,12 +145,12 @@ def serve(control: socket.socket, strings: Strings) -> Mapping[str, Any] | None:
                 return order
             control.send(json.dumps({"pid": pid}).encode())
     except (ConnectionResetError, BrokenPipeError):
-        pass  # the ordering process has ended, and the next one starts its own server
+        pass  # the ordering process has ended, and its successor starts its own server
     return None
 
 
 def load(name: str) -> ModuleType:
-    """Import the module that forked processes run; call its `prepare` with the job, if the module has one."""
+    """Import the module that forked processes run, and call its `prepare` with the job if there is such a function."""
     module = importlib.import_module(name)
     prepare: Callable[[Path], None] | None = getattr(module, "prepare", None)
     if prepare is not None:
@@ -159,8 +159,10 @@ def load(name: str) -> ModuleType:
 
 
 def _loaded(name: str) -> Callable[[], int]:
-    """Load the module that workers run and return its `main`; `PipelineError` if the module cannot be shared by
-    fork.
+    """Load the module that workers run and return its `main`.
+
+    Raises:
+        PipelineError: the module cannot be shared by forking.
     """
     try:
         begin: Callable[[], int] | None = getattr(load(name), "main", None)
@@ -174,13 +176,12 @@ def _loaded(name: str) -> Callable[[], int]:
 
 
 def ordered(control: socket.socket, strings: Strings) -> Mapping[str, Any] | None:
-    """Serve orders with all shared objects frozen; return the order in a new process, once the process is set up for
-    it.
+    """Carry out orders with all shared objects frozen; return the order in a new process that has been set up for it.
 
-    In the server itself, return None when the other end is closed.
+    In the server itself, return None once the other end is closed.
     """
     gc.collect()
-    gc.freeze()  # shared memory pages stay shared
+    gc.freeze()  # otherwise, garbage collections would write to shared memory pages and so copy them
     order = serve(control, strings)
     control.close()
     if order is None:
@@ -193,7 +194,7 @@ def ordered(control: socket.socket, strings: Strings) -> Mapping[str, Any] | Non
 
 
 def unbuffered() -> None:
-    """Make this process write its output to its log immediately, as PYTHONUNBUFFERED does in a new interpreter."""
+    """Make this process write output to its log immediately, as PYTHONUNBUFFERED does in a new interpreter."""
     for name in ("stdout", "stderr"):
         before = getattr(sys, name)
         before.flush()
@@ -204,7 +205,7 @@ def unbuffered() -> None:
 
 
 def serve_workers(control: socket.socket, strings: Strings, module: str) -> int:
-    """Run the server of an agent or, in a forked process, the worker; return only if the server cannot run."""
+    """Run an agent's server or, in a forked process, the worker; return only if the server cannot run."""
     try:
         begin = _loaded(module)
     except PipelineError as problem:

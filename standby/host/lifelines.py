@@ -1,7 +1,7 @@
-"""Waits for the deaths of the agent's workers, with one thread per worker, and wakes the agent's loop.
+"""Waits for the deaths of the agent's workers on one thread per worker, and wakes the agent's loop.
 
 The death of a watched worker is reported before the kernel has freed its memory (`causal.process.lifeline`). The pidfd
-reports every other end: that of a worker that exits normally or has no lifeline, or of a companion.
+reports all other ends: those of companions, and of workers that exit normally or have no lifeline.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from standby.host.children import Child
 from standby.host.processes import has_ended
 
 LOOK_NS = 60_000_000_000
-"""The time after its start during which a process is checked for a lifeline."""
+"""How long after its start a process is checked for a lifeline."""
 
 
 class Lifelines:
-    """The watches of one agent.
+    """The lifeline watches of one agent.
 
     Attributes:
-        wake: a descriptor that is readable if `broken` would return a worker.
+        wake: a descriptor that is readable when `broken` would return a worker.
     """
 
     def __init__(self) -> None:
@@ -46,25 +46,25 @@ class Lifelines:
 
     def _begin(self, child: Child) -> None:
         lifeline = watch(child.pid)
-        # If the process has ended, its pid may already belong to another process.
+        # If the process has ended, its pid may already belong to a different process.
         if lifeline is None or has_ended(child.pidfd):
             return
-        # A daemon thread, because it sleeps in the kernel and must not keep the agent from ending.
+        # The thread is a daemon, because it sleeps in the kernel and must not prevent the agent from ending.
         waiter = threading.Thread(target=self._wait, args=(child, lifeline), name=child.slot, daemon=True)
         try:
             waiter.start()
         except RuntimeError:
-            return  # no more threads can be started; the pidfd will report the end of the process
+            return  # no more threads can be started, but the pidfd will report the end of the process
         self._watches[child.slot] = child, lifeline
 
     def _wait(self, child: Child, lifeline: Watch) -> None:
         if lifeline.wait() and not lifeline.over:
             self._broken.put(child)
-            with suppress(BlockingIOError):  # the pipe is full, so the loop is awake
+            with suppress(BlockingIOError):  # if the pipe is full, the loop has been woken already
                 os.write(self._waker, b"!")
 
     def broken(self) -> list[Child]:
-        """Return the workers that died since the last call; some of them may already have been reaped."""
+        """Return the workers that have died since the last call; some of them may already have been reaped."""
         try:
             os.read(self.wake, 4096)
         except BlockingIOError:

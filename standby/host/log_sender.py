@@ -1,7 +1,7 @@
-"""The agent's reader of its host's logs, which are sent to the supervisor at a limited rate.
+"""The agent's reader of its host's logs, whose new lines are sent to the supervisor at a limited rate.
 
-The output of a process that prints faster than the limit is cut to its newest lines; a separate line states how much
-was left out, and the host's own files keep everything.
+If a process prints faster than the limit, only its newest lines are sent.  A separate line states how much was left
+out, and the host's own files contain everything.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from pathlib import Path
 from causal.process.log_tails import LogTails
 
 LOOK_S = 0.5
-"""The interval at which new lines are read."""
+"""The interval between reads of new lines."""
 
 TEXT_BYTES_MAX = 1 << 16
-"""The number of bytes that are read at one time: 128 KiB per second for a host."""
+"""How many bytes are read at one time, which amounts to 128 KiB per second for a host."""
 
 LINE_CHARACTERS_MAX = 4096
 """The length beyond which a line is cut."""
 
 SENT = "sent.json"
-"""The file with the positions up to which lines were sent, for the next agent."""
+"""The file with the positions up to which lines have been sent, for the next agent."""
 
 
 class LogSender:
-    """The log lines of one host that its supervisor lacks."""
+    """The log lines of one host that the supervisor does not have yet."""
 
     def __init__(self, job: Path) -> None:
         self._file = job / SENT
@@ -41,7 +41,7 @@ class LogSender:
             return {}
 
     def take(self, now_s: float, last: bool = False) -> str:
-        """Return the lines since the last call and record them as sent; empty if there are none.
+        """Return the lines added since the last call and record them as sent; empty if there are none.
 
         Args:
             last: whether the host is ending; otherwise nothing is returned if the last call was very recent.

@@ -13,7 +13,7 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 
 PARENT = "CAUSAL_PARENT"
-"""The environment variable with the pid of the process that must outlive this one."""
+"""The environment variable that contains the pid of the process that must outlive this one."""
 
 
 def _prctl(option: int, value: int) -> None:
@@ -23,7 +23,9 @@ def _prctl(option: int, value: int) -> None:
 
 
 def die_with_parent() -> None:
-    """Send SIGTERM to this process when the parent named in the environment dies, or now if it is already dead."""
+    """Have SIGTERM sent to this process when the parent that the environment names dies, or now if it is already
+    dead.
+    """
     _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     parent = os.environ.pop(PARENT, "")
     if parent.isdecimal() and os.getppid() != int(parent):
@@ -31,14 +33,14 @@ def die_with_parent() -> None:
 
 
 def parent_ended(parent: int) -> bool:
-    """Return whether the process that was the parent of this one has ended, or is ending.
+    """Return whether the process that was this one's parent has ended or is ending.
 
     The signal that `die_with_parent` requests is sent when the parent's thread that started this process ends. Other
-    threads of the parent may live a moment longer: until they end, the parent keeps its pid, and is shown as a zombie.
+    threads of the parent may live slightly longer. Until they end, the parent keeps its pid and is shown as a zombie.
     """
     return os.getppid() != parent or start_time(parent) is None
 
 
 def adopt_orphans() -> None:
-    """Make this process the parent of every orphaned descendant, so that none is lost."""
+    """Make this process the parent of each of its orphaned descendants, so that none is lost."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)

@@ -1,8 +1,8 @@
-"""Identifies the processes of a job: by pid and start time together, and by two marks in the environment.
+"""Identifies the processes of a job, by their pid and start time together and by two marks in their environment.
 
-A pid alone identifies nothing, because it may be reused.  Pid and start time together are unique until the machine is
-restarted, and a pidfd, once opened and checked, always refers to the same process.  The marks are inherited, so they
-also identify the descendants that outlive a process.
+A pid alone does not identify a process, because it may be reused.  Pid and start time together are unique until the
+machine is restarted, and a pidfd that was opened and checked always refers to the same process.  The marks are
+inherited, so they also identify descendants that outlive a process.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from standby.host.room import JOB_MARK, SLOT_MARK
 
 @dataclass(frozen=True, slots=True)
 class Marked:
-    """A process that carries the marks of a job."""
+    """A process that has the marks of a job."""
 
     pid: int
     slot: str
@@ -30,7 +30,7 @@ _PF_EXITING = 0x4
 
 
 def start_time(pid: int) -> int | None:
-    """Return the start of a process, in clock ticks since boot; None if it does not exist or is a zombie."""
+    """Return when a process started, in clock ticks since boot; None if it does not exist or is a zombie."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
@@ -40,9 +40,9 @@ def start_time(pid: int) -> int | None:
 
 
 def dying_status(pid: int) -> int | None:
-    """Return the exit status of a child process that can run no more code, before its parent can wait for it.
+    """Return the exit status of a child process that can no longer run code, even before its parent can wait for it.
 
-    Returns: None if the status is unknown; the kernel also shows 0 before the process ends.
+    Returns: None if the status is unknown, because the kernel shows 0 until the process begins to end.
     """
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
@@ -53,7 +53,7 @@ def dying_status(pid: int) -> int | None:
 
 
 def open_process(pid: int, started: int) -> int | None:
-    """Return a pidfd of exactly that process; None if the process has ended."""
+    """Return a pidfd of exactly this process; None if it has ended."""
     try:
         pidfd = os.pidfd_open(pid)
     except (ProcessLookupError, OSError):
@@ -65,7 +65,7 @@ def open_process(pid: int, started: int) -> int | None:
 
 
 def send_signal(pidfd: int, number: int) -> None:
-    """Send a signal to the process of a pidfd; do nothing if the process has ended."""
+    """Send a signal to the process of a pidfd; do nothing if it has ended."""
     try:
         signal.pidfd_send_signal(pidfd, number)
     except ProcessLookupError:
@@ -73,7 +73,7 @@ def send_signal(pidfd: int, number: int) -> None:
 
 
 def marked(job_directory: Path) -> list[Marked]:
-    """Return all living processes that carry the marks of this job."""
+    """Return all living processes that have the marks of this job."""
     wanted = _mark_of(job_directory)
     processes: list[Marked] = []
     for entry in os.listdir("/proc"):
@@ -82,7 +82,7 @@ def marked(job_directory: Path) -> list[Marked]:
         try:
             with open(f"/proc/{entry}/environ", "rb") as file:
                 environment = file.read().split(b"\0")
-        except OSError:  # the process has ended, or belongs to another user
+        except OSError:  # the process has ended or belongs to another user
             continue
         if wanted in environment and start_time(int(entry)) is not None:
             slots = [v[len(SLOT_MARK) + 1 :] for v in environment if v.startswith(SLOT_MARK.encode() + b"=")]
@@ -91,17 +91,17 @@ def marked(job_directory: Path) -> list[Marked]:
 
 
 def _mark_of(job_directory: Path) -> bytes:
-    """Return the job's mark in the kernel's encoding: the bytes of a path need not be UTF-8."""
+    """Return the job's mark in the kernel's encoding, because the bytes of a path need not be UTF-8."""
     return os.fsencode(f"{JOB_MARK}={job_directory}")
 
 
 def kill_marked(job_directory: Path, within_s: float, only: str | None = None) -> int:
-    """Send SIGKILL to every process that carries the job's marks, and wait until they have ended.
+    """Send SIGKILL to every process that has the job's marks, and wait until all have ended.
 
     Args:
-        only: the slot to which the kill is limited; None for all slots.
+        only: the only slot whose processes are killed; None for all slots.
 
-    Returns: the number of processes left after `within_s` seconds (0, unless a process is stuck in the kernel).
+    Returns: how many processes are left after `within_s` seconds; 0 unless a process is stuck in the kernel.
     """
     deadline = time.monotonic() + within_s
     while True:
@@ -114,7 +114,7 @@ def kill_marked(job_directory: Path, within_s: float, only: str | None = None) -
 
 
 def kill_if_marked(pid: int, job_directory: Path) -> None:
-    """Send SIGKILL to a process after checking, with its pidfd open, that it belongs to the job."""
+    """Send SIGKILL to a process after checking that it belongs to the job while its pidfd is open."""
     try:
         pidfd = os.pidfd_open(pid)
     except OSError:

@@ -1,8 +1,8 @@
-"""The template of a job's own processes: `causal run` forks it before loading any of the user's code.
+"""The template of a job's own processes, which `causal run` forks before it loads any of the user's code.
 
-The template loads the modules of the supervisor, the agent and workers once for all of them, and forks the supervisor
-and the agent when `causal run`, their future parent, orders it; an agent gets its own fork server
-(`standby.host.forks`). If there is no template, or it fails, interpreters are started instead.
+The template loads the modules of the supervisor, the agent and the workers once for all of them. It forks the
+supervisor and the agent when `causal run`, which becomes their parent, orders it; each agent receives its own fork
+server (`standby.host.forks`). If there is no template, or if it fails, interpreters are started instead.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from standby.host.parentage import PARENT, die_with_parent
 SUPERVISOR, AGENT, WORKER = "standby.daemon", "standby.agent", "operators.runtime.worker"
 
 READY_S = 5.0
-"""The time within which a new interpreter would be ready."""
+"""The time after which a new interpreter would be ready."""
 
 ANSWER_S = 60.0
-"""The time allowed for a fork: longer than a fork ever takes, because a process forked later would be superfluous."""
+"""How long a fork may take.  It never takes this long, because a process that is forked later would be superfluous."""
 
 
 class Template:
-    """The end of the template that `causal run` uses."""
+    """The end of the template's connection that `causal run` uses."""
 
     def __init__(self, process: forks.Forked, control: socket.socket) -> None:
         self._process = process
@@ -47,9 +47,9 @@ class Template:
         self._ready = False
 
     def start(self, argv: Sequence[str], log: Path, environment: Mapping[str, str]) -> forks.Forked | None:
-        """Return a new process, a child of this one; None if an interpreter must be started instead."""
+        """Return a new process that is a child of this one; None if an interpreter must be started instead."""
         if argv[len(module_command("")) - 1] not in (SUPERVISOR, AGENT):
-            return None  # a module that the template has not loaded would be loaded only for this process
+            return None  # the template has not loaded this module, and would load it for this process only
         umask = os.umask(PRIVATE)
         os.umask(umask)
         order: dict[str, Any] = {"argv": argv, "slot": "", "log": str(log)}
@@ -62,7 +62,7 @@ class Template:
                 return None
             self._control.send(message)
             reply = json.loads(self._receive(ANSWER_S))
-        # The template has ended or does not answer: a process that it may have forked must not be used.
+        # The template has ended or does not answer, and a process that it may have forked must not be used.
         except (OSError, ValueError):
             self.close()
             self._ready = False
@@ -84,10 +84,10 @@ class Template:
 
 
 def divide() -> Template | int | None:
-    """Fork the template from this process, which has room (`standby.host.room`) and has loaded none of the user's code.
+    """Fork the template from this process, which has reserved space (`standby.host.room`) and loaded no user code.
 
-    Returns: the template; in a forked process that has nothing more to do, the exit status of that process; None if
-    there can be no template.
+    Returns: the template; in a forked process that has finished, the exit status of that process; None if a template is
+    impossible.
     """
     try:
         strings = Strings()
@@ -130,7 +130,7 @@ def _serve(control: socket.socket, strings: Strings) -> int:
     os.environ.clear()
     os.environ.update(order["environment"])
     os.umask(order["umask"])
-    with suppress(OSError):  # like an interpreter, which also starts in a removed directory
+    with suppress(OSError):  # an interpreter, too, can start in a directory that was removed
         os.chdir(order["directory"])
     unbuffered()
     module = order["argv"][len(module_command("")) - 1]

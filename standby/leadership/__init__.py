@@ -1,1 +1,1 @@
-"""The rules by which one supervisor leads a job of several hosts and hands its journal on.  No I/O."""
+"""The rules by which one supervisor leads a multi-host job and passes its journal on.  No I/O."""

@@ -1,6 +1,6 @@
-"""The campaign of a candidate until it leads or the job has ended: looks, elections, seals of earlier terms.  Pure.
+"""A candidate's campaign until it leads or the job has ended: it looks, stands for election and seals earlier terms.
 
-The campaign is a generator of requests to the store and of pauses, so that time and the store can be simulated.
+Pure: the campaign is a generator of pauses and requests to the store, so that time and the store can be simulated.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from standby.leadership.terms import Term
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Wait for this long; the answer is the time on this machine's own clock after the wait."""
+    """A request to wait for this long; the answer is the time on this machine's own clock after the wait."""
 
     span_ns: int
 
@@ -32,12 +32,14 @@ def campaign(
     report: Callable[[str], None],
     hears: Callable[[], bool] = lambda: True,
 ) -> Campaign:
-    """Return the ledger of the term that was won, before its first entry; return None once the job has ended.
+    """Return the ledger of the term that was won, before its first entry; None once the job has ended.
 
     Args:
-        describe: returns the term with that number as this supervisor would lead it, given the newest term seen.
-        report: called with the problem while the store is unavailable, and with "" when the store answers again.
-        hears: returns whether this supervisor hears hosts.
+        describe: a function that returns the term with this number as this supervisor would lead it, given the newest
+            term that was seen.
+        report: a function that is called with the problem while the store is unavailable, and with "" when the store
+            answers again.
+        hears: a function that returns whether this supervisor hears hosts.
     """
     failed = False
     now_ns = yield Pause(0)

@@ -1,12 +1,12 @@
-"""A supervisor's way into leadership and out of it, as a state machine. Pure.
+"""How a supervisor becomes the leader and ceases to be it, as a state machine. Pure.
 
-A candidate watches the journal of the newest term: the growth of that journal is the leader's sign of life, and no
+A candidate watches the journal of the newest term. The growth of that journal is the leader's sign of life, and no
 clock of another machine is read. The candidate stands for the next term only if the journal has not grown for
 `SILENCE_NS` of the candidate's own time. Time during which the candidate itself could not read the journal hardly
-counts, because the leader could not write either. A candidate that hears no host (`hearing`) waits twice as long,
-because another candidate may hear some. An elected supervisor may take longer than `SILENCE_NS` to read the journal
-before it leads: each elected supervisor that another one prevented from leading doubles the silence, so that candidates
-of a slow store do not depose each other forever.
+counts, because the leader could not write to it either. A candidate that hears no host (`hearing`) waits twice as long,
+because another candidate may hear some. An elected supervisor may need longer than `SILENCE_NS` to read the journal
+before it leads. The silence therefore doubles with each elected supervisor that another one prevented from leading, so
+that candidates of a slow store do not depose each other forever.
 """
 
 from __future__ import annotations
@@ -19,26 +19,27 @@ from standby.leadership.terms import DEAF, ENDED, RESIGNED, STOPPED
 from standby.supervision.transitions import following
 
 SILENCE_NS = 5_000_000_000
-"""The time for which the leader's journal must not grow before a candidate stands for election."""
+"""How long the leader's journal must not have grown before a candidate stands for election."""
 
 LOOK_NS = 1_000_000_000
-"""The interval at which a candidate looks at the journal."""
+"""The interval between a candidate's looks at the journal."""
 
 BEAT_NS = 1_000_000_000
-"""The interval at which a leader that decides nothing adds an empty entry to its journal."""
+"""The interval at which a leader that makes no decisions adds an empty entry to its journal."""
 
 COUNTED_NS_MAX = 2_000_000_000
-"""The most time between two looks that counts as silence: during the rest, the store may have been unavailable."""
+"""How much of the time between two looks counts as silence at most; in the rest, the store may have been
+unavailable."""
 
 
 class Standing(Enum):
     """The role that a supervisor has."""
 
-    WATCHING = "watching"  # another supervisor leads, or none does yet
-    ELECTING = "electing"  # it tries to create the next term
-    SEALING = "sealing"  # it has won: it seals the earlier journals and begins its own
+    WATCHING = "watching"  # another supervisor leads, or none leads yet
+    ELECTING = "electing"  # it is trying to create the next term
+    SEALING = "sealing"  # it has won, and it seals the earlier journals before it begins its own
     LEADING = "leading"  # its decisions count
-    DEPOSED = "deposed"  # a later term has sealed its journal: it decides nothing more
+    DEPOSED = "deposed"  # a later term has sealed its journal, so it makes no more decisions
     OVER = "over"  # the job has ended
 
 
@@ -59,36 +60,37 @@ class Candidacy:
     """The candidacy of one supervisor.
 
     Args:
-        holder: the supervisor's mark. The supervisor stands for election immediately if the newest term is its own,
-            because its earlier process has ended; but not if it has left that term to another supervisor.
+        holder: the supervisor's mark.  If the newest term is its own, its earlier process has ended, and it stands for
+            election immediately, unless it had left that term to another supervisor.
         founds: whether the supervisor begins the job if there is no term yet.
-        resumes: (term, place) of the end of the journal of a job that is to be resumed; a journal that still ends there
+        resumes: the (term, place) at which the journal of a job to be resumed ends; a journal that still ends there
             counts as silent.
     """
 
     def __init__(self, holder: str, founds: bool = False, resumes: tuple[int, int] | None = None) -> None:
         self.standing = Standing.WATCHING
         self.term = 0
-        """The term for which the supervisor stands, or which it has won."""
+        """The term for which the supervisor stands, or the term that it has won."""
         self.seen: Sighting | None = None
         self.founds = founds
         self.offset_ns_min: int | None = None
-        """The least time by which the job's time is ahead of this machine's clock; None before an entry was seen."""
+        """The shortest time by which the job's time is ahead of this machine's clock; None until an entry has been
+        seen."""
         self._holder = holder
         self._unbegun = False
-        """Whether no supervisor has decided anything about the job yet."""
+        """Whether no supervisor has made any decision about the job yet."""
         self._resumes = resumes
         self._looked_ns: int | None = None
         self._silent_ns = 0
 
     def step(self, trigger: str) -> None:
-        """Perform the transition, which must be in the table."""
+        """Perform the transition for the trigger, which the table must contain."""
         self.standing = following(STANDING_TABLE, self.standing, trigger, self._holder)
 
     def unbegun(self) -> None:
-        """Return to watching after an election in vain, because no supervisor has begun the job.
+        """Return to watching after an election that was in vain, because no supervisor has begun the job.
 
-        The supervisor that founds the job may have to begin with a savepoint, which only that supervisor knows.
+        The supervisor that founds the job may have to begin with a savepoint that only it knows.
         """
         self._unbegun = True
         self.step("fence")

@@ -1,9 +1,10 @@
 """The journal of one term, as written by its leader.  Pure.
 
 Every `WHOLE_EVERY` entries, one entry contains all decisions that are still necessary, and the entries before it are
-removed: a successor reads at most that many entries.  The last two entries of each earlier term are never removed,
-because otherwise a leader that was suspended for long would find its next name free: the name of the seal or, if the
-answer to its last creation was lost, the name of the entry before the seal, which the leader creates a second time.
+removed, so a successor reads at most that many entries.  The last two entries of each earlier term are never removed.
+Otherwise, a leader that was suspended for a long time would find the name of its next entry free.  That is the name of
+the seal or, if the answer to its last creation was lost, the name of the entry before the seal, which it then creates
+again.
 """
 
 from __future__ import annotations
@@ -15,15 +16,15 @@ from standby.leadership.terms import JOURNAL, Entry, entry_name, journal_folder,
 from standby.supervision.effects import Record
 
 WHOLE_EVERY = 100
-"""The number of entries from one that contains all decisions to the next."""
+"""One entry in this many contains all decisions."""
 
 
 LAST_KEPT = 2
-"""The number of entries of an earlier term that are never removed: a suspended leader may still create one of them."""
+"""How many entries of an earlier term are never removed, because a suspended leader may still try to create them."""
 
 
 class Ledger:
-    """The decisions of a job, and the place of the next entry of this term.
+    """The decisions of a job, and the place of this term's next entry.
 
     Args:
         inherited: the decisions of the earlier terms.
@@ -43,22 +44,22 @@ class Ledger:
         return tuple(self._records)
 
     def replace(self, records: Sequence[Record], job: str, graph: str) -> None:
-        """Begin the term with decisions other than those inherited, because the job was changed while it was stopped.
+        """Begin the term with decisions other than the inherited ones, because the job was changed while it was
+        stopped.
 
-        The first entry contains all of the change, so the change is applied as a whole or not at all.
+        The first entry contains the entire change, so that it is applied either as a whole or not at all.
         """
         self._records, self.job, self.graph = list(records), job, graph
 
     def append(self, records: Sequence[Record], at_ns: int, closing: str = "") -> Procedure[tuple[str, ...]]:
         """Create the next entry; when this procedure returns, its decisions are part of the job.
 
-        The procedure may be repeated with the same arguments after a failure that leaves unknown whether the entry
-        exists.
+        If a failure leaves unknown whether the entry exists, the procedure may be repeated with the same arguments.
 
-        Returns: the entries that are unnecessary from now on.
+        Returns: the names of the entries that are no longer necessary.
 
         Raises:
-            Fenced: a later term leads the job; these decisions are not part of the job.
+            Fenced: a later term leads the job, so these decisions are not part of it.
         """
         after = necessary([*self._records, *records])
         whole = self.place % WHOLE_EVERY == 0
@@ -73,7 +74,7 @@ class Ledger:
         return tuple(entry_name(self.term, place) for place in range(first, first + WHOLE_EVERY))
 
     def sweep(self) -> Procedure[None]:
-        """Remove all but the last two entries of each earlier term; this term's first entry contains their
+        """Remove all but the last two entries of each earlier term, because this term's first entry contains their
         decisions.
         """
         by_term: dict[str, list[str]] = {}

@@ -1,8 +1,8 @@
-"""The procedures with which supervisors use terms and journals in the shared store.
+"""The procedures by which supervisors use terms and journals in the shared store.
 
-Each procedure is a pure generator: it yields a request to the store and is sent the answer, so that a simulator can
-insert any event between two requests.  A request that fails ends the procedure with the exception; every procedure may
-be repeated from its beginning, whichever of its requests were already performed.
+Each procedure is a pure generator that yields requests to the store and is sent the answers, so that a simulator can
+insert any event between two requests.  A request that fails ends the procedure with the exception.  Every procedure may
+be repeated from its beginning, no matter which of its requests have already been performed.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from standby.supervision.effects import Record
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """A request for the names in a folder, sorted."""
+    """A request for the sorted names in a folder."""
 
     folder: str
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A request for the content of an object; the answer is None if the object does not exist."""
+    """A request for the content of an object; the answer is None if there is no such object."""
 
     name: str
 
@@ -50,7 +50,7 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Remove:
-    """A request to remove objects; an object that is not removed only uses space."""
+    """A request to remove objects; an object that remains only wastes space."""
 
     names: tuple[str, ...]
 
@@ -66,13 +66,13 @@ UNBEGUN_MAX = 5
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """The newest term and the last entry of its journal, as seen by a candidate.
+    """The newest term and the last entry of its journal, as a candidate saw them.
 
     Attributes:
-        place: the place of the last entry; -1 if the journal has no entry.
+        place: the place of the last entry; -1 if the journal is empty.
         entry: the last entry; None if there is none.
-        unbegun: the number of terms just before this one whose supervisors were elected and led nothing, as far as is
-            known when the term is new; at most `UNBEGUN_MAX`.
+        unbegun: how many terms just before this one were won by supervisors that then led nothing, as known when the
+            term is new; at most `UNBEGUN_MAX`.
     """
 
     term: Term
@@ -83,11 +83,11 @@ class Sighting:
 
 @dataclass(frozen=True, slots=True)
 class Inherited:
-    """The decisions of a sealed term, and the place at which they end; term 0 for a job that has just begun.
+    """The decisions of a sealed term, and the place at which they end; the term is 0 for a job that has just begun.
 
     Attributes:
-        job, graph: the settings and the graph to which the decisions apply; empty with term 0.
-        closing: the reason why the leader stopped writing; empty if the leader recorded none.
+        job, graph: the settings and the graph to which the decisions apply; empty for term 0.
+        closing: why the leader stopped writing; empty if it recorded no reason.
     """
 
     records: tuple[Record, ...] = ()
@@ -99,15 +99,15 @@ class Inherited:
 
     @property
     def interrupted(self) -> bool:
-        """Whether no supervisor has ended the processes of the job, so that they may still be running."""
+        """Whether no supervisor has ended the job's processes, in which case they may still be running."""
         return self.term > 0 and self.closing not in (ENDED, STOPPED)
 
 
 def looked(known: Sighting | None) -> Procedure[Sighting | None]:
-    """Look for the newest term and return it, or None if there is no term yet.
+    """Find the newest term and return it; None if there is no term yet.
 
     Args:
-        known: the result of the last call; because objects never change, they are not read a second time.
+        known: the result of the last call; objects never change, so those that are known are not read a second time.
     """
     if known is not None:
         seen = yield from _journal_of(known.term, known)
@@ -124,7 +124,7 @@ def looked(known: Sighting | None) -> Procedure[Sighting | None]:
 
 
 def _unbegun(number: int) -> Procedure[int]:
-    """Count the terms just before `number` whose journals contain at most the seal of another supervisor."""
+    """Count the terms just before `number` whose journals contain nothing, or only the seal of another supervisor."""
     for count, earlier in enumerate(range(number - 1, max(0, number - 1 - UNBEGUN_MAX), -1)):
         entries = yield Names(journal_folder(earlier))
         if entries and number_of(entries[-1]) > 0:
@@ -133,22 +133,22 @@ def _unbegun(number: int) -> Procedure[int]:
 
 
 def _journal_of(term: Term, known: Sighting | None) -> Procedure[Sighting]:
-    """Look at the last entry of a term's journal."""
+    """Look up the last entry of a term's journal."""
     entries = yield Names(journal_folder(term.number))
     if not entries:
         return Sighting(term)
     place = number_of(entries[-1])
     if known is not None and known.place == place:
         return known
-    # `data` is None if the leader has removed the entry in the meantime: then there are newer entries.
+    # `data` is None if the leader has meanwhile removed the entry, in which case there are newer entries.
     data = yield Read(entries[-1])
     return Sighting(term, place, None if data is None else Entry.read(entries[-1], data))
 
 
 def elected(term: Term) -> Procedure[bool]:
-    """Stand for election and return whether this supervisor has won the term.
+    """Stand for election; return whether this supervisor has won the term.
 
-    If the answer to the creation was lost, the content of the existing object shows who created it.
+    If the answer to the creation was lost, the content of the existing object shows which supervisor created it.
     """
     name, data = term_name(term.number), term.data()
     if (yield Create(name, data)):
@@ -157,17 +157,17 @@ def elected(term: Term) -> Procedure[bool]:
 
 
 def inherited(number: int, won: bool = True) -> Procedure[Inherited]:
-    """Seal the journals of the terms before `number`, newest first, and return the decisions in them.
+    """Seal the journals of the terms before `number`, newest first, and return their decisions.
 
-    The newest journal with an entry contains all decisions, because its leader began it with the earlier decisions.
+    The newest journal with an entry contains all decisions, because its leader began it with the earlier ones.
 
     Args:
         won: whether this supervisor has won term `number`; otherwise that term does not exist yet, and another
             supervisor may win it.
 
     Raises:
-        Fenced: a supervisor with a higher term has removed an entry that was to be read.
-        CorruptData: an entry is missing that no supervisor has removed.
+        Fenced: a supervisor with a higher term has removed an entry that had to be read.
+        CorruptData: an entry is missing although no supervisor has removed it.
     """
     for earlier in range(number - 1, 0, -1):
         place = yield from _sealed(earlier, number)
@@ -188,7 +188,7 @@ def inherited(number: int, won: bool = True) -> Procedure[Inherited]:
 def brought() -> Procedure[tuple[Inherited, Sighting] | None]:
     """Seal the journal of a job that no supervisor leads, so that the job can be resumed; None if it has not begun.
 
-    Returns: the job's decisions, and the sighting that must be unchanged when the resuming supervisor stands for
+    Returns: the job's decisions, and the sighting that must still be current when the resuming supervisor stands for
     election.
     """
     seen = yield from looked(None)
@@ -202,8 +202,9 @@ def brought() -> Procedure[tuple[Inherited, Sighting] | None]:
 def _sealed(term: int, by: int) -> Procedure[int]:
     """Seal a journal and return the place of its last entry before the seal; -1 if it has none.
 
-    A seal counts only if a list that is requested afterwards shows it as the last entry: the leader may have removed
-    entries of an earlier list, so that the seal was created at a past place, where it prevents no further entry.
+    A seal counts only if a listing that is requested afterwards shows it as the last entry.  The leader may have
+    removed entries since an earlier listing; a seal based on that listing may be at a past place, where it prevents
+    nothing.
     """
     entries = yield Names(journal_folder(term))
     place = number_of(entries[-1]) if entries else 0
@@ -220,7 +221,7 @@ def _sealed(term: int, by: int) -> Procedure[int]:
 
 
 def read_back(term: int, last: int) -> Procedure[Inherited]:
-    """Read a journal up to the place `last`, starting at the newest entry that is whole.
+    """Read a journal up to the place `last`, starting at the newest whole entry.
 
     Raises:
         Fenced: the entries have been removed, because a later term contains all of them.
@@ -239,10 +240,10 @@ def read_back(term: int, last: int) -> Procedure[Inherited]:
 
 
 def decided() -> Procedure[Inherited]:
-    """Read the decisions of the newest term that has any, without stopping a leader, which may add more meanwhile.
+    """Read the decisions of the newest term that has any, without stopping its leader, which may meanwhile add more.
 
     Raises:
-        Fenced: the leader has removed an entry that was to be read.
+        Fenced: the leader has removed an entry that had to be read.
     """
     terms = yield Names(TERMS)
     for term in range(number_of(terms[-1]) if terms else 0, 0, -1):
@@ -260,7 +261,7 @@ def decided() -> Procedure[Inherited]:
 def appended(term: int, place: int, data: bytes) -> Procedure[None]:
     """Create the next entry of the leader's own journal.
 
-    An existing entry with the same content was created by an earlier attempt whose answer was lost.
+    If an entry with the same content exists, an earlier attempt created it, but the answer to that attempt was lost.
 
     Raises:
         Fenced: a later term has sealed the journal.

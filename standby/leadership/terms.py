@@ -1,8 +1,8 @@
 """Terms and journal entries as objects of the shared store: their names and contents. Pure.
 
 A term is one supervisor's time as the leader of a job; the supervisor that creates the term's object is elected. The
-journal of a term is a sequence of entries, which the leader creates one after the other. An entry that another
-supervisor creates in place of the leader seals the journal: the leader can then decide nothing more.
+journal of a term is a sequence of entries that the leader creates one after another. If another supervisor creates an
+entry in place of the leader, this entry seals the journal, and the leader can make no more decisions.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from causal.sealed import seal_bytes, unseal_bytes
 from standby.supervision.effects import Record
 
 TERMS, JOURNAL, CANDIDATES = "terms", "journal", "candidates"
-"""The folders in a job's part of the store."""
+"""The folders in a job's part of the shared store."""
 
 ENDED, STOPPED, RESIGNED, DEAF = "ended", "stopped", "resigned", "deaf"
 """The reasons why a leader closes its journal: the job has ended; the job was stopped and may be resumed; another
-supervisor is to lead the job; the leader hears no host, and a candidate does."""
+supervisor should lead the job; the leader hears no host, but a candidate does."""
 
 CHECKPOINTS_KEPT = 2
-"""The number of `checkpoint` decisions that are kept: older ones list removed files, and would grow with the job's age
+"""How many `checkpoint` decisions are kept.  Older ones list removed files, and would grow with the age of the job
 (92 bytes per task each)."""
 
 
@@ -32,8 +32,8 @@ class Term:
     """One supervisor's time as the leader.
 
     Attributes:
-        holder: the mark of the leader's directory: the next process in that directory is the same supervisor.
-        name: the name of the leader's key; empty without keys.
+        holder: the mark of the leader's directory; the next process in that directory is the same supervisor.
+        name: the name of the leader's key; empty if keys are not used.
         listen: the address at which agents join the leader.
         job: the settings of the job, as in `job.json`.
         graph: the supervisor's description of the pipeline, as in `topology.json`.
@@ -61,21 +61,21 @@ class Term:
 
     @property
     def leader(self) -> str:
-        """The leader as named in messages."""
+        """The leader, as messages name it."""
         return f"{self.name or 'the supervisor'} at {self.listen} (term {self.number})"
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One entry of the journal of a term.
+    """One entry of a term's journal.
 
     Attributes:
-        records: decisions in order; empty if the entry only shows that the leader is alive.
-        at_ns: the job's time at which the entry was written.
-        whole: whether the records are all decisions of the job up to this entry that are still necessary.
-        job, graph: the settings and the graph to which these decisions apply, as in a term; empty if the entry is not
-            whole.  A change of them is a decision, so a supervisor that inherits decisions reads them from here, not
-            from a term.
+        records: the decisions, in order; empty if the entry only shows that the leader is alive.
+        at_ns: the job's time when the entry was written.
+        whole: whether the records are all decisions of the job up to this entry that are still necessary.  job, graph:
+            the settings and the graph to which these decisions apply, as in a term; empty if the entry is not whole.  A
+            change to them is a decision, so a supervisor that inherits decisions reads them from here and not from a
+            term.
         sealed_by: the term whose supervisor created the entry in place of the leader; 0 for an entry of the leader
             itself.
         closing: why this is the leader's last entry; empty for an ordinary entry.
@@ -90,7 +90,7 @@ class Entry:
     graph: str = ""
 
     def data(self, name: str) -> bytes:
-        """Return the content of the object with that name."""
+        """Return the content of the entry's object, which has this name."""
         return _packed(name, {**asdict(self), "records": [dict(record) for record in self.records]})
 
     @classmethod
@@ -115,7 +115,7 @@ def journal_folder(term: int) -> str:
 
 
 def entry_name(term: int, place: int) -> str:
-    """Return the name of the entry at that place of a term's journal."""
+    """Return the name of the entry at this place in a term's journal."""
     return f"{journal_folder(term)}/{place:010d}"
 
 
@@ -125,7 +125,7 @@ def number_of(name: str) -> int:
 
 
 def necessary(records: list[Record]) -> list[Record]:
-    """Return the records without those that later ones make unnecessary."""
+    """Return the records except those that later records make unnecessary."""
     checkpoints = [place for place, record in enumerate(records) if record["kind"] == "checkpoint"]
     over = frozenset(checkpoints[:-CHECKPOINTS_KEPT])
     return [record for place, record in enumerate(records) if place not in over]

@@ -1,1 +1,1 @@
-"""The connections of a job: messages between supervisor, agents and workers, and the keys that guard them."""
+"""The connections of a job: messages between the supervisor, agents and workers, and the keys that protect them."""

@@ -1,6 +1,6 @@
-"""Control messages: MessagePack maps with a key `kind`, which are converted to the event of that kind.
+"""Control messages, which are MessagePack maps with a key `kind` and are converted to events of that kind.
 
-A message that is malformed or too long is counted, logged once per sender and kind of mistake, and dropped.  Unknown
+A message that is malformed or too long is counted, logged once per sender and type of mistake, and dropped.  Unknown
 kinds and keys are also logged, but the rest of the message is used.
 """
 
@@ -21,24 +21,24 @@ from causal.task.activity import PULSE_SUFFIX, Activity
 from standby.supervision import events
 
 MESSAGE_BYTES_MAX = 4 << 20
-"""The length of the longest control message; a snapshot of 10,000 files fits."""
+"""The length of the longest control message, enough for a snapshot of 10,000 files."""
 
 COMPLAINTS_MAX = 200
-"""The number of different complaints that are logged; later complaints are only counted."""
+"""How many different complaints are logged; later complaints are only counted."""
 
 AGENT = "agent"
-"""The identity of the host's agent on the control socket."""
+"""The identity of the local host's agent on the control socket."""
 
 _log = logging.getLogger("standby.control")
 
 
 def pack(kind: str, **keys: Any) -> bytes:
-    """Return one control message."""
+    """Encode one control message."""
     return encode({"kind": kind, **keys})
 
 
 def unpack(data: bytes) -> dict[str, Any]:
-    """Return the map in a message that `pack` has built.
+    """Decode the map in a message that `pack` built.
 
     Raises:
         PeerViolation: the message is too long, or is not a map with a string under `kind`.
@@ -59,10 +59,10 @@ FROM_WORKER: dict[str, type[events.FromProcess]] = {
     "inspected": events.Replied,
     "failed": events.Failed,
 }
-"""Kind → event; the slot of the event is the sender."""
+"""Kind → event for messages from workers; the slot of the event is the sender."""
 
 FROM_PULSE: dict[str, type[events.FromProcess]] = {"pulse": events.Pulse, "failed": events.Failed}
-"""The same for messages from the pulse thread of a worker, which sends while the worker's loop is busy."""
+"""The same for messages from a worker's pulse thread, which sends while the worker's loop is busy."""
 
 FROM_AGENT: dict[str, type[events.FromProcess]] = {
     "started": events.Started,
@@ -87,7 +87,7 @@ _FIELDS: dict[type, frozenset[str]] = {
 }
 
 LEAVING = "leaving"
-"""The kind of an agent's last message: the agent ends its processes because the job has ended."""
+"""The kind of an agent's last message, which reports that the agent ends its processes because the job has ended."""
 
 
 def is_leaving(data: bytes) -> bool:
@@ -99,7 +99,7 @@ def is_leaving(data: bytes) -> bool:
 
 
 def ask(runtime: str, verb: str, arguments: Mapping[str, Any], within_s: float) -> dict[str, Any] | None:
-    """Send a request to the supervisor whose sockets are in `runtime`; return None if it does not answer in time."""
+    """Send a request to the supervisor whose sockets are in `runtime`; None if it does not answer in time."""
     context = zmq.Context()
     client = context.socket(zmq.DEALER)
     try:
@@ -115,7 +115,7 @@ def ask(runtime: str, verb: str, arguments: Mapping[str, Any], within_s: float) 
 
 
 class Inbox:
-    """Converts messages on the supervisor's socket to events."""
+    """Converts the messages that arrive on the supervisor's socket to events."""
 
     def __init__(self) -> None:
         self.dropped = 0
@@ -123,7 +123,7 @@ class Inbox:
         self._complaints: set[tuple[str, str]] = set()
 
     def receive(self, sender: bytes, data: bytes) -> events.FromProcess | None:
-        """Return the event in a message from this machine; None if the message is dropped."""
+        """Convert a message from this machine to an event; return None if the message is dropped."""
         try:
             name = sender.decode()
             table = FROM_ADMIN if name.startswith("admin") else FROM_AGENT if name == AGENT else FROM_WORKER
@@ -134,12 +134,12 @@ class Inbox:
             return None
 
     def receive_from(self, host: str, slot: str, data: bytes, placed_on: str | None) -> events.FromHost | None:
-        """Return the event in a message from the agent of another host; None if the message is dropped.
+        """Convert a message from the agent of another host to an event; return None if the message is dropped.
 
         Args:
-            slot: the process for which the agent forwards the message; empty for a message of the agent itself.
-            placed_on: the host on which the supervisor has placed that process; None for a process that the supervisor
-                does not know, whose message shows that it still exists.
+            slot: the process for which the agent forwards the message; empty for a message from the agent itself.
+            placed_on: the host on which the supervisor has placed that process; None if the supervisor does not know
+                the process, in which case the message shows that the process still exists.
         """
         try:
             if not slot:

@@ -1,4 +1,4 @@
-"""A host's first question to a supervisor: which job it leads, and what a host needs to take part in that job."""
+"""A host's first question to a supervisor: which job it leads, and what the host needs to take part in that job."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from standby.network.gate import JOINING, address_of
 from standby.supervision import orders
 
 ASK_MS = 1000
-"""The time after which the supervisor is asked again."""
+"""The time after which the question is sent again."""
 
 PATIENCE_S = 3.0
-"""The time after which the user is informed that the supervisor does not answer."""
+"""The time after which the user is informed that the supervisor has not answered."""
 
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """The description of a job, as sent by its supervisor."""
+    """The description of a job as its supervisor sends it."""
 
     run: str
     job: str
@@ -39,15 +39,15 @@ class Description:
     tether_secret: str
     member: Mapping[str, Any]
     term: int
-    """The leadership term of the supervisor that has answered."""
+    """The leadership term of the supervisor that answered."""
     address: str
     """The address of that supervisor."""
     wall_ahead_s: float
-    """The lead of this host's wall clock over the supervisor's; the error is at most half the round trip."""
+    """How far this host's wall clock is ahead of the supervisor's; the error is at most half the round trip."""
 
 
 KEY_HINT = f", which ends the connections: compare the key of [{SUPERVISOR}] in hosts.toml here and there"
-"""The hint to append if a supervisor breaks off handshakes, which happens if it has another key."""
+"""The hint to append if a supervisor breaks off handshakes, which happens if the supervisor has another key."""
 
 
 class Inquiry:
@@ -56,7 +56,7 @@ class Inquiry:
     Args:
         seats: the places at which the supervisors may be reached.
         name: the name of this host.
-        key: the key of this host; None over loopback without keys.
+        key: the key of this host; None if no keys are used, which is possible only over loopback.
     """
 
     def __init__(self, seats: Sequence[Seat], name: str, key: KeyPair | None) -> None:
@@ -68,14 +68,15 @@ class Inquiry:
     def answer(
         self, say: Callable[[str], None], wanted: Callable[[], bool] = lambda: True, term: int = 0
     ) -> Description:
-        """Wait for the description, however long that takes, and report once that the supervisor has not answered yet.
+        """Wait for the description, however long that takes, and report once if the supervisor has not answered for
+        a while.
 
         Args:
-            term: the lowest accepted term; descriptions of earlier terms are ignored.
+            term: the lowest term that is accepted; descriptions from earlier terms are ignored.
 
         Raises:
             PipelineError: the supervisor refuses this host; if there are several supervisors, none of them has
-                answered.
+            answered.
             Unavailable: the description is no longer wanted.
         """
         context: zmq.Context[Any] = zmq.Context()
@@ -109,7 +110,7 @@ class Inquiry:
 
 
 class _Question:
-    """The connection to one of the places at which the supervisor may be."""
+    """The connection to one place at which the supervisor may be."""
 
     def __init__(self, context: zmq.Context[Any], seat: Seat, name: str, key: KeyPair | None) -> None:
         self._seat = seat
@@ -118,11 +119,11 @@ class _Question:
         self.cut_short = False
         """Whether a handshake ended without a reason, which happens if the supervisor has another key."""
         self.refusal = ""
-        """The reason why the last handshake was refused; this supervisor may be a candidate while another one leads."""
+        """Why the last handshake was refused; this supervisor may be a candidate while another one leads."""
         self.client = context.socket(zmq.DEALER)
         self.client.linger = 0
         for option, value in (
-            (zmq.IMMEDIATE, 1),  # a question that waited in a queue would make the measured clock difference wrong
+            (zmq.IMMEDIATE, 1),  # a question that waited in a queue would falsify the measured clock difference
             (zmq.MAXMSGSIZE, 2 * MESSAGE_BYTES_MAX),
             (zmq.RECONNECT_IVL, 100),
             (zmq.RECONNECT_IVL_MAX, 1000),
@@ -139,19 +140,19 @@ class _Question:
         self.client.connect(seat.endpoint)
 
     def ask(self) -> None:
-        """Send the question, if the connection exists."""
+        """Send the question if the connection exists."""
         self._asked_ns = time.time_ns()
         with suppress(zmq.Again):
             self.client.send_multipart([b"", pack("describe", protocol=orders.PROTOCOL)], zmq.NOBLOCK)
 
     def read(self, ready: Mapping[Any, int], name: str) -> Description | None:
-        """Return the answer that has arrived; None if there is none.
+        """Return the answer if it has arrived; None otherwise.
 
         Raises:
             PipelineError: the supervisor refuses this host.
         """
         if self.monitor in ready:
-            # This loads asyncio, which commands do not need until now.
+            # This import loads asyncio, which commands do not need before this point.
             from zmq.utils.monitor import recv_monitor_message
 
             failed = recv_monitor_message(self.monitor)["event"] != zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL

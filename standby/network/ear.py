@@ -1,7 +1,7 @@
-"""The ear of a candidate: it listens where agents will join, and counts the messages of hosts without answering them.
+"""A candidate's ear, which listens where agents would join and counts messages from hosts without answering them.
 
-Agents send to every supervisor. This candidate hears exactly the messages that it would hear as the leader, because it
-uses the socket, the keys and the roster of a leader.
+Agents send their messages to every supervisor. The candidate hears exactly those messages that it would hear as the
+leader, because it uses a leader's socket, keys and roster.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from standby.leadership.hearing import Hearing
 from standby.network.gate import Gate, rosters_of
 
 LOOK_MS = 200
-"""The interval at which the ear counts messages, and checks whether the roster has changed."""
+"""The interval at which the ear counts messages and checks whether the roster has changed."""
 
 AGAIN_S = 2.0
-"""The pause after a failure to bind the address."""
+"""The pause after a failed attempt to bind the address."""
 
 RECEIVE_MAX = 1000
 
@@ -37,7 +37,7 @@ class Ear(threading.Thread):
 
     Args:
         config: the settings of this machine: the address, the key and the roster.
-        job: the directory of the candidate.
+        job: the candidate's job directory.
 
     Attributes:
         hears: whether the candidate hears hosts.
@@ -51,7 +51,7 @@ class Ear(threading.Thread):
         self._wake, self._waker = socket.socketpair()
 
     def run(self) -> None:
-        """Listen; retry repeatedly if the address or the keys do not permit it."""
+        """Listen; while the address or the keys do not permit it, retry."""
         problem = ""
         while True:
             try:
@@ -66,7 +66,7 @@ class Ear(threading.Thread):
                 return
 
     def _listened(self) -> bool:
-        """Listen until `close` is called; return whether it was called."""
+        """Listen until `close` is called; return whether it has been called."""
         context: zmq.Context[Any] = zmq.Context()
         try:
             key = load_key(Path(self._config.key)) if self._config.key else None
@@ -101,7 +101,7 @@ class Ear(threading.Thread):
         return bool(zmq.select([self._wake], [], [], within_s)[0])
 
     def close(self) -> None:
-        """Stop listening: when this method returns, the address is free."""
+        """Stop listening; when this method returns, the address is free."""
         self._waker.send(b"\0")
         if self.is_alive():
             self.join()

@@ -1,7 +1,7 @@
 """The supervisor's side of the network: the socket at which agents join, their keys and their tethers.
 
-Each message that is accepted comes from a host of the roster, under the name that belongs to the host's key. Without
-keys, the socket is bound to loopback only, and the name in a message is trusted.
+Each accepted message comes from a host of the roster, under the name that belongs to the host's key. Without keys, the
+socket is bound only to loopback, and the name in a message is trusted.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from standby.supervision import orders
 SOCKET_QUEUE = 10_000
 LINGER_MS = 300
 EXECUTORS_ROSTER = "spark/agents.toml"
-"""The file in a job's directory with the public key of each agent in a Spark cluster, for the latest attempt."""
+"""The file in a job directory with the public key of each agent in a Spark cluster, for the latest attempt."""
 
 JOINING = "join-"
-"""The prefix of the identity of a `causal agent` that asks for the description of the job."""
+"""The identity prefix of a `causal agent` that asks for the job's description."""
 
 _log = logging.getLogger("standby.gate")
 
@@ -44,7 +44,7 @@ def address_of(endpoint: str) -> tuple[str, int]:
     """Return the address and port in `tcp://ADDRESS:PORT`.
 
     Raises:
-        PipelineError: the endpoint does not have that form.
+        PipelineError: the endpoint does not have this form.
     """
     try:
         parts = urlsplit(endpoint)
@@ -56,7 +56,7 @@ def address_of(endpoint: str) -> tuple[str, int]:
 
 
 def rosters_of(config: JobConfig, job: Path) -> list[Path]:
-    """Return the files that together form the roster of a job; none if the job uses plain messages over loopback."""
+    """Return the files that together form a job's roster; empty if the job uses plain messages over loopback."""
     files = [Path(config.hosts)] if config.hosts else []
     return [*files, job / EXECUTORS_ROSTER] if config.on else files
 
@@ -67,11 +67,11 @@ class Gate:
     Args:
         description: the data that a host needs before it can join: run, settings and graph; None for a candidate, which
             only listens.
-        rosters: the files that together form the roster; they are read again when one changes, so that hosts can be
-            added and revoked.
-        term: the supervisor's leadership term, which is part of each of its messages.
+        rosters: the files that together form the roster.  They are read again whenever one of them changes, so that
+            hosts can be added and revoked.
+        term: the supervisor's leadership term, which each of its messages contains.
 
-    Raises:
+        Raises:
         PipelineError: the address cannot be bound, or would be open to the network without keys.
     """
 
@@ -94,12 +94,12 @@ class Gate:
         self._rosters = tuple(rosters)
         self._roster_versions: tuple[tuple[int, int], ...] = ()
         self.roster_text = self.roster_mark = ""
-        """The roster as it is sent to hosts, and its mark; empty without keys."""
+        """The roster as sent to hosts, and its mark; empty if keys are not used."""
         self._description = description
         self._term = term
         self.dropped = 0
         self.heard = 0
-        """The number of messages from hosts of the roster, including hosts that only ask for the description."""
+        """How many messages hosts of the roster have sent, including hosts that only ask for the description."""
         self.authenticator = Authenticator(context, Roster({}))
         self._read_roster()
         self.socket = context.socket(zmq.ROUTER)
@@ -159,7 +159,7 @@ class Gate:
                 yield host, slot, data
 
     def _host(self, identity: str, user: str) -> str | None:
-        """Return the host that sent a message; None if its identity does not match its key, or its key was revoked."""
+        """Return the host that sent a message; None if the identity does not match the key, or the key was revoked."""
         name = identity.removeprefix(JOINING).partition("/")[0]
         if self._key is None:
             return name
@@ -189,13 +189,13 @@ class Gate:
         self._send([identity, b"", reply])
 
     def send(self, host: str, slot: str, message: Mapping[str, Any]) -> bool:
-        """Send a message to a process on a host, or to its agent if the slot is empty; return whether that was
-        possible.
+        """Send a message to a process on a host, or to its agent if the slot is empty; return whether it could be
+        sent.
         """
         return self._send([host.encode(), slot.encode(), encode({**message, TERM: self._term})])
 
     def order(self, host: str, message: Mapping[str, Any]) -> bool:
-        """Send an order to the agent of a host."""
+        """Send an order to a host's agent."""
         return self.send(host, "", message)
 
     def _send(self, parts: list[bytes]) -> bool:
@@ -208,9 +208,7 @@ class Gate:
         return True
 
     def revoked(self) -> list[str]:
-        """Read the roster again if one of its files has changed; return the hosts that the roster no longer
-        contains.
-        """
+        """Read the roster again if one of its files has changed; return the hosts that it no longer contains."""
         before = set(self.authenticator.roster.members)
         self._read_roster()
         return sorted(before - set(self.authenticator.roster.members))

@@ -1,10 +1,10 @@
 """The tether: a TCP connection from each `causal agent` to the supervisor, which the kernel closes if the agent dies.
 
-It carries two lines: the supervisor's challenge, and the host's name and session with a proof.  The proof is computed
-with a secret of that host, which the host has received over the authenticated connection and which is never sent over
-the tether: a listener on the path cannot use the proof for another connection.  The end of a tether immediately reports
-the death of the host's root process, even by SIGKILL; if a host is cut off, its tether does not end, and its silence
-shows the loss.
+A tether carries two lines: the supervisor's challenge, and the host's name and session with a proof.  The proof is
+computed with a secret of that host.  The host has received this secret over the authenticated connection, and it is
+never sent over the tether, so an eavesdropper cannot use the proof for another connection.  The end of a tether
+immediately reports the death of the host's root process, even by SIGKILL.  If a host is cut off, its tether does not
+end, and only its silence shows the loss.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from dataclasses import dataclass, field
 
 LINE_BYTES_MAX = 200
 STRANGERS_MAX = 64
-"""The number of connections that may be unidentified at the same time; more are refused immediately."""
+"""How many connections may be unidentified at the same time; any more are refused immediately."""
 
 INTRODUCTION_S = 2.0
-"""The time that a connection has to identify itself."""
+"""How long a connection has to identify itself."""
 
 
 @dataclass(slots=True)
@@ -40,14 +40,15 @@ class Tethers:
     """The supervisor's ends of all tethers.
 
     Args:
-        address: the local address on which to listen.
+        address: the local address to listen on.
     """
 
     address: str
     listener: socket.socket = field(init=False)
     port: int = field(init=False)
     wake: select.epoll = field(init=False)
-    """Ready if an event has occurred on any tether: one descriptor to wait for, whatever the number of hosts."""
+    """Ready if an event has occurred on any tether, so that there is one descriptor to wait for with any number of
+    hosts."""
     _ends: dict[int, _End] = field(init=False, default_factory=dict)
     _seed: str = field(init=False)
 
@@ -61,7 +62,7 @@ class Tethers:
         self.wake.register(self.listener.fileno(), select.EPOLLIN)
 
     def secret_of(self, host: str) -> str:
-        """Return the secret with which only that host can prove that a tether belongs to it."""
+        """Return the secret with which only this host can prove that a tether belongs to it."""
         return hmac.digest(self._seed.encode(), host.encode(), "sha256").hex()
 
     def closed(self) -> Iterator[tuple[str, str]]:
@@ -107,7 +108,7 @@ class Tethers:
             self.wake.register(connection.fileno(), select.EPOLLIN)
 
     def _introduced(self, end: _End, data: bytes) -> bool:
-        """Return whether a connection may stay: it has identified itself, or its time to do so is not over."""
+        """Return whether a connection may stay, because it has identified itself or still has time to do so."""
         end.received += data
         line, newline, _ = end.received.partition(b"\n")
         if not newline:
@@ -136,16 +137,16 @@ class Tethers:
 
 
 def introduction(challenge: str, secret: str, host: str, session: str) -> bytes:
-    """Return the line with which a host answers the challenge of a connection."""
+    """Return the line with which a host answers a connection's challenge."""
     proof = hmac.digest(secret.encode(), f"{challenge} {host} {session}".encode(), "sha256").hex()
     return f"{proof} {host} {session}\n".encode()
 
 
 def tether(address: str, port: int, secret: str, host: str, session: str, within_s: float) -> socket.socket:
-    """Connect a tether, which lasts as long as the returned socket is open.
+    """Connect a tether that lasts as long as the returned socket is open.
 
     Raises:
-        OSError: the supervisor cannot be reached at that address, or does not send its challenge.
+        OSError: the supervisor cannot be reached at this address, or does not send its challenge.
     """
     connection = socket.create_connection((address, port), within_s)
     try:

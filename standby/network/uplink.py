@@ -1,8 +1,8 @@
-"""The agent's connection to the supervisor, on the same machine or, with a relay, on another machine.
+"""The agent's connection to the supervisor, either on the same machine or, with a relay, on another one.
 
-If the supervisor is on another machine, the agent takes its place for the processes of this host: they connect to the
-agent over `ipc` as they would to the supervisor, and the agent forwards their messages, with their names, over its own
-connection.  A message that cannot be forwarded now is dropped, because the beats repeat everything.
+If the supervisor is on another machine, the agent acts as the supervisor towards the processes of this host.  They
+connect to the agent over `ipc` as they would to the supervisor, and the agent forwards their messages and names over
+its own connection.  A message that cannot be forwarded now is dropped, because the beats repeat everything.
 """
 
 from __future__ import annotations
@@ -27,19 +27,20 @@ from standby.supervision.orders import AnyOrder, read_order
 SOCKET_QUEUE = 1000
 LINGER_MS = 300
 RELAY_MAX = 1000
-"""The number of messages that are relayed in a row before the agent does anything else."""
+"""How many messages are relayed in a row before the agent does anything else."""
 
 CONNECT_MS = 1000
-"""The time that a connection has to begin: the host of a supervisor may be cut off, and return at any moment."""
+"""How long a connection may take to begin; the supervisor's host may be cut off, and may return at any moment."""
 
 HEARTBEAT_MS = 1000
-"""The interval and a third of the time-out of ZeroMQ's own heartbeats, which only renew a dead connection."""
+"""The interval between ZeroMQ's own heartbeats, which only renew a dead connection; the time-out is three times
+this."""
 
 _log = logging.getLogger("standby.agent")
 
 
 class Uplink(Protocol):
-    """The interface of the connection that the agent uses."""
+    """The interface of the agent's connection to the supervisor."""
 
     sockets: list[zmq.Socket[Any]]
 
@@ -50,7 +51,7 @@ class Uplink(Protocol):
         """Yield the orders that have arrived; malformed ones are logged and dropped."""
 
     def send(self, kind: str, **keys: Any) -> None:
-        """Send a message from the agent itself, if that is possible now."""
+        """Send a message from the agent itself if that is possible now."""
 
     def close(self) -> None:
         """Close the sockets."""
@@ -65,7 +66,7 @@ class LocalUplink:
         self.sockets = [self._socket]
 
     def relay(self) -> None:
-        """Do nothing: processes on this machine send messages to the supervisor directly."""
+        """Do nothing, because processes on this machine send their messages directly to the supervisor."""
 
     def orders(self) -> Iterator[AnyOrder]:
         while True:
@@ -81,10 +82,10 @@ class LocalUplink:
         try:
             self._socket.send(pack(kind, **keys), zmq.NOBLOCK)
         except zmq.Again:
-            return  # no supervisor has been running for a long while; the next beat repeats the message
+            return  # no supervisor has been running for a long time; the next beat repeats the message
 
     def close(self) -> None:
-        self._socket.close(0)  # `causal run` has ended the supervisor before the agent: no process would read the rest
+        self._socket.close(0)  # `causal run` ends the supervisor before the agent, so no process would read the rest
 
 
 class HostUplink:
@@ -92,10 +93,10 @@ class HostUplink:
 
     Args:
         host: the name under which the host joins.
-        supervisors: the supervisor and its successors.  The host sends to all of them, so that a candidate knows
-            whether it hears hosts; the host obeys the one with the highest term.
-        job: the directory of the job on this host.
-        key: the host's key; None means plain messages, over loopback only.
+        supervisors: the supervisor and its successors.  The host sends messages to all of them, so that each candidate
+            knows whether it hears hosts, but obeys only the one with the highest term.
+        job: the job directory on this host.
+        key: the host's key; None means plain messages, which are possible only over loopback.
     """
 
     def __init__(
@@ -131,7 +132,7 @@ class HostUplink:
                 up.send_multipart(parts, zmq.NOBLOCK)
 
     def orders(self) -> Iterator[AnyOrder]:
-        """Yield the orders to the agent, and forward commands to its processes in between."""
+        """Yield the orders to the agent, and meanwhile forward commands to the processes of this host."""
         for up in self._ups:
             yield from self._orders_of(up)
 
@@ -146,15 +147,15 @@ class HostUplink:
             elif not self._admits(parts[1]):
                 continue
             elif parts[0]:
-                self._local.send_multipart(parts, zmq.NOBLOCK)  # a message to a process that does not exist is dropped
+                self._local.send_multipart(parts, zmq.NOBLOCK)  # ZeroMQ drops it if there is no such process
             else:
                 order = _order(parts[1])
                 if order is not None:
                     yield order
 
     def _admits(self, data: bytes) -> bool:
-        """Return whether a message belongs to the highest term so far; save a higher term before any order is
-        obeyed.
+        """Return whether a message belongs to the highest term so far; save a higher term before any of its orders
+        is obeyed.
         """
         before, refused = self._terms.term, self._terms.refused
         try:
@@ -173,7 +174,7 @@ class HostUplink:
         self._forward([b"", pack(kind, **keys)])
 
     def close(self) -> None:
-        """Close the sockets; messages that were just sent have a moment to be transmitted."""
+        """Close the sockets, leaving a moment to transmit messages that were just sent."""
         for up in self._ups:
             up.close()
         self._local.close()
@@ -181,7 +182,7 @@ class HostUplink:
 
 def _up(context: zmq.Context[Any], host: str, supervisor: Seat, key: KeyPair | None) -> zmq.Socket[Any]:
     socket = _dealer(context, host)
-    socket.setsockopt(zmq.IMMEDIATE, 1)  # no queue for a supervisor that is not connected
+    socket.setsockopt(zmq.IMMEDIATE, 1)  # messages are not queued for a supervisor that is not connected
     socket.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
     socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 3 * HEARTBEAT_MS)
     socket.setsockopt(zmq.CONNECT_TIMEOUT, CONNECT_MS)
@@ -215,5 +216,5 @@ def _order(data: bytes) -> AnyOrder | None:
 
 
 def runtime_of(job: Path) -> str:
-    """Return the directory of a job's sockets on this machine."""
+    """Return the directory that contains a job's sockets on this machine."""
     return (job / "runtime").read_text().strip()

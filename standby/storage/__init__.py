@@ -1,1 +1,1 @@
-"""The places where a supervisor keeps its decisions, the manifests of complete checkpoints, and logs of hosts."""
+"""The places where a supervisor stores its decisions, the manifests of complete checkpoints, and the logs of hosts."""

@@ -1,4 +1,4 @@
-"""The interface of the storage for a supervisor's decisions: a file on one machine, or the shared store."""
+"""The interface for storing a supervisor's decisions, in a file on one machine or in the shared store."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ class Decisions(Protocol):
     """A journal.  An effect may be performed once `written` has reached the number of decisions made before it."""
 
     written: int
-    """The number of decisions that were appended to this object and have been written."""
+    """How many of the decisions that were appended to this object have been written."""
     problem: str
-    """The reason why decisions wait to be written; empty if none wait."""
+    """Why decisions are waiting to be written; empty if none are waiting."""
 
     @property
     def wake(self) -> socket.socket | None:
@@ -29,12 +29,12 @@ class Decisions(Protocol):
         """
 
     def check(self) -> None:
-        """Clear the signals of `wake`.
+        """Clear the signal of `wake`.
 
         Raises:
-            Fenced: another supervisor leads the job: pending decisions are never written.
+            Fenced: another supervisor leads the job, so pending decisions will never be written.
             CausalError: another problem has stopped the writing.
         """
 
     def close(self) -> None:
-        """Stop writing; decisions that are not written yet are lost."""
+        """Stop writing; decisions that have not been written yet are lost."""

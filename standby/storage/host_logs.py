@@ -1,7 +1,8 @@
-"""The logs of other hosts, in the job's own directory, where they can be read even if their host is dead.
+"""The logs of other hosts, stored in the job's own directory so that they can be read even if their host is dead.
 
-Each host has one file, `logs/host-NAME.log`, bounded like the log of a process: a full file becomes `….log.1` and
-replaces the previous one.  Lines that cannot be written, for example because the disk is full, are dropped and counted.
+Each host has one file, `logs/host-NAME.log`, whose size is limited like that of a process log: a full file becomes
+`….log.1` and replaces the previous one.  Lines that cannot be written, for example because the disk is full, are
+dropped and counted.
 """
 
 from __future__ import annotations
@@ -18,21 +19,21 @@ _log = logging.getLogger("standby.logs")
 
 
 def host_of(name: str) -> str:
-    """Return the host whose lines are in the file with that name; empty for a log of this machine."""
+    """Return the host whose lines a file with this name contains; empty for a log of this machine."""
     match = _FILE.fullmatch(name)
     return match[1] if match is not None else ""
 
 
 class HostLogs:
-    """Appends log lines from hosts to the hosts' files."""
+    """Appends log lines from hosts to those hosts' files."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self.dropped = 0
-        """The number of texts that could not be written, or whose host has a name that is not valid in a file name."""
+        """How many texts could not be written, or came from a host whose name is not valid in a file name."""
 
     def take(self, host: str, text: str) -> None:
-        """Append whole lines from a host."""
+        """Append complete lines from a host."""
         path = self._directory / f"host-{host}.log"
         if not host_of(path.name):
             self.dropped += 1

@@ -1,8 +1,8 @@
-"""The supervisor's decisions, in SQLite, in the order in which they were made.
+"""The supervisor's decisions, stored in SQLite in the order in which they were made.
 
-There is one writer: a second supervisor on the same journal is refused.  With WAL and synchronous=NORMAL, a committed
+There is one writer; a second supervisor on the same journal is refused.  With WAL and synchronous=NORMAL, a committed
 decision survives the death of every process at any moment, and no promotion waits for an fsync.  With `durability =
-"os"`, synchronous=FULL is used, and a decision also survives a loss of power.
+"os"`, synchronous=FULL is used, so that a decision also survives a power failure.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ from standby.supervision.effects import Record
 
 FILE = "journal.sqlite"
 LOCK = "supervisor.lock"
-"""A separate file and not the journal itself, because SQLite uses its own locks on that file."""
+"""A separate file rather than the journal itself, because SQLite uses its own locks on the journal."""
 
 FORMAT = 1
-"""`user_version` of the file: a file of another format is not read."""
+"""The `user_version` of the file; a file with a different format is not read."""
 
 BUSY_S = 5.0
 RETRY_S = 0.1
 
 
 class Journal:
-    """The list of records of one supervisor; a record that later records make unnecessary is removed."""
+    """The list of one supervisor's records; a record is removed when later records make it unnecessary."""
 
     def __init__(self, directory: Path, sync: bool = False) -> None:
-        """Open the journal, and create it if it does not exist.
+        """Open the journal, creating it if it does not exist.
 
         Args:
-            sync: whether appended records also survive a loss of power.
+            sync: whether appended records must also survive a power failure.
 
         Raises:
-            PipelineError: another supervisor has opened it, or another version has written it.
-            CorruptData: it is damaged.
-            Unavailable: it cannot be opened or written.
+            PipelineError: another supervisor has opened the journal, or another version has written it.
+            CorruptData: the journal is damaged.
+            Unavailable: the journal cannot be opened or written.
         """
         self.written = 0
         self.problem = ""
@@ -101,10 +101,10 @@ class Journal:
         self.written += len(bodies)
 
     def check(self) -> None:
-        """Do nothing: no other supervisor can write here."""
+        """Do nothing, because no other supervisor can write here."""
 
     def records(self) -> tuple[Record, ...]:
-        """Return all decisions that still matter, oldest first.
+        """Return all decisions that are still necessary, oldest first.
 
         Raises:
             CorruptData: one of them cannot be read.
@@ -124,7 +124,7 @@ class Journal:
 
 
 def journaled(directory: Path) -> tuple[Record, ...]:
-    """Return the decisions in the journal of a directory that no process writes; an empty tuple if there is no journal.
+    """Return the decisions in the journal of a directory to which no process writes; empty if there is no journal.
 
     Raises: as `Journal`.
     """
@@ -138,10 +138,10 @@ def journaled(directory: Path) -> tuple[Record, ...]:
 
 
 def lock_of(directory: Path) -> int:
-    """Take the lock of a job's only supervisor on this machine and return its descriptor.
+    """Acquire the lock that allows a job only one supervisor on this machine, and return its descriptor.
 
     Raises:
-        PipelineError: another supervisor has the lock.
+        PipelineError: another supervisor holds the lock.
         Unavailable: the lock file cannot be opened.
     """
     try:
@@ -168,9 +168,9 @@ def _damaged(path: Path, problem: object) -> str:
 
 
 def _opened(path: Path, sync: bool) -> sqlite3.Connection:
-    """Open the store and create its table.
+    """Open the database and create its table.
 
-    Retry for `BUSY_S`: disk space may be freed, or a process that is ending may still use the file.
+    Retry for `BUSY_S`, because disk space may be freed, or a process that is ending may still be using the file.
     """
     deadline = time.monotonic() + BUSY_S
     while True:

@@ -1,4 +1,4 @@
-"""Checkpoints on disk: manifests, which are complete or absent, and the removal of files that no manifest lists."""
+"""Checkpoints on disk: manifests, each complete or absent, and the removal of files that no manifest lists."""
 
 from __future__ import annotations
 
@@ -22,24 +22,25 @@ DIRECTORY = "checkpoints"
 _MANIFEST = re.compile(r"manifest-(\d+)\.json")
 _SNAPSHOT = re.compile(r"e(\d+)-i\d+\.snap.*")
 _FIRST = re.compile(r"e(\d+)-i\d+-[0-9a-f]+\.snap.*")
-"""The file name of the first snapshot of a version, in the shared store: its epoch is that of the previous
-savepoint."""
+"""The file name of a version's first snapshot in the shared store; its epoch is that of the savepoint it started
+from.
+"""
 _RECORDING = re.compile(r"e(\d+)-i\d+\.rec.*")
-"""The file name of a recording of one epoch, which standbys read after the epoch's checkpoint is complete."""
+"""The file name of the recording of one epoch, which standbys read once the epoch's checkpoint is complete."""
 
 _log = logging.getLogger("standby.manifests")
 
 
 def write_manifest(job: Path, epoch: int, files: Mapping[str, Files], sync: bool) -> None:
-    """Write the manifest atomically: when this function returns, the checkpoint is complete.
+    """Write the manifest atomically; when this function returns, the checkpoint is complete.
 
     Args:
-        sync: whether the manifest also survives a loss of power.
+        sync: whether the manifest must also survive a power failure.
 
     Raises:
-        Unavailable: the manifest was not written, and no file is left that could be read as a manifest.
-        InvariantViolation: the manifest could be neither made durable nor removed: this supervisor must decide nothing
-            more.
+        Unavailable: the manifest was not written, and no file remains that could be read as a manifest.
+        InvariantViolation: the manifest could be neither made durable nor removed, so this supervisor must make no more
+        decisions.
     """
     manifest: dict[str, Any] = {
         "epoch": epoch,
@@ -72,7 +73,8 @@ def _make_durable(folder: Path, path: Path) -> None:
     try:
         path.unlink(missing_ok=True)
     except OSError as problem:
-        # Another supervisor would count the checkpoint as complete, whatever this supervisor decides from now on.
+        # Another supervisor would count the checkpoint as complete, regardless of what this supervisor decides from now
+        # on.
         raise InvariantViolation(f"{path} cannot be made durable ({cause}), nor removed ({problem.strerror})") from None
     raise Unavailable(f"{path} cannot be made durable: {cause}")
 
@@ -104,7 +106,7 @@ def epoch_of(manifest: Path) -> int:
 
 
 def manifests_from(job: Path, epoch: int) -> list[Path]:
-    """Return the manifests of that checkpoint and of later ones."""
+    """Return the manifests of this checkpoint and of later ones."""
     folder = job / DIRECTORY
     return [folder / name for name in sorted(_names(folder)) if epoch_of(Path(name)) >= epoch]
 
@@ -112,7 +114,7 @@ def manifests_from(job: Path, epoch: int) -> list[Path]:
 def sweep(job: Path, order: RemoveFiles) -> None:
     """Remove old manifests and the files of past epochs, except those that the order keeps.
 
-    A file that cannot be removed only uses space; the failure is logged.
+    A file that cannot be removed only wastes space, so the failure is just logged.
     """
     folder = job / DIRECTORY
     for name in _names(folder):
@@ -121,25 +123,24 @@ def sweep(job: Path, order: RemoveFiles) -> None:
             _remove(folder / name)
     for place, _, names in os.walk(folder):
         before = f"{Path(place).relative_to(job)}/"
-        for name in names:  # fast checks first: every checkpoint examines all files, and most files are kept
+        for name in names:  # every checkpoint examines all files and keeps most of them, so the fast checks come first
             if before + name not in order.keep and _is_over(name, order.through_epoch):
                 _remove(Path(place, name))
 
 
 def unnecessary(names: Iterable[str], order: RemoveFiles) -> list[str]:
-    """Return the files, relative to the job's directory, that the order allows to be removed: no manifest lists
+    """Return the files, relative to the job directory, that the order allows to be removed because no manifest lists
     them.
     """
     return [name for name in names if name not in order.keep and _is_over(name.rpartition("/")[2], order.through_epoch)]
 
 
 def _is_over(name: str, through_epoch: int) -> bool:
-    """Return whether a file that no manifest lists belongs to a past checkpoint."""
+    """Return whether a file belongs to a past checkpoint, assuming that no manifest lists it."""
     snapshot = _SNAPSHOT.fullmatch(name)
     if snapshot:
         return int(snapshot[1]) <= through_epoch
-    # A supervisor of the previous version, for which that epoch is the last, must not remove files that it does not
-    # know.
+    # A supervisor of the previous version, whose last epoch is this one, must not remove files that it does not know.
     other = _FIRST.fullmatch(name) or _RECORDING.fullmatch(name)
     return other is not None and int(other[1]) < through_epoch
 

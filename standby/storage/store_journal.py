@@ -1,8 +1,8 @@
-"""The journal of the supervisor's decisions in the shared store, written by a separate thread.
+"""The journal of the supervisor's decisions in the shared store, written on a separate thread.
 
-A store that is slow or unavailable delays only the effects that depend on a decision: the supervisor continues to
-receive events and to decide.  Decisions that wait are written together.  An entry shows candidates that this leader is
-alive, so an empty entry is written if there is nothing else to write.
+A store that is slow or unavailable delays only the effects that depend on a decision; meanwhile, the supervisor
+continues to receive events and make decisions.  Waiting decisions are written together.  Entries show candidates that
+this leader is alive, so an empty entry is written if there is nothing else to write.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from standby.leadership.terms import ENDED
 from standby.supervision.effects import Record
 
 AGAIN_S = 0.2
-"""The pause after a failure: shorter than a candidate's patience, because all may regain the store at the same time."""
+"""The pause after a failure, shorter than a candidate's patience because all may regain the store at the same time."""
 
 CLOSE_S = 0.8
-"""The time that is allowed for writing the last entry."""
+"""How long writing the last entry may take."""
 
 WAITING_MAX = 100_000
-"""The number of unwritten decisions at which the supervisor ends: the next supervisor knows the state better."""
+"""The number of unwritten decisions at which the supervisor ends, because the next one will know the state better."""
 
 Result = TypeVar("Result")
 _log = logging.getLogger("standby.store")
@@ -43,10 +43,10 @@ def perform(
     """Perform a procedure on the shared store and return its result.
 
     Args:
-        pause: a function that waits for this many nanoseconds and returns the time; needed by procedures that wait.
+        pause: a function that waits for this many nanoseconds and returns the time; required by procedures that wait.
 
     Raises:
-        Unavailable: the store does not answer, and the procedure does not handle that.
+        Unavailable: the store does not answer, and the procedure does not handle this.
     """
     answer: Any = None
     try:
@@ -91,7 +91,7 @@ class StoreJournal(threading.Thread):
 
     Args:
         ledger: the ledger of the term that was won.
-        now_ns: returns the job's time.
+        now_ns: a function that returns the job's time.
 
     Raises:
         Fenced: another supervisor already leads the job.
@@ -135,7 +135,7 @@ class StoreJournal(threading.Thread):
             raise self._failure
 
     def leave(self, closing: str) -> bool:
-        """Write the last entry, with the reason for closing; return whether it was written in time."""
+        """Write the last entry, which contains the reason for closing; return whether it was written in time."""
         with self._changed:
             self._closing = closing
             self._changed.notify()
@@ -152,7 +152,7 @@ class StoreJournal(threading.Thread):
             self._waker.close()
 
     def run(self) -> None:
-        """Write waiting decisions, repeatedly, until the last entry is written."""
+        """Write waiting decisions until the last entry has been written."""
         closing = ""
         try:
             while not closing:
@@ -194,4 +194,4 @@ class StoreJournal(threading.Thread):
         try:
             self._waker.send(b"\0")
         except OSError:
-            pass  # if the buffer is full, the supervisor will check in any case; otherwise the socket is closed
+            pass  # if the buffer is full, the supervisor will check anyway; otherwise, the socket is closed

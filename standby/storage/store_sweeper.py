@@ -1,4 +1,4 @@
-"""Removes snapshots that no manifest lists from the shared store, on a separate thread, because listing may be slow."""
+"""Removes snapshots that no manifest lists from the shared store, on a separate thread because listing may be slow."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from standby.storage.manifests import DIRECTORY, unnecessary
 from standby.supervision.effects import RemoveFiles
 
 PAUSE_S = 5.0
-"""The least time between two listings; only the last order within that time counts, because it allows the most."""
+"""The shortest time between two listings.  Only the last order in that time counts, because it allows the most."""
 
 _log = logging.getLogger("standby.store")
 
 
 class StoreSweeper(threading.Thread):
-    """The removals from one job's part of the store; a file that cannot be removed now is removed by a later order."""
+    """Removes files from one job's part of the store; if a file cannot be removed now, a later order removes it."""
 
     def __init__(self, depot: Depot) -> None:
         super().__init__(name="store-sweeper", daemon=True)
@@ -25,15 +25,15 @@ class StoreSweeper(threading.Thread):
         self._order: RemoveFiles | None = None
         self._wake = threading.Event()
         self.problem = ""
-        """The reason why the last listing or removal failed; empty if it succeeded."""
+        """Why the last listing or removal failed; empty if it succeeded."""
 
     def take(self, order: RemoveFiles) -> None:
-        """Replace the order that is carried out next."""
+        """Replace the order that will be carried out next."""
         self._order = order
         self._wake.set()
 
     def run(self) -> None:
-        """Carry out the last order, repeatedly, until the process ends."""
+        """Carry out the most recent order, repeatedly, until the process ends."""
         while self._wake.wait():
             self._wake.clear()
             order = self._order
