@@ -1,1 +1,1 @@
-"""The command line: plans, runs, watches and changes jobs."""
+"""The `causal` command line, which plans, runs, observes and changes jobs."""

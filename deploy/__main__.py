@@ -3,7 +3,8 @@
 import sys
 
 if not sys.flags.safe_path:
-    # `-m` puts the working directory first: a `queue.py` there would be taken for Python's own.  It goes to the end.
+    # `-m` puts the working directory first on the path, so that a `queue.py` there would shadow Python's own.  It is
+    # therefore moved to the end.
     import os  # which the interpreter has loaded already
 
     home, here = __file__.rpartition(os.sep)[0].rpartition(os.sep)[0], sys.path.pop(0)

@@ -1,7 +1,7 @@
 """The `causal` command: plan, run, agent, probe, init, doctor, hosts, drain, keys, status, logs, kill, state, ui …
 
-Exit status 0: done; 2: bad usage or a bad pipeline; 1: the job failed.  For an error, one line on standard error states
-the problem and its location, never a traceback.
+Exit status: 0 if the command succeeded, 2 for wrong usage or a wrong pipeline, 1 if the job failed.  For an error, one
+line on standard error states the problem and its location; a traceback is never printed.
 """
 
 from __future__ import annotations
@@ -215,7 +215,7 @@ def _add_pipeline(parser: argparse.ArgumentParser) -> None:
 
 
 def _explicit_settings(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the settings of the configuration file, overridden by those of the command line."""
+    """Return the settings from the configuration file, overridden by those from the command line."""
     result: dict[str, Any] = {}
     if arguments.config is not None:
         result.update(settings.read_file(Path(arguments.config)))
@@ -272,7 +272,7 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.keep_sinks and arguments.from_ is None:
         raise PipelineError("--keep-sinks is for a job that starts from a savepoint; add --from")
     report_path = None if arguments.report is None else settings.report_path(arguments.report)
-    with ExitStack() as copied:  # keep the local copy of a stored savepoint until the job has begun with it
+    with ExitStack() as copied:  # the local copy of a stored savepoint is kept until the job has begun with it
         arguments.from_ = copied.enter_context(stored_savepoints.as_directory(arguments.from_))
         try:
             return _start(arguments, path, explicit, kills, report_path, copied)
@@ -288,7 +288,7 @@ def _start(
     report_path: Path | None,
     copied: ExitStack,
 ) -> int:
-    """Begin or resume the job and follow it to its end; `copied` is closed once the job has begun."""
+    """Begin or resume the job, and follow it until it ends; `copied` is closed once the job has begun."""
     directory, version = _directory(arguments, path, explicit)
     try:
         if version is None:
@@ -300,7 +300,7 @@ def _start(
                     return _deploy(directory.path, config, report_path, arguments)
             before = directory.take_over()
             if arguments.rollback:
-                to_roll_back(directory.path)  # allowed even if the version has finished
+                to_roll_back(directory.path)  # a rollback is allowed even if the version has finished
             if directory.finished():
                 config = settings.resumed(before, path, explicit, arguments.config)
                 return say(namesakes.finished(directory.path, before, path, config), DONE)
@@ -343,9 +343,7 @@ def _start(
 
 
 def _planned(arguments: argparse.Namespace, config: JobConfig, version: versions.Version) -> tuple[JobConfig, Plan]:
-    """Return the settings and the plan of a job, with a run that is newer than any run that has written to its
-    sinks.
-    """
+    """Return the settings and the plan of a job, with a run ID that is newer than that of any run in its sinks."""
     planned = plan(version.pipeline, config)
     if arguments.keep_sinks:
         config = replace(config, run=JobConfig.load(Path(arguments.from_)).run)
@@ -357,7 +355,7 @@ def _planned(arguments: argparse.Namespace, config: JobConfig, version: versions
 
 
 def _warn(planned: Plan, config: JobConfig, job: Path) -> None:
-    """Print the guarantees that the job lacks with its placement and settings."""
+    """Print which guarantees the job does not have with its placement and settings."""
     for line in placement_plan.warnings(planned, config):
         print(f"causal: warning: {line}", file=sys.stderr)
     for name in planned.without_withdrawal(job):
@@ -371,7 +369,7 @@ def _warn(planned: Plan, config: JobConfig, job: Path) -> None:
 def _directory(
     arguments: argparse.Namespace, path: Path, explicit: Mapping[str, Any]
 ) -> tuple[JobDirectory, versions.Version | None]:
-    """Return the job's directory, locked, and for a new job its code, whose name determines the directory."""
+    """Return the locked job directory and, for a new job, its code, from whose name the directory follows."""
     check_processes_are_shown()
     check_room_for_sockets()
     if not arguments.resume:
@@ -389,7 +387,7 @@ def _directory(
 def _next(
     arguments: argparse.Namespace, directory: JobDirectory, before: JobConfig, path: Path, explicit: Mapping[str, Any]
 ) -> tuple[JobConfig, versions.Version]:
-    """Return the settings and the code with which the job in `directory` resumes: the same, upgraded or rolled back."""
+    """Return the settings and code with which the job in `directory` resumes: unchanged, upgraded or rolled back."""
     if arguments.rollback:
         _, target = to_roll_back(directory.path)
         saved = JobConfig.load(target.where)
@@ -416,7 +414,7 @@ def _resume(
     version: versions.Version,
     written: Plan | None,
 ) -> bool:
-    """Replace the state of the job with that of the resumed version; return whether the job begins at a savepoint."""
+    """Replace the job's state with that of the resumed version; return whether the job begins at a savepoint."""
     if written is not None:
         rows = roll_back(directory, config, planned, blueprint, written, arguments.allow_dropped_state)
         versions.warn(f"rolled back to the savepoint; {rows:,} rows written since then are withdrawn")
@@ -438,7 +436,9 @@ def _begin(
     version: versions.Version,
     arguments: argparse.Namespace,
 ) -> None:
-    """Empty the directory for a new job once all checks have passed: an old job may still be resumed or queried."""
+    """Empty the directory for a new job, but only after all checks, because an old job may still be resumed or
+    queried.
+    """
     begins = None
     if arguments.from_ is not None:
         where = Path(arguments.from_).absolute()
@@ -457,11 +457,11 @@ def _begin(
         except PipelineError as problem:
             if begins is not None:
                 raise
-            # Use the same exit status as if the running job had ended for this reason.
+            # The exit status must be the same as if the running job had ended for this reason.
             raise Unavailable(f"job {config.name}: {problem}") from None
         except Unavailable:
             if begun:
-                raise  # state is not discarded for a job that may be refused; only a new job waits for its store
+                raise  # state must not be discarded for a job that may be refused; only a new job waits for its store
     directory.clear()
     version.archive.save(directory.path, config.durability == "os")
     if begins is not None:
@@ -485,7 +485,7 @@ def _blueprint(planned: Plan, job: Path, kills: tuple[tuple[str, float], ...]) -
 
 
 def _no_such_task(topology: Topology, name: str) -> str:
-    """Return the error for an unknown task; it lists the tasks that run the operator of that name, or all tasks."""
+    """Return the error for an unknown task, listing the tasks that run the operator of that name, or else all tasks."""
     operator = name.rpartition("/")[0]
     runs = [task.name for task in topology.tasks if operator in task.operators]
     if runs and not any(task.startswith(f"{operator}/") for task in runs):
@@ -550,7 +550,7 @@ def _conclude(outcome: Outcome, job: Path, config: JobConfig, report_path: Path 
 
 
 def _show(lines: Sequence[str], out: TextIO) -> None:
-    """Print how a job has ended; a failure to print does not change the exit status."""
+    """Print how a job ended; a failure to print does not change the exit status."""
     try:
         print(*lines, sep="\n", file=out, flush=True)
     except OSError as problem:
@@ -560,8 +560,8 @@ def _show(lines: Sequence[str], out: TextIO) -> None:
 
 
 def _way_back(job: Path) -> str:
-    """Return the clause with the command that rolls back the upgrade with which a failed job began, or an empty
-    string.
+    """Return a clause with the command that rolls back the upgrade that a failed job began with; empty if there is
+    none.
     """
     try:
         to_roll_back(job)
@@ -571,7 +571,7 @@ def _way_back(job: Path) -> str:
 
 
 def _explained(reason: str, job: Path, config: JobConfig) -> str:
-    """Return the reason for a failure; if other code caused it, add the command that resumes with the earlier code."""
+    """Return the reason for a failure, with the command that resumes with the earlier code if other code caused it."""
     if ReplayDivergence.__name__ not in reason or resuming.written_before(job, config) is None:
         return reason
     return f"its code or settings were changed; resume with the old ones: {resume_command(job)} --code kept; {reason}"

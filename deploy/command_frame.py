@@ -1,7 +1,7 @@
 """The frame of the `causal` command: its parser, and how a command ends.
 
-Exit status 0: done; 2: bad usage or a bad pipeline; 1: the job failed.  For an error, one line on standard error states
-the problem and its location, never a traceback.
+Exit status: 0 if the command succeeded, 2 for wrong usage or a wrong pipeline, 1 if the job failed.  For an error, one
+line on standard error states the problem and its location; a traceback is never printed.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ DONE, FAILED, WRONG = 0, 1, 2
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose error messages are one line.
+    """A parser that prints one-line error messages.
 
-    Options must be written in full, because a new option could otherwise change the meaning of a user's script.
+    Options must be written in full; otherwise, a new option could change the meaning of an abbreviation in a user's
+    script.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **{"allow_abbrev": False, **kwargs})
 
     def error(self, message: str) -> Any:
-        """End the command with one line, without the usage text that argparse prints before it."""
+        """End the command with one line, without the usage text that argparse would print first."""
         self.exit(WRONG, f"causal: {message}; see `{self.prog} --help`\n")
 
     def _print_message(self, message: str, file: Any = None) -> None:
@@ -40,17 +41,15 @@ class Parser(argparse.ArgumentParser):
         stream.flush()
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parse arguments; an unknown option of a command is refused by the command's own parser, not by that of
-        `causal`.
-        """
+        """Parse arguments.  An unknown option is refused by the parser of the command and not by that of `causal`."""
         parsed, unknown = super().parse_known_args(args, namespace)
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}{self._nearest(unknown[0])}")
         return parsed, unknown
 
     def _nearest(self, argument: str) -> str:
-        """Return a suggestion for a misspelled option; "" if no option is similar."""
-        from difflib import get_close_matches  # other commands need not load this module
+        """Return a suggestion for a misspelled option; empty if no option is similar."""
+        from difflib import get_close_matches  # imported here because other commands do not need this module
 
         options = [option for action in self._actions for option in action.option_strings]
         near = get_close_matches(argument.partition("=")[0], options, n=1)
@@ -58,7 +57,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def without_commands() -> tuple[Parser, Any]:
-    """Return the parser of `causal`, and the object to which its commands are added."""
+    """Return the parser of `causal`, and the object to which commands are added."""
     parser = Parser(prog="causal", description="Stateful streaming in which one failed task recovers alone.")
     return parser, parser.add_subparsers(required=True, metavar="COMMAND", parser_class=Parser)
 
@@ -88,7 +87,7 @@ def carried_out(parser: Callable[[], Parser], argv: Sequence[str] | None, templa
         line = _explained(problem)
         if line is None:
             raise
-        settle(sys.stdout)  # the error may concern standard output itself
+        settle(sys.stdout)  # the error may be about standard output itself
         return say(line, FAILED if isinstance(problem, OSError) else WRONG)
     except KeyboardInterrupt:
         return 130
@@ -98,9 +97,7 @@ def carried_out(parser: Callable[[], Parser], argv: Sequence[str] | None, templa
 
 
 def _without_directory() -> str:
-    """Return the line about a removed current directory, whatever failed because of it; empty if the directory
-    exists.
-    """
+    """Return a message if the current directory was removed, because this may cause any failure; empty if it exists."""
     try:
         os.getcwd()
     except FileNotFoundError:
@@ -109,14 +106,14 @@ def _without_directory() -> str:
 
 
 def _explained(problem: Exception) -> str | None:
-    """Return the line for an exception that the user can correct or repair; None for a bug in the runtime."""
+    """Return a message for an exception that the user can correct or repair; None for a bug in the runtime."""
     from operators.tracebacks import described, own_location
 
     if gone := _without_directory():
         return gone
-    if where := own_location(problem):  # `check` or `open_store` of a user-defined source or sink
+    if where := own_location(problem):  # for example `check` or `open_store` of a user-defined source or sink
         return f"{where}: {described(problem)}"
-    if isinstance(problem, OSError):  # an error of the disk, the file system or permissions
+    if isinstance(problem, OSError):  # a problem with the disk, the file system or permissions
         return f"{problem.filename or 'the system'}: {problem.strerror or problem}"
     return None
 

@@ -1,8 +1,7 @@
-"""`causal doctor`: checks the requirements of jobs on this machine and prints one line for each, with any remedy.
+"""`causal doctor`: checks this machine against the requirements of jobs and prints one line per check.
 
-ok       the requirement is met
-note     something that only some jobs need is missing
-wrong    no job runs well without it; the exit status is 1
+ok       the requirement is met note     something is missing that only some jobs need wrong    no job runs well without
+this; the exit status is 1
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ from operators.spark.java import find_java
 OK, NOTE, WRONG = "ok", "note", "wrong"
 PYTHON_MIN = (3, 11)
 FILES_MIN = 4096
-"""The number of open files that a process of a large job needs: one or two sockets per channel."""
+"""How many open files a process of a large job needs: one or two sockets per channel."""
 DISK_BYTES_MIN = 1 << 30
 REQUIRED = {
     "pyzmq": "27.3", "msgpack": "1.2.4", "ormsgpack": "1.13.1", "msgspec": "0.20", "lz4": "4.4.5", "xxhash": "3.5",
     "prometheus-client": "0.26", "rich": "14",
 }  # fmt: skip
-"""Package → the lowest version that is supported."""
+"""Package → the lowest supported version."""
 EXTRAS = {
     "arrow": ("pyarrow", "numpy"),
     "spark": ("pyspark", "pyarrow", "pandas"),
@@ -46,14 +45,14 @@ EXTRAS = {
     "otel": ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"),
 }
 SOCKET_PATH_MAX = 100
-"""The length of the longest path of a socket; the kernel allows 108 bytes."""
+"""The length of the longest socket path; the kernel allows 108 bytes."""
 
 Line = tuple[str, str, str]
-"""(OK, NOTE or WRONG; subject; finding, with any remedy)."""
+"""(OK, NOTE or WRONG; subject; finding, with the remedy if there is one)."""
 
 
 def add_parser(commands: Any) -> None:
-    """Add the command to those of `causal`."""
+    """Add this command to those of `causal`."""
     looking = commands.add_parser("doctor", help="check Python, packages, Java, disk, ports and limits of this machine")
     looking.add_argument("--state-dir", metavar="DIR", default=".", help="where jobs will keep their state; default: .")
     looking.add_argument(
@@ -68,7 +67,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the lines; return 1 if one of them is wrong."""
+    """Print the results of all checks; return 1 if any of them is wrong."""
     lines = list(examined(Path(arguments.state_dir), arguments.port))
     for state, subject, text in lines:
         print(f"{state:<6} {subject:<10} {text}")
@@ -76,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def examined(directory: Path, ports: list[int]) -> Iterator[Line]:
-    """Perform all checks in the order in which their results are printed."""
+    """Perform all checks, in the order in which their results are printed."""
     yield python(sys.version_info[:2])
     yield system(sys.platform)
     yield packages()
@@ -101,12 +100,12 @@ def examined(directory: Path, ports: list[int]) -> Iterator[Line]:
 def _is_missing(package: str) -> bool:
     try:
         return find_spec(package) is None
-    except ModuleNotFoundError:  # the parent package is missing as well
+    except ModuleNotFoundError:  # the parent package is missing, too
         return True
 
 
 def python(version: tuple[int, ...]) -> Line:
-    """Check the version of Python."""
+    """Check the Python version."""
     text = f"{version[0]}.{version[1]} ({sys.executable}), causal-streams {installed()}"
     if version[:2] < PYTHON_MIN:
         return WRONG, "Python", f"{text}; install 3.11 or later"
@@ -122,7 +121,7 @@ def system(name: str) -> Line:
 
 
 def packages() -> Line:
-    """Check that every required package is installed in a supported version."""
+    """Check that a supported version of every required package is installed."""
     versions, missing, old = [], [], []
     for name, first in REQUIRED.items():
         try:
@@ -142,7 +141,7 @@ def packages() -> Line:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """Return the leading numbers of a version."""
+    """Return the numbers at the start of a version string."""
     begun = re.match(r"\d+(\.\d+)*", version)
     return tuple(int(part) for part in begun[0].split(".")) if begun else ()
 
@@ -157,7 +156,7 @@ def java(find: Callable[[], Any]) -> Line:
 
 
 def disk(directory: Path) -> Line:
-    """Check that the directory is writable and has free space."""
+    """Check that the directory is writable and that its disk has free space."""
     place = directory.absolute()
     while not place.exists():
         place = place.parent
@@ -180,7 +179,7 @@ def open_files(limits: tuple[int, int]) -> Line:
 
 
 def sockets() -> Line:
-    """Check that sockets can be created in the directory of temporary files, and that their paths are short enough."""
+    """Check that sockets can be created in the directory for temporary files, and that their paths are short enough."""
     import tempfile
 
     try:

@@ -1,7 +1,7 @@
-"""The entry of the `causal` command: a signal ends it once, with cleanup and without a traceback, at any moment.
+"""The entry point of the `causal` command, which a signal ends exactly once, with cleanup and without a traceback.
 
-It imports no module of the product before it handles signals: until then, the interpreter handles them.  While a job
-runs, `deploy.launching.local` handles them; this module does so before and after.
+Until this module handles signals, it imports no other module of the product, and the interpreter handles signals.
+While a job runs, `deploy.launching.local` handles them; this module does so before and afterwards.
 """
 
 from __future__ import annotations
@@ -13,28 +13,28 @@ from types import FrameType
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 ENOUGH_S = 5.0
-"""The time for cleanup, during which another signal is ignored."""
+"""How long cleanup may take; further signals are ignored during this time."""
 
 RUNNING = (["run"], ["agent"])
 """The commands that start processes of a job."""
 LOOKING = (["status"], ["logs"], ["ui"], ["top"])
-"""The commands that only look at a job: they need little of the product, and start without loading the rest."""
+"""The commands that only show a job; they need little of the product, so they start without loading the rest."""
 
 _came_s: list[float] = []
 _numbers: list[int] = []
-"""The signals that arrived and end the command; `_came_s` contains their times."""
+"""The received signals that end the command; `_came_s` contains the times at which they arrived."""
 
 
 def main(room: bool = False) -> int:
-    """Run the command; return its exit status, or 128 + the signal's number if it was interrupted.
+    """Run the command; return its exit status, or 128 + the number of the signal that interrupted it.
 
     Args:
-        room: whether this process already has room (`standby.host.room`).
+        room: whether this process already has reserved space (`standby.host.room`).
     """
     for number in SIGNALS:
         if number == signal.SIGTERM or signal.getsignal(number) is not signal.SIG_IGN:  # a shell ignores it with &
             signal.signal(number, _end)
-    from deploy.standard_streams import prepare, show  # a signal may arrive from here on
+    from deploy.standard_streams import prepare, show  # from here on, a signal may arrive
     from standby.host.room import make_room
 
     prepare()
@@ -49,7 +49,7 @@ def main(room: bool = False) -> int:
             from deploy import looking
 
             return looking.main()
-        from deploy import cli  # this takes a moment
+        from deploy import cli  # this import takes a moment
 
         if room:
             from standby.host.template import divide
@@ -66,8 +66,10 @@ def main(room: bool = False) -> int:
     finally:
         if not isinstance(template, int):
             for number in SIGNALS:
-                signal.signal(number, signal.SIG_IGN)  # the interpreter ends, and nothing is left to clean up
-    return template  # the exit status of a process that was forked to run another program
+                signal.signal(
+                    number, signal.SIG_IGN
+                )  # the interpreter is ending, and there is nothing left to clean up
+    return template  # the exit status of a process that was forked to run a different program
 
 
 def _end(number: int, frame: FrameType | None) -> None:
@@ -76,5 +78,5 @@ def _end(number: int, frame: FrameType | None) -> None:
         _came_s.append(now_s)
         _numbers.append(number)
         ending = SystemExit(128 + number)
-        ending.signal = number  # type: ignore[attr-defined]  # so that it is not taken for one of the user's code
+        ending.signal = number  # type: ignore[attr-defined]  # distinguishes it from a SystemExit in user code
         raise ending

@@ -1,4 +1,4 @@
-"""The version of the installed package, as shown by its commands and reported by its hosts."""
+"""The version of the installed package, which commands show and hosts report."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from importlib import metadata
 
 
 def installed() -> str:
-    """Return the version of the installed package; a checkout that is not installed has none."""
+    """Return the installed package's version; a checkout that is not installed has no version."""
     try:
         return metadata.version("causal-streams")
     except metadata.PackageNotFoundError:

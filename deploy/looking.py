@@ -1,4 +1,4 @@
-"""The commands that only look at a job, which start without the modules that other commands import."""
+"""The commands that only show a job; they start without the modules that other commands import."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NAMES = ("status", "logs", "ui", "top")
 
 
 def add_parsers(commands: Any) -> None:
-    """Add the commands to those of `causal`; each imports its modules when it runs."""
+    """Add these commands to those of `causal`; each imports its modules only when it runs."""
     showing = commands.add_parser("status", help="show a job")
     add_job(showing)
     showing.add_argument("--json", action="store_true", help="as JSON")
@@ -52,12 +52,12 @@ def _count(text: str) -> int:
 
 
 def parser() -> Parser:
-    """Return the parser of `causal` with these commands only."""
+    """Return a parser of `causal` that has only these commands."""
     result, commands = without_commands()
     add_parsers(commands)
     return result
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one of the commands, as `deploy.cli` does; return its exit status."""
+    """Run one of these commands as `deploy.cli` would, and return its exit status."""
     return carried_out(parser, argv)

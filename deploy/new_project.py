@@ -1,4 +1,4 @@
-"""`causal init`: writes a small project that runs and passes its test, for users to change into their own."""
+"""`causal init`: writes a small project that runs and passes its test, as a starting point for users."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ ORDERS = 5000
 
 
 def add_parser(commands: Any) -> None:
-    """Add the command to those of `causal`."""
+    """Add this command to those of `causal`."""
     beginning = commands.add_parser("init", help="write a small project that runs: pipeline, test, settings, input")
     beginning.add_argument("name", metavar="NAME", help="of the project, and of the directory that is made")
     beginning.set_defaults(act=run)
@@ -89,7 +89,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Write the project and return 0.
 
     Raises:
-        PipelineError: the name is not valid, or the directory is not empty.
+        PipelineError: the name is invalid, or the directory is not empty.
     """
     directory = Path(arguments.name)
     name = check_name(directory.absolute().name, "a project", "causal init")

@@ -1,4 +1,4 @@
-"""Text of user code in a form that is safe for a terminal: control characters are escaped."""
+"""Makes text from user code safe for a terminal by escaping control characters."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ _ESCAPED = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0)
 
 
 def printable(line: str) -> str:
-    """Return a line with its control characters, except tabs, escaped as in a Python string."""
+    """Return a line in which control characters, except tabs, are escaped as in a Python string."""
     return line.translate(_ESCAPED)
 
 
 def one_line(text: str) -> str:
-    """Return a text on one line, with white space folded and control characters escaped."""
+    """Return a text as a single line, with white space collapsed and control characters escaped."""
     return printable(" ".join(text.split()))

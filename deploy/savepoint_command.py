@@ -1,4 +1,4 @@
-"""`causal savepoint`: creates, copies, lists or deletes savepoints of a job.
+"""`causal savepoint`: creates, copies, lists or deletes a job's savepoints.
 
 A savepoint is a checkpoint from which another version can start; with --stop, the running job ends at it.
 """
@@ -36,7 +36,7 @@ def savepoint(arguments: argparse.Namespace) -> int:
     """Run the command and return its exit status.
 
     Raises:
-        PipelineError: there is no such job or savepoint, or the job does not run.
+        PipelineError: there is no such job or savepoint, or the job is not running.
         Unavailable: the job ended before it reached the savepoint.
     """
     job = chosen_job(arguments)
@@ -81,7 +81,7 @@ def savepoint(arguments: argparse.Namespace) -> int:
 
 
 def _keep(job: Path) -> savepoint_store.Savepoint:
-    """Keep the savepoint at which the job has just stopped."""
+    """Store the savepoint at which the job has just stopped, so that it is kept."""
     directory = JobDirectory(job)
     try:
         fetch_decisions(job)
@@ -94,7 +94,7 @@ def _keep(job: Path) -> savepoint_store.Savepoint:
 
 
 def _kept(job: Path, arguments: argparse.Namespace) -> int:
-    """List the savepoints that are kept, or delete one."""
+    """List the stored savepoints, or delete one."""
     needed = _needed(job)
     if arguments.list:
         savepoints = savepoint_store.kept(job)
@@ -119,7 +119,7 @@ def _kept(job: Path, arguments: argparse.Namespace) -> int:
 
 
 def _needed(job: Path) -> str | None:
-    """Return the name of the savepoint to which the job can still be rolled back; None if there is none or it is
+    """Return the name of the savepoint to which the job can still be rolled back; None if there is none, or if
     unknown.
     """
     if running(job):  # the running supervisor uses the journal
@@ -139,7 +139,7 @@ def _check_empty(directory: str) -> None:
 
 
 def _copied(job: Path, to: Path, epoch: int) -> int:
-    """Copy a complete checkpoint, of `epoch` or later, with everything that a job needs to begin with it."""
+    """Copy a complete checkpoint of `epoch` or a later one, with everything that a job needs to begin with it."""
     while True:
         still = running(job)
         newest = newest_manifest(job)
@@ -151,7 +151,7 @@ def _copied(job: Path, to: Path, epoch: int) -> int:
 
 
 def _copy(job: Path, to: Path, epoch: int, files: Mapping[str, Files]) -> bool:
-    """Copy a checkpoint durably, its manifest last; return False if it was superseded and its files were removed."""
+    """Copy a checkpoint durably, with its manifest last; return False if its files were removed in the meantime."""
     try:
         fetch(job, files.values())
         stood = savepoint_store.stood(job, Blueprint.load(job).topology, files)
@@ -177,7 +177,9 @@ def _sockets(job: Path) -> Path:
 
 
 def _over(job: Path, within_s: float) -> bool:
-    """Wait until `causal run` has ended, which is after its supervisor has; return False if that takes longer."""
+    """Wait until `causal run` has ended, which happens after its supervisor has; return False if that takes too
+    long.
+    """
     deadline = time.monotonic() + within_s
     while running(job):
         if time.monotonic() >= deadline:
@@ -187,7 +189,7 @@ def _over(job: Path, within_s: float) -> bool:
 
 
 def _ended(job: Path) -> str:
-    """Wait until every process of the job has ended and return the reason why the job ended."""
+    """Wait until every process of the job has ended, and return the reason why the job ended."""
     while not _over(job, ANSWER_S):
         continue
     view = latest(job)

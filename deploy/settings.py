@@ -1,7 +1,7 @@
-"""Builds a `JobConfig` from the command line and one configuration file.
+"""Builds a `JobConfig` from the command line and an optional configuration file.
 
 The command line overrides the file, and the file overrides the defaults.  A resumed job keeps the settings with which
-it was started, and those that determine its state cannot be changed.
+it was started; those that determine its state cannot be changed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ WANTED: Mapping[type, str] = {
     bool: "true or false",
     dict: "a table",
 }
-"""A description of the value that a setting of each type needs."""
+"""A description, for each type, of the values that a setting of this type accepts."""
 
 
 def _kinds() -> dict[str, type]:
@@ -46,25 +46,25 @@ def _kinds() -> dict[str, type]:
 
 
 def read_file(path: Path) -> dict[str, Any]:
-    """Return the settings in a TOML file with the keys of `JobConfig`.
+    """Return the settings in a TOML file, whose keys are those of `JobConfig`.
 
     Raises:
-        PipelineError: the file cannot be read, or a key or a value is not valid.
+        PipelineError: the file cannot be read, or a key or a value is invalid.
     """
     try:
         table = tomllib.loads(path.read_text("utf-8-sig"))
     except OSError as problem:
         raise PipelineError(f"{path} cannot be read: {problem.strerror}") from None
-    except (ValueError, RecursionError) as problem:  # not TOML, not UTF-8, or an excessive number or nesting
+    except (ValueError, RecursionError) as problem:  # not TOML, not UTF-8, or too large a number or too much nesting
         raise PipelineError(f"{path} is not TOML: {problem}") from None
     return checked(table, str(path))
 
 
 def checked(table: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return the settings after checking that each name is known and each value has the right type.
+    """Return the settings after checking that all names are known and all values have the right type.
 
     Raises:
-        PipelineError: a name is unknown or a value has another type.
+        PipelineError: a name is unknown, or a value has the wrong type.
     """
     kinds = _kinds()
     result: dict[str, Any] = {}
@@ -91,7 +91,7 @@ def checked(table: Mapping[str, Any], where: str) -> dict[str, Any]:
 
 
 def assignments(items: list[str]) -> dict[str, str]:
-    """Parse the `NAME=VALUE` arguments of `--set`; if a name occurs several times, the last one counts.
+    """Parse the `NAME=VALUE` arguments of `--set`; if a name occurs more than once, the last value counts.
 
     Raises:
         PipelineError: an argument has no `=` or no name.
@@ -109,7 +109,7 @@ def check_read(explicit: Mapping[str, Any], read: Settings, arguments: Namespace
     """Refuse a setting that the pipeline did not read while it was built.
 
     Raises:
-        PipelineError: there is such a setting; the message suggests the name that was probably meant.
+        PipelineError: there is such a setting; the message suggests the name that the user probably meant.
     """
     for name in explicit.get("settings", {}):
         reason = read.unread(name)
@@ -119,10 +119,10 @@ def check_read(explicit: Mapping[str, Any], read: Settings, arguments: Namespace
 
 
 def report_path(file: str) -> Path:
-    """Return the absolute path of `--report`, checked before the job starts, because a job may take a week.
+    """Return the absolute path of `--report` after checking it, before the job starts, because a job may take a week.
 
     Raises:
-        PipelineError: no file can be written there.
+        PipelineError: no file can be written at this path.
     """
     path = Path(file).absolute()
     if os.path.isdir(path):
@@ -142,7 +142,7 @@ def sharing_depth(text: str) -> int:
     """Parse `full` or a number of hops.
 
     Raises:
-        PipelineError: the text is neither.
+        PipelineError: the text is neither of these.
     """
     if text == "full":
         return FULL_DEPTH
@@ -155,7 +155,7 @@ def kills(items: list[str]) -> tuple[tuple[str, float], ...]:
     """Parse the `TASK@SECONDS` arguments of `--kill`.
 
     Raises:
-        PipelineError: an argument has another form.
+        PipelineError: an argument has a different form.
     """
     result: list[tuple[str, float]] = []
     for item in items:
@@ -171,13 +171,13 @@ def kills(items: list[str]) -> tuple[tuple[str, float], ...]:
 
 
 def config_of(name: str, pipeline: Path, explicit: Mapping[str, Any], file: str | None = None) -> JobConfig:
-    """Return the configuration of a new run of the pipeline.
+    """Return the configuration for a new run of the pipeline.
 
     Args:
-        file: the configuration file, for the message about a wrong value.
+        file: the configuration file, which the message about an invalid value names.
 
     Raises:
-        PipelineError: the value of a setting is not valid.
+        PipelineError: the value of a setting is invalid.
     """
     run = run_id(time.time_ns(), secrets.token_hex(4))
     config = _built({**explicit, "run": run, "name": name, "pipeline": str(pipeline)}, file)
@@ -199,7 +199,7 @@ def _built(settings: Mapping[str, Any], file: str | None) -> JobConfig:
 
 
 def _mistake_in(file: str) -> str:
-    """Return the error in the settings of the file alone; empty if there is none."""
+    """Return the error in the settings of the configuration file alone; empty if there is none."""
     try:
         JobConfig(**{**read_file(Path(file)), "run": "", "name": "", "pipeline": ""})
     except PipelineError as problem:
@@ -208,7 +208,7 @@ def _mistake_in(file: str) -> str:
 
 
 def resumed(before: JobConfig, pipeline: Path, explicit: Mapping[str, Any], file: str | None = None) -> JobConfig:
-    """Return the configuration `before` of a run, updated with the explicit settings.
+    """Return the configuration `before` of a run, updated with the settings that were specified explicitly.
 
     Raises:
         PipelineError: an explicit setting contradicts the state on disk.

@@ -1,7 +1,7 @@
-"""The standard streams of the `causal` command: no command ends because they are closed or cannot be written.
+"""The standard streams of the `causal` command, prepared so that no command ends because a stream is closed or fails.
 
-Text for a standard error that cannot be written is dropped.  A command whose result is its standard output fails if
-that output cannot be written; `causal run` does not fail.
+Text for a standard error that cannot be written is discarded.  A command whose result is its standard output fails if
+that output cannot be written, but `causal run` does not fail.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ class _Lossy(io.FileIO):
 
 
 def prepare() -> None:
-    """Redirect closed standard streams to the null device, and keep standard error from failing."""
+    """Redirect closed standard streams to the null device, and prevent errors from standard error."""
     for descriptor, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         try:
             os.fstat(descriptor)
         except OSError:
-            # The new descriptor is the lowest free one, which is this one.  A closed input is not an empty one: reading
-            # it fails.
+            # The new descriptor is the lowest free one, so it replaces the closed one.  A closed input must not look
+            # like an empty one, so reading it fails.
             os.set_inheritable(os.open(os.devnull, os.O_RDWR if descriptor else os.O_WRONLY), True)
         if getattr(sys, name) is None:
             setattr(sys, name, open(descriptor, mode, closefd=False))
@@ -37,8 +37,8 @@ def prepare() -> None:
 
 
 def settle(stream: IO[Any]) -> None:
-    """Write the buffered rest, or discard it if that fails; otherwise the interpreter would try once more when it
-    ends.
+    """Write the remaining buffered text, or discard it if that fails, so that the interpreter does not try again at
+    exit.
     """
     try:
         stream.flush()
@@ -48,7 +48,7 @@ def settle(stream: IO[Any]) -> None:
 
 
 def show(line: str) -> int:
-    """Print a line that is the whole result of a command; return its exit status."""
+    """Print a line that is the entire result of a command; return the exit status."""
     try:
         print(line, flush=True)
         return 0

@@ -1,1 +1,1 @@
-"""Jobs of several hosts: the commands for their hosts, and the supervisors that may lead them."""
+"""Multi-host jobs: the commands for their hosts, and the supervisors that may lead them."""

@@ -1,4 +1,4 @@
-"""`causal hosts`, `drain` and `keys`, and the support that `causal run` needs for a multi-host job."""
+"""`causal hosts`, `drain` and `keys`, as well as the support that `causal run` needs for a multi-host job."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ANSWER_S = 5.0
 
 
 def add_parsers(commands: Any) -> None:
-    """Add the commands to those of `causal`."""
+    """Add these commands to those of `causal`."""
     showing = commands.add_parser("hosts", help="show the hosts of a job, their tasks and standbys")
     showing.add_argument("--json", action="store_true", help="as JSON")
     add_job(showing)
@@ -61,7 +61,8 @@ def _new_key(arguments: argparse.Namespace) -> int:
 
 
 def settings_of(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the settings of a multi-host job on the command line, complete and checked; None for those not set.
+    """Return the complete, checked settings of a multi-host job from the command line; a setting that is not set is
+    None.
 
     Raises:
         PipelineError: a setting is missing or wrong.
@@ -108,10 +109,10 @@ def settings_of(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def check(planned: Plan, config: JobConfig, arguments: argparse.Namespace) -> None:
-    """Refuse a multi-host job that would lose data with a host unless the pipeline has explicitly accepted that.
+    """Refuse a multi-host job that would lose data along with a host, unless the pipeline explicitly accepts this.
 
     Raises:
-        PipelineError: the message is one line with the operator and the remedy.
+        PipelineError: the job is refused; the message is one line with the operator and the remedy.
     """
     if not config.listen:
         return
@@ -136,7 +137,7 @@ def check(planned: Plan, config: JobConfig, arguments: argparse.Namespace) -> No
 
 
 def _check_port(listen: str) -> None:
-    """Refuse an address that cannot be bound, before any state of an earlier job is discarded."""
+    """Refuse an address that cannot be bound before any state of an earlier job is discarded."""
     address, port = address_of(listen)
     try:
         socket.create_server((address, port), family=socket.AF_INET6 if ":" in address else socket.AF_INET).close()
@@ -146,7 +147,7 @@ def _check_port(listen: str) -> None:
 
 
 def share(config: JobConfig, archive: Archive) -> None:
-    """Upload to the shared store everything that hosts need before they can load the job.
+    """Upload everything that hosts need before they can load the job to the shared store.
 
     Raises:
         PipelineError: the store cannot be used.
@@ -161,13 +162,13 @@ def share(config: JobConfig, archive: Archive) -> None:
 
 
 def unreachable(problem: Unavailable) -> str:
-    """Return the line about a shared store that does not answer, with the remedy."""
+    """Return a message about a shared store that does not answer, including the remedy."""
     return f"{problem}; check the URL and the credentials"
 
 
 def _hosts(arguments: argparse.Namespace) -> int:
     job = chosen_job(arguments)
-    alive = running(job)  # before the view is read, so that a job that has just ended is shown as ended
+    alive = running(job)  # this precedes reading the view, so that a job that has just ended is shown as ended
     view = None if alive and coming_up(job) else latest(job)
     if view is None:
         raise PipelineError(f"the job in {job} has not come up yet; try again in a moment")
@@ -192,7 +193,7 @@ def _hosts(arguments: argparse.Namespace) -> int:
 
 
 def shown(view: JobView, present: bool = True) -> Iterator[str]:
-    """Yield the lines for a user; lines about a job that is no longer led describe its last known state."""
+    """Yield the lines to print; for a job that is no longer led, they describe its last known state."""
     width = max((len(host.host) for host in view.hosts), default=4)
     for host in view.hosts:
         silent_ms = host.last_heard_ms if present else None

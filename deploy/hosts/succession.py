@@ -1,7 +1,8 @@
-"""`causal supervisor`, and how `causal run` treats the supervisors that may lead a multi-host job.
+"""`causal supervisor`, and how `causal run` deals with the supervisors that may lead a multi-host job.
 
-The job belongs to the supervisor that leads it.  `causal run` begins or resumes the job and follows it to its end, even
-if another supervisor leads it; a candidate on another machine waits until the leader is silent, or hands over the job.
+The job belongs to the supervisor that leads it.  `causal run` begins or resumes the job and follows it until it ends,
+even if another supervisor leads it.  A candidate on another machine waits until the leader is silent or hands over the
+job.
 """
 
 from __future__ import annotations
@@ -49,11 +50,11 @@ from standby.supervision.job_view import JobView
 LOOK_S, SILENCE_S = LOOK_NS / 1e9, SILENCE_NS / 1e9
 
 OF_THIS_MACHINE = ("listen", "key", "hosts", "metrics_port", "metrics_listen")
-"""Settings that do not affect any task."""
+"""Settings that apply to one machine and do not affect any task."""
 
 
 def add_parser(commands: Any) -> None:
-    """Add the command to those of `causal`."""
+    """Add this command to those of `causal`."""
     waiting = commands.add_parser("supervisor", help="take over a job of several hosts when its supervisor is lost")
     waiting.add_argument(
         "--standby", action="store_true", required=True, help="wait until the supervisor that leads is silent"
@@ -74,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the command until the job has ended; return its exit status.
 
     Raises:
-        PipelineError: this supervisor could not take over, for a reason that would recur on another try.
+        PipelineError: this supervisor could not take over, for a reason that would recur at another attempt.
     """
     own = host_commands.settings_of(arguments)
     page = {"metrics_listen": "127.0.0.1", "metrics_port": 0, **exposing.settings_of(arguments)}
@@ -90,7 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
             with exposing.exposed(page["metrics_listen"], page["metrics_port"], directory.path):
                 outcome = LocalDeployment(directory.path, shown.show, servers).run()
             if outcome.status == STATUS_NEWER:
-                continue  # the job was stopped, and a newer run of it has begun
+                continue  # the job was stopped, and a newer run of it has begun in the meantime
             if outcome.view is not None and outcome.view.ended is not None:
                 status, reason = outcome.view.ended.status, outcome.view.ended.reason
                 say(f"job {arguments.job} has ended with status {status}: {reason or 'finished'}")
@@ -104,7 +105,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 class Shown:
-    """Prints the leader of a job whenever it changes."""
+    """Prints the leader of a job whenever the leader changes."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -123,7 +124,7 @@ class Shown:
 
 
 def _check_free(listen: str) -> None:
-    """Refuse, now, an address that could not be bound later when it is needed."""
+    """Refuse an address immediately if it could not be bound later, when it is needed."""
     address, port = address_of(listen)
     try:
         socket.create_server((address, port), family=socket.AF_INET6 if ":" in address else socket.AF_INET).close()
@@ -134,7 +135,7 @@ def _check_free(listen: str) -> None:
 
 
 def _awaited(store: str, name: str) -> tuple[str, Term]:
-    """Wait for a run of the job that has not ended; return the run and its newest term."""
+    """Wait for a run of the job that has not ended; return this run and its newest term."""
     said = ""
     while True:
         runs = insist(Depot(store, name).folders, Outage().report, lambda: True) or []
@@ -153,7 +154,7 @@ def _sighting(depot: Depot) -> Sighting | None:
 
 
 def _prepare(directory: JobDirectory, run: str, term: Term, own: Mapping[str, Any]) -> None:
-    """Turn the directory into that of a candidate; keep the identity if the same candidate used it before."""
+    """Turn the directory into that of a candidate; keep the identity if the same candidate has used it before."""
     path = directory.path
     directory.end_leftovers()
     if not (path / IDENTITY).exists() or not holds_job(path) or JobConfig.load(path).run != run:
@@ -171,21 +172,21 @@ def _prepare(directory: JobDirectory, run: str, term: Term, own: Mapping[str, An
     directory.open_runtime()
 
 
-# What `causal run` does.
+# The functions that `causal run` uses.
 
 
 def enrol(config: JobConfig, job: Path) -> None:
-    """Assign an identity to the supervisor of a multi-host job, unless it already has one."""
+    """Create an identity for the supervisor of a multi-host job, unless it already has one."""
     if config.listen and not (job / IDENTITY).exists():
         Identity(secrets.token_hex(8)).save(job)
 
 
 def refuse_if_led(config: JobConfig, job: Path) -> None:
-    """Refuse a new run whose place in the store is in use, or whose previous run is led elsewhere or was interrupted
+    """Refuse a new run if its place in the store is in use, or its previous run is led elsewhere or was interrupted
     here.
 
     Raises:
-        PipelineError: the run is refused; the line names the owner and the remedy.
+        PipelineError: the run is refused; the message names the owner and the remedy.
         Unavailable: the store does not answer.
     """
     if not config.listen:
@@ -212,7 +213,7 @@ def refuse_if_led(config: JobConfig, job: Path) -> None:
 
 
 def _run_before(config: JobConfig) -> tuple[Depot | None, Sighting | None]:
-    """Return the place of the newest earlier run for which a supervisor was elected, and its last sighting."""
+    """Return the place of the newest earlier run for which a supervisor was elected, and its latest sighting."""
     for run in reversed(Depot(config.store, config.name).folders()):
         depot = Depot(config.store, f"{config.name}/{run}")
         if run < config.run and (seen := perform(looked(None), depot)) is not None:
@@ -221,9 +222,9 @@ def _run_before(config: JobConfig) -> tuple[Depot | None, Sighting | None]:
 
 
 def _closing(depot: Depot, seen: Sighting) -> str:
-    """Return the reason why the leader of a term closed its journal; empty if it did not.
+    """Return why the leader of a term closed its journal; empty if it did not close it.
 
-    A seal is not an entry of the leader.
+    A seal is not the leader's entry, so the entry before it is examined.
     """
     entry, place = seen.entry, seen.place
     if entry is not None and entry.sealed_by and place > 0:
@@ -233,11 +234,11 @@ def _closing(depot: Depot, seen: Sighting) -> str:
 
 
 class Brought(Enum):
-    """The state of a job that is to be resumed here, according to the store."""
+    """The state, according to the store, of a job that is to be resumed here."""
 
-    LED = "led"  # another supervisor leads the job: the job is running, and is followed instead
-    INTERRUPTED = "interrupted"  # the job's supervisors were lost, so its tasks may still be running
-    STILL = "still"  # the job's processes have ended, or belong to this machine
+    LED = "led"  # another supervisor leads the job, so the job is running and is only followed
+    INTERRUPTED = "interrupted"  # the job has lost its supervisors, so its tasks may still be running
+    STILL = "still"  # the job's processes have ended, or they belong to this machine
 
 
 def bring(directory: JobDirectory) -> Brought:
@@ -265,18 +266,18 @@ def _brought(directory: JobDirectory) -> Brought:
         return Brought.LED
     interrupted = fetch_decisions(job)
     if (job / IDENTITY).exists() and not (job / JOURNAL).exists():
-        Journal(job).close()  # the job ended before its first supervisor made a decision, so it starts now
+        Journal(job).close()  # the job ended before its first supervisor made a decision, so it starts only now
     return Brought.INTERRUPTED if interrupted else Brought.STILL
 
 
 def takes_over(brought: Brought, before: JobConfig, config: JobConfig, job: Path, blueprint: Blueprint) -> bool:
-    """Return whether an interrupted job is resumed by taking over its running tasks, and print that.
+    """Return whether an interrupted job is resumed by taking over its running tasks, and print a message about it.
 
-    Tasks with other settings or another graph cannot be taken over: all of them restart from the last checkpoint.  The
-    same applies to agents that end with `causal run`.
+    Tasks cannot be taken over if the settings or the graph have changed; they then all restart from the last
+    checkpoint.  The same applies if the agents end together with `causal run`.
 
     Args:
-        before: the job's settings until now; `config` and `blueprint` are those with which it resumes.
+        before: the job's previous settings; it resumes with `config` and `blueprint`.
     """
     own = {name: getattr(config, name) for name in OF_THIS_MACHINE}
     if brought is not Brought.INTERRUPTED or config.on:
@@ -289,11 +290,11 @@ def takes_over(brought: Brought, before: JobConfig, config: JobConfig, job: Path
 
 
 def fetch_decisions(job: Path) -> bool:
-    """Fetch the decisions of a multi-host job that no supervisor leads from the store into the job's directory.
+    """Fetch the decisions of a multi-host job that no supervisor leads from the store into the job directory.
 
     The settings, the graph and the manifest of the last checkpoint are replaced with those to which the decisions
-    apply: files that an upgrade has left in the directory count only if the upgrade is in the store.  If no supervisor
-    has begun the job, the directory alone describes it.
+    apply.  Files that an upgrade has left in the directory count only if the upgrade is in the store.  If no supervisor
+    has begun the job, only the directory describes it.
 
     Returns: whether the job's processes may still be running, because no supervisor has ended them.
 
@@ -339,7 +340,7 @@ def read_decisions(job: Path) -> Sequence[Record]:
 
 
 def _check_unbegun(config: JobConfig, job: Path) -> None:
-    """Refuse a store that contains no decisions of a job that this directory's supervisor has led."""
+    """Refuse a store that does not contain the decisions of a job that this directory's supervisor has led."""
     if (job / IDENTITY).exists() and Identity.load(job).boot:
         raise CorruptData(
             f"{config.store}: {config.place_in_store} lacks the decisions of this job; restore it from a copy, "
@@ -348,7 +349,9 @@ def _check_unbegun(config: JobConfig, job: Path) -> None:
 
 
 def _check_checkpoint(config: JobConfig, job: Path) -> None:
-    """Refuse a store that lacks files of the last checkpoint, before any process starts from that checkpoint."""
+    """Refuse a store in which files of the last checkpoint are missing, before any process starts from that
+    checkpoint.
+    """
     newest = newest_manifest(job)
     if newest is None:
         return
@@ -362,7 +365,7 @@ def _check_checkpoint(config: JobConfig, job: Path) -> None:
 
 
 def _restore_manifest(job: Path, records: Sequence[Record]) -> None:
-    """Make the manifest of the last complete checkpoint the newest one in a job's directory."""
+    """Make the manifest of the last complete checkpoint the newest one in a job directory."""
     last = next((record for record in reversed(records) if record["kind"] == "checkpoint"), None)
     for path in manifests_from(job, last["epoch"] if last is not None else 0):
         path.unlink()
@@ -375,7 +378,7 @@ def _holder(job: Path) -> str:
 
 
 def _leader(depot: Depot, own: str) -> Term | None:
-    """Return the term of another supervisor whose journal grows while it is watched; None if no other one leads."""
+    """Return the term of another supervisor if its journal grows while it is watched; None if no other one leads."""
     seen = perform(looked(None), depot)
     if seen is None or seen.term.holder == own or (seen.entry is not None and seen.entry.closing in (ENDED, STOPPED)):
         return None

@@ -1,1 +1,1 @@
-"""The jobs of a machine: their directories, the code that each runs, and which one a command means."""
+"""The jobs on a machine: their directories, the code that each runs, and which job a command refers to."""

@@ -1,6 +1,6 @@
-"""The files of a job's code that were edited since the job began, which does not change the code that it runs.
+"""Finds the code files that were edited since a job began; such edits do not change the code that the job runs.
 
-The module imports little, so that a command that only reads is quick.
+This module imports little, so that commands that only read are fast.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ SHOWN_MAX = 5
 
 
 def changed_since(job: Path, config: JobConfig) -> list[str]:
-    """Return the names of the files of a job's code that have changed since the job began.
+    """Return the names of those code files that have changed since the job began.
 
     Raises:
-        CorruptData: the archive of the job is damaged.
+        CorruptData: the job's archive is damaged.
     """
     if not config.code:
         return []
@@ -37,6 +37,6 @@ def _differing(kept: Archive) -> Iterator[str]:
 
 
 def listed(names: list[str] | tuple[str, ...]) -> str:
-    """Return the names as text for one line; only some if there are many."""
+    """Return the names as text for one line; if there are many, list only some."""
     shown = ", ".join(names[:SHOWN_MAX])
     return f"{shown} and {len(names) - SHOWN_MAX} more files" if len(names) > SHOWN_MAX else shown

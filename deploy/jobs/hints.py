@@ -14,20 +14,20 @@ from standby.supervision.job_view import CandidateView, LeaderView
 
 
 def resume_command(job: Path) -> str:
-    """Return the command that resumes the job in a directory, for a reader in the current directory."""
+    """Return the command that resumes the job in a directory, as a user would enter it in the current directory."""
     try:
         config = JobConfig.load(job)
-    except PipelineError:  # it cannot be read, which `--resume` will report
+    except PipelineError:  # the settings cannot be read, which `--resume` will report
         return shlex.join(["causal", "run", "PIPELINE.py", "--resume", "--state-dir", _short(job)])
     state = [] if job.resolve() == (ROOT / config.name).resolve() else ["--state-dir", _short(job)]
     return shlex.join(["causal", "run", _short(Path(config.pipeline)), "--resume", *state])
 
 
 def not_running(job: Path) -> str:
-    """Return the error for a request that only a running job can serve."""
+    """Return the error message for a request that only a running job can serve."""
     try:
         view = latest(job)
-    except (OSError, ValueError):  # it was interrupted while it was written
+    except (OSError, ValueError):  # writing the view was interrupted
         view = None
     if view is not None and view.ended is not None and not view.ended.status and not view.ended.reason:
         return f"the job in {job} is not running: it has finished"
@@ -35,12 +35,12 @@ def not_running(job: Path) -> str:
 
 
 def candidate_shown(candidate: CandidateView) -> str:
-    """Return a candidate in a view as named in messages."""
+    """Return a candidate from a view, as messages name it."""
     return f"{candidate.name or 'a supervisor'} at {candidate.listen}"
 
 
 def led_by(leader: LeaderView) -> str:
-    """Return the leader in a view as named in messages."""
+    """Return the leader from a view, as messages name it."""
     return f"{leader.name or 'the supervisor'} at {leader.listen} (term {leader.term})"
 
 
@@ -48,7 +48,7 @@ def check_led_here(job: Path) -> None:
     """Refuse a request to a supervisor that does not lead its job.
 
     Raises:
-        PipelineError: another supervisor leads the job; the line names that supervisor.
+        PipelineError: another supervisor leads the job; the message names that supervisor.
     """
     try:
         view = latest(job)
@@ -59,7 +59,9 @@ def check_led_here(job: Path) -> None:
 
 
 def _short(path: Path) -> str:
-    """Return the path relative to the current directory if it is inside it; otherwise absolute."""
+    """Return the path relative to the current directory if it is inside that directory; otherwise return it
+    absolute.
+    """
     try:
         return os.fspath(path.absolute().relative_to(Path.cwd()))
     except ValueError:

@@ -1,4 +1,4 @@
-"""The directory of a job: its lock, its contents, and what is discarded or replaced between two runs."""
+"""The job directory: its lock, its contents, and what is discarded or replaced between two runs."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ from standby.supervision.savepoints import finished, stopped_at
 from standby.supervision.task_counters import lasting
 
 BEGAN = "began"
-"""The file with the time at which the first source began to read: sources compute from it which records are due."""
+"""The file with the time at which the first source began to read, from which sources compute when records are due."""
 
 CHANGE = "change"
-"""The directory in which a change of the job's graph is prepared; the change is decided once it contains `ready`."""
+"""The directory in which a change to the job's graph is prepared; the change is final once it contains `ready`."""
 
 SAVEPOINTS = "savepoints"
-"""The directory of savepoints, which are kept until they are deleted, even if a new job begins."""
+"""The directory of savepoints, which are kept until they are deleted, even when a new job begins."""
 
 SPARK = EXECUTORS_ROSTER.partition("/")[0]
-"""The directory of a job on a Spark cluster: the supervisor's key, the keys of agents, the driver's scratch files."""
+"""The directory for a job on a Spark cluster: the supervisor's key, agents' keys, and the driver's scratch files."""
 
 OWNED = (
     "job.json",
@@ -95,29 +95,29 @@ OWNED = (
     SPARK,
     SENT,
 )
-"""The names that a job creates in its directory; it never changes any other file there."""
+"""The names that a job creates in its directory; the job never changes any other file there."""
 
 SOCKET_BYTES_MAX = 107
-"""The length in bytes of the longest path of a socket."""
+"""The length in bytes of the longest socket path."""
 
 KILL_S = 5.0
 
 LOOK_S = 0.2
-"""The time for which the lock is retried while another process shares it."""
+"""How long locking is retried while another process shares the lock."""
 
 RELEASE_S = 10.0
-"""The time that the agent of a job has to end its processes after the job's `causal run` was killed."""
+"""How long a job's agent has to end its processes after the job's `causal run` was killed."""
 
 
 class JobDirectory:
-    """A job's directory, locked by this process until `close`."""
+    """A job directory that this process keeps locked until `close`."""
 
     def __init__(self, path: Path) -> None:
         """Lock the directory.
 
         Raises:
-            PipelineError: the directory cannot be used, contains other files under the names of a job's files, or is
-                the directory of a running job.
+            PipelineError: the directory cannot be used, contains other files under the names of job files, or is the
+            directory of a running job.
         """
         self.path = path.resolve()
         self._runtime: Path | None = None
@@ -144,19 +144,20 @@ class JobDirectory:
         self._note_view()
 
     def _note_view(self) -> None:
-        """Record the existing view in the lock file as the view of the previous process (`coming_up`)."""
-        with suppress(OSError):  # the disk is full
+        """Record in the lock file that the existing view is that of the previous process (see `coming_up`)."""
+        with suppress(OSError):  # for example, the disk is full
             os.ftruncate(self._lock, 0)
             os.pwrite(self._lock, str((self.path / VIEW).stat().st_mtime_ns).encode(), 0)
 
     def _locked(self) -> bool:
-        """Return whether this process has the lock now; `running` shares the lock briefly, for a dashboard or `causal
-        status`.
+        """Return whether this process can lock the directory now.
+
+        A dashboard or `causal status` briefly shares the lock when it calls `running`, so locking is retried.
         """
         return lock(self._lock, LOOK_S, 0.01)
 
     def _locks_what_is_there(self) -> bool:
-        """Return whether the locked file is still the one in the directory: a job that is refused removes its lock
+        """Return whether the locked file is still the one in the directory, because a refused job removes its lock
         file.
         """
         try:
@@ -167,7 +168,7 @@ class JobDirectory:
     def _close_to_others(self) -> None:
         """Remove the permissions of other users, which an earlier version or the directory's creator may have granted.
 
-        The directory itself keeps its mode if it contains other files, or belongs to another user.
+        The directory itself keeps its mode if it contains other files or belongs to another user.
         """
         if all(path.name in (*OWNED, "lock") for path in self.path.iterdir()):
             with suppress(PermissionError):
@@ -177,7 +178,7 @@ class JobDirectory:
                 closed_to_others(self.path / name)
 
     def clear(self) -> None:
-        """End the remaining processes of the previous job and discard its state."""
+        """End the remaining processes of the previous job, and discard that job's state."""
         self.end_leftovers()
         try:
             for name in OWNED:
@@ -192,7 +193,7 @@ class JobDirectory:
             raise PipelineError(f"{problem.filename} cannot be removed: {problem.strerror}") from None
 
     def take_over(self) -> JobConfig:
-        """End the remaining processes of the job's previous run and take over its state.
+        """End the remaining processes of the job's previous run, and take over its state.
 
         Raises:
             PipelineError: there is no job to resume.
@@ -208,13 +209,14 @@ class JobDirectory:
         return config
 
     def _check_journal(self) -> None:
-        """Compare the journal with the other files, because SQLite reads an empty file as a new database, and ignores a
-        damaged log next to it.
+        """Compare the journal with the other files to detect damage.
+
+        SQLite reads an empty file as a new database, and ignores a damaged log next to it.
         """
         records = journaled(self.path)
         decided = max((record["epoch"] for record in records if record["kind"] == "checkpoint"), default=0)
         newest = newest_manifest(self.path)
-        complete = newest[0] if newest is not None else 0  # the manifest is written before it is journaled
+        complete = newest[0] if newest is not None else 0  # a manifest is written before its checkpoint is journaled
         if complete > decided + 1 or (not records and (self.path / BEGAN).exists()):
             raise CorruptData(
                 f"{self.path / JOURNAL} lacks decisions of this job; restore it from a copy, or start again "
@@ -233,7 +235,7 @@ class JobDirectory:
             raise CorruptData(f"{path} is damaged; remove it, and the rates of sources start again")
 
     def _carry_out_change(self) -> None:
-        """Move the change that `deploy.savepoints.upgrading` has prepared into place; may be interrupted and
+        """Move the change that `deploy.savepoints.upgrading` has prepared into place; this may be interrupted and
         repeated.
         """
         prepared = self.path / CHANGE
@@ -245,23 +247,24 @@ class JobDirectory:
                 if (prepared / name).exists():
                     os.replace(prepared / name, self.path / name)
             for manifest in (prepared / MANIFESTS).glob("*.json"):
-                # These manifests belong to a version that is rolled back.
+                # Later manifests belong to a version that is being rolled back.
                 for later in manifests_from(self.path, epoch_of(manifest) + 1):
                     later.unlink()
                 os.replace(manifest, self.path / MANIFESTS / manifest.name)
-            # The checkpoint covers everything logged before the change, and incarnations may start at 1 again.
+            # The checkpoint covers everything that was logged before the change, and incarnations may start at 1 again.
             shutil.rmtree(self.path / DETERMINANTS, ignore_errors=True)
             (prepared / "ready").unlink()
         shutil.rmtree(prepared, ignore_errors=True)
 
     def change(self) -> None:
-        """Decide on the prepared change and carry it out."""
+        """Make the prepared change final, and carry it out."""
         (self.path / CHANGE / "ready").touch()
         self._carry_out_change()
 
     def sync(self) -> None:
-        """Make the directory's files survive a loss of power; the job's processes sync the files that they write
-        themselves.
+        """Make the files in the directory survive a power failure.
+
+        The job's processes themselves sync the files that they write.
         """
         for name in OWNED:
             path = self.path / name
@@ -272,29 +275,30 @@ class JobDirectory:
             sync_directory(folder)
 
     def note_resumption(self) -> None:
-        """Journal that every earlier process of the job has died, so that the supervisor starts all tasks again."""
+        """Journal that all earlier processes of the job have ended, so that the supervisor starts every task again."""
         figures = {}
-        with suppress(FileNotFoundError):  # the previous run was killed before it had a view
+        with suppress(FileNotFoundError):  # the previous run was killed before it wrote a view
             os.replace(self.path / VIEW, self.path / VIEW_BEFORE)
-            with suppress(ValueError, KeyError, TypeError):  # the view is damaged
+            with suppress(ValueError, KeyError, TypeError):  # the view may be damaged
                 figures = lasting(json.loads((self.path / VIEW_BEFORE).read_text())["tasks"])
         (self.path / "processes.json").unlink(missing_ok=True)
-        shutil.rmtree(self.path / "spill", ignore_errors=True)  # these files belong to processes that have ended
+        shutil.rmtree(self.path / "spill", ignore_errors=True)  # these files belonged to processes that have ended
         journal = Journal(self.path)
         journal.append([{"kind": "resumed", "at_ns": time.monotonic_ns(), "figures": figures}])
         journal.close()
 
     def finished(self) -> bool:
-        """Return whether the job finished rather than stopping at a savepoint, so that there is nothing to resume."""
+        """Return whether the job finished instead of stopping at a savepoint, so that there is nothing to resume."""
         return finished(journaled(self.path))
 
     def stopped(self) -> bool:
-        """Return whether the job ended at a savepoint, and has not been resumed since."""
+        """Return whether the job ended at a savepoint and has not been resumed since then."""
         return stopped_at(journaled(self.path)) is not None
 
     def resumable(self) -> bool:
-        """Return whether the journal belongs to a job that neither finished nor stopped at a savepoint, which would be
-        kept.
+        """Return whether the journal belongs to a job that neither finished nor stopped at a savepoint.
+
+        A savepoint would be kept even if a new job began here.
         """
         try:
             records = journaled(self.path)
@@ -303,7 +307,7 @@ class JobDirectory:
         return bool(records) and not finished(records) and stopped_at(records) is None
 
     def begun(self) -> bool:
-        """Return whether there is state of an earlier job, which may still be resumed or queried; if so, end its
+        """Return whether there is state of an earlier job that may still be resumed or queried; if so, end its
         processes.
         """
         if not begun(self.path):
@@ -312,7 +316,7 @@ class JobDirectory:
         return True
 
     def open_runtime(self) -> None:
-        """Create the short directory for sockets.
+        """Create a directory for sockets that has a short path.
 
         Raises:
             PipelineError: as `check_room_for_sockets`.
@@ -328,12 +332,14 @@ class JobDirectory:
             (self.path / name).mkdir(exist_ok=True)
 
     def close(self) -> None:
-        """Remove the runtime directory and whatever was created for a job that was refused, and release the lock."""
+        """Remove the socket directory, as well as everything that was created for a refused job, and release the
+        lock.
+        """
         if self._runtime is not None:
             shutil.rmtree(self._runtime, ignore_errors=True)
         if self._new_lock and not any((self.path / name).exists() for name in OWNED):
             (self.path / "lock").unlink(missing_ok=True)
-            with suppress(OSError):  # fails for directories that are not empty
+            with suppress(OSError):  # directories that are not empty cannot be removed
                 for each in self._new_directories:
                     each.rmdir()
         close_lock(self._lock)
@@ -363,7 +369,7 @@ class JobDirectory:
             os.close(handle)
 
     def _drop_runtime(self) -> None:
-        """Remove the socket directory of a job that could not clean up."""
+        """Remove the socket directory of a job that was unable to clean up."""
         note = self.path / "runtime"
         if note.exists():
             old = Path(note.read_text(errors="replace").strip())
@@ -372,11 +378,11 @@ class JobDirectory:
 
 
 PROCESSES = Path("/proc/self/stat")
-"""The file whose existence shows that the machine exposes its processes."""
+"""The file whose existence shows that the machine exposes its processes under `/proc`."""
 
 
 def check_processes_are_shown() -> None:
-    """Refuse to run on a machine, or in a container, where processes cannot be inspected.
+    """Refuse to run on a machine or in a container where processes cannot be inspected.
 
     Raises:
         PipelineError: there is no `/proc`.
@@ -388,7 +394,7 @@ def check_processes_are_shown() -> None:
 
 
 def check_room_for_sockets() -> None:
-    """Refuse a directory for temporary files in which paths of sockets would be too long.
+    """Refuse a directory for temporary files if socket paths in it would be too long.
 
     Raises:
         PipelineError: the paths would be too long.
@@ -400,7 +406,7 @@ def check_room_for_sockets() -> None:
 
 @contextmanager
 def _whole() -> Iterator[None]:
-    """Block signals between the creation of a file and the record that it must be removed."""
+    """Block signals between the creation of a file and the moment when its removal is arranged."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
     try:
         yield

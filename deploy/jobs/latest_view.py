@@ -1,4 +1,4 @@
-"""The view of a job in its directory, which its supervisor replaces twice a second."""
+"""The view in a job directory, which the job's supervisor replaces twice a second."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from standby.supervision.job_view import JobView
 
 
 def latest(job: Path) -> JobView | None:
-    """Return the supervisor's latest view; None before there is one.
+    """Return the supervisor's latest view; None if there is none yet.
 
     Raises:
         ValueError: the view is damaged, or was written by an incompatible version.
@@ -23,5 +23,5 @@ def latest(job: Path) -> JobView | None:
 
 
 def view_age_s(job: Path) -> float:
-    """Return the seconds since the supervisor wrote its latest view, which must exist."""
+    """Return how many seconds ago the supervisor wrote its latest view, which must exist."""
     return max(0.0, time.time() - (job / VIEW).stat().st_mtime)

@@ -1,6 +1,6 @@
-"""Lookup of jobs on this machine for commands: which directory is meant, and whether its job is running.
+"""Finds jobs on this machine for commands: which directory is meant, and whether its job is running.
 
-The module imports little, so that a command that only reads is quick.
+This module imports little, so that commands that only read are fast.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from pathlib import Path
 from causal.errors import PipelineError
 
 ROOT = Path(".causal")
-"""The directory of all jobs without `--state-dir`."""
+"""The directory that contains all jobs for which `--state-dir` is not used."""
 
 VIEW = "status.json"
-"""The supervisor's view, which it replaces twice a second."""
+"""The supervisor's view of the job, which is replaced twice a second."""
 
 LOOK_S = 0.05
 
 VIEW_BEFORE = "status-before.json"
-"""The last view before the job was resumed."""
+"""The last view from before the job was resumed."""
 
 
 def running(job: Path) -> bool:
-    """Return whether a `causal run` process has the lock of this directory's job; needs only read permission."""
+    """Return whether a `causal run` process has locked this job directory; only read permission is needed."""
     try:
         handle = os.open(job / "lock", os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -42,7 +42,9 @@ def running(job: Path) -> bool:
 
 
 def coming_up(job: Path) -> bool:
-    """Return whether the view of a running job is still the one before its start, as `causal run` noted in the lock."""
+    """Return whether a running job's view is still that of the previous process, as `causal run` recorded in the
+    lock.
+    """
     try:
         return (job / "lock").read_text() == str((job / VIEW).stat().st_mtime_ns)
     except (OSError, ValueError):
@@ -50,14 +52,16 @@ def coming_up(job: Path) -> bool:
 
 
 def ended(job: Path, slot: str, within_s: float) -> bool:
-    """Return whether the supervisor shows, within `within_s`, that a process that it was asked to kill has ended."""
+    """Return whether the supervisor shows, within `within_s`, that a process has ended after it was asked to kill
+    it.
+    """
     deadline, before = time.monotonic() + within_s, ""
     while time.monotonic() < deadline:
         try:
             text = (job / VIEW).read_text()
         except FileNotFoundError:
             return True  # the job has ended and is starting again
-        before = before or text  # this view may have been written before the kill
+        before = before or text  # the first view may have been written before the kill
         if text != before and slot not in [process["slot"] for process in json.loads(text)["processes"]]:
             return True
         if not running(job):
@@ -82,7 +86,7 @@ def holds_job(directory: Path) -> bool:
 
 
 def find_job(name: str | None, state_dir: str | None) -> Path:
-    """Return the directory that `--job` or `--state-dir` names; by default, the only job under `.causal`.
+    """Return the directory that `--job` or `--state-dir` names; by default, that of the only job under `.causal`.
 
     Raises:
         PipelineError: there is no such job, or more than one.
@@ -106,8 +110,9 @@ def find_job(name: str | None, state_dir: str | None) -> Path:
 
 
 def add_job(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that name a job, the same for every command; positional ones of a command are added after
-    them.
+    """Add the arguments that name a job, which are the same for every command.
+
+    A command's own positional arguments must be added after them.
     """
     parser.add_argument("job", metavar="JOB", nargs="?", help=f"a job under {ROOT}, or its directory")
     parser.add_argument("--job", dest="name", metavar="NAME", help=f"a job under {ROOT}; default: the only one")
@@ -115,15 +120,15 @@ def add_job(parser: argparse.ArgumentParser) -> None:
 
 
 def names_job(text: str) -> bool:
-    """Return whether a text is the name of a job under `.causal`, or a job's directory."""
+    """Return whether a text is the name of a job under `.causal` or the path of a job directory."""
     return holds_job(Path(text)) or holds_job(ROOT / text)
 
 
 def chosen_job(arguments: argparse.Namespace) -> Path:
-    """Return the job's directory, which may be named by a path, by a name under `.causal`, or by default.
+    """Return the job directory, which may be specified by a path, by a name under `.causal`, or by default.
 
     Raises:
-        PipelineError: there is no such job, there are several, or it is named twice.
+        PipelineError: there is no such job, there are several, or it is specified twice.
     """
     job, name, state_dir = arguments.job, arguments.name, arguments.state_dir
     if sum(each is not None for each in (job, name, state_dir)) > 1:

@@ -1,7 +1,8 @@
-"""Two pipeline files whose pipelines have the same name: neither discards or resumes the job of the other.
+"""Handles pipelines of the same name in different files: neither may discard or resume the other's job.
 
-A file counts as the same as before if two of these hold: it has the same name; it has the same code; no file exists at
-its previous path. So a file that was moved, renamed or edited is the same, and an edited copy is another file.
+A file counts as the same as before if at least two of these hold: it has the same name; it has the same code; no file
+exists at its previous path. A file that was moved, renamed or edited is therefore the same file, and an edited copy is
+a different one.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from operators.code_archive.archive import Archive, changed, same_code
 
 
 def of_other_file(job: Path, config: JobConfig, path: Path) -> bool:
-    """Return whether the job in a directory, which has that configuration, belongs to a file other than `path`."""
+    """Return whether the job in a directory, with that configuration, belongs to a file other than `path`."""
     before = Path(config.pipeline)
     if before == path:
         return False
@@ -37,7 +38,7 @@ def _same_code(job: Path, config: JobConfig, path: Path) -> bool:
 
 
 def _changes(job: Path, before: JobConfig, path: Path, config: JobConfig) -> list[str]:
-    """Return the names of a job's files and settings whose present values would change its behaviour."""
+    """Return the names of the job's files and settings whose current values would change its behaviour."""
     settings = sorted({*before.settings, *config.settings})
     differing = [name for name in settings if before.settings.get(name) != config.settings.get(name)]
     if not path.exists() or (not differing and not changed_since(job, before)):
@@ -53,7 +54,7 @@ def _changes(job: Path, before: JobConfig, path: Path, config: JobConfig) -> lis
 
 
 def check_unfinished(job: Path, path: Path) -> None:
-    """Refuse to begin a job of `path` if that would discard an unfinished job of another file.
+    """Refuse to begin a job for `path` if that would discard an unfinished job of another file.
 
     Raises:
         PipelineError: an unfinished job would be discarded.
@@ -61,7 +62,7 @@ def check_unfinished(job: Path, path: Path) -> None:
     try:
         config = JobConfig.load(job)
     except (PipelineError, CorruptData, OSError):
-        return  # the earlier job cannot be resumed
+        return  # the earlier job cannot be resumed anyway
     if of_other_file(job, config, path):
         raise PipelineError(
             f"{job} has an unfinished job of {config.pipeline}, which this job would discard; resume that job "
@@ -71,13 +72,13 @@ def check_unfinished(job: Path, path: Path) -> None:
 
 
 def finished(job: Path, before: JobConfig, path: Path, config: JobConfig) -> str:
-    """Return the line for a resume of `path` if the job has finished.
+    """Return the message for resuming `path` if the job has finished.
 
     Args:
-        before: the settings of the finished job; `config` contains those of the resume.
+        before: the settings of the finished job; `config` contains those for the resumption.
 
     Raises:
-        PipelineError: the job belongs to another file, or the present version would behave differently.
+        PipelineError: the job belongs to another file, or the current version would behave differently.
     """
     changes = [] if of_other_file(job, before, path) else _changes(job, before, path, config)
     if changes:

@@ -1,10 +1,11 @@
-"""Decides what a resume may change: each field of `JobConfig` belongs to one class, `settings` to `REPLAYED`.
+"""Decides what a resumption may change; each field of `JobConfig` belongs to one class, `settings` to `REPLAYED`.
 
-An interrupted job is replayed from its log, and only the code and settings that wrote the log can replay it (D12, D19):
-other code, another `--set` value or another treatment of the clock would need other entries, and contradict visible
-rows. Therefore a setting of the class `REPLAYED` changes only if nothing is replayed, at a savepoint, or with `--code
-new`, which ends the job if its rows differ from visible ones. Until a checkpoint completes after that, the job's
-directory keeps the code and the settings that wrote the log, and `--code kept` resumes with them.
+An interrupted job is replayed from its log, and only the code and settings that wrote the log can replay it (D12, D19).
+Other code, another `--set` value or another treatment of the clock would need different entries, and would contradict
+visible rows. A setting of the class `REPLAYED` may therefore change only if nothing is replayed, which is the case at a
+savepoint, or with `--code new`, which ends the job if its rows differ from visible ones. Until a checkpoint completes
+after such a change, the job directory keeps the code and the settings that wrote the log, and `--code kept` resumes
+with them.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ IDENTITY = frozenset(("run", "name", "pipeline", "code", "first_incarnation", "f
 """The fields that `causal run` itself sets."""
 
 KEPT = frozenset(("guarantee", "sharing_depth", "determinant_flush", "key_groups", "store"))
-"""Settings that define the state on disk and its place: no resume changes them."""
+"""Settings that determine the state on disk and where it is stored; no resumption may change them."""
 
 REPLAYED = frozenset(("settings", "hidden_nondeterminism", "on_error", "record_bytes_max"))
-"""Settings that a replay reads: the effect of an event on an operator depends on them."""
+"""Settings that a replay reads, because the effect of an event on an operator depends on them."""
 
 APPLIED = frozenset(
     (
@@ -42,26 +43,26 @@ APPLIED = frozenset(
         "metrics_listen",
     )
 )  # fmt: skip
-"""Settings on which no row depends: a resume applies them from then on."""
+"""Settings that no row depends on; a resumption applies them from then on."""
 
 BEFORE = Path(DIRECTORY) / "before.json"
-"""The file that records the version replaced by a resume with `--code new`, its successor, and the last checkpoint."""
+"""The file that records the version that `--code new` replaced, its successor, and the last checkpoint."""
 
 SHOWN_CHARACTERS = 40
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """The code and the settings with which a log was written."""
+    """The code and the settings that wrote a log."""
 
     code: str
-    """The digest of the archive."""
+    """The digest of the code archive."""
     read: Mapping[str, Any]
-    """Field of `REPLAYED` → its value."""
+    """The value of each field of `REPLAYED`."""
 
     @classmethod
     def by(cls, config: JobConfig) -> Written:
-        """Return the code and the settings of a version of a job."""
+        """Return the code and the settings of one version of a job."""
         return cls(config.code, {name: _plain(getattr(config, name)) for name in sorted(REPLAYED)})
 
 
@@ -70,10 +71,10 @@ def _plain(value: Any) -> Any:
 
 
 def check(written: Written, config: JobConfig, read: Settings) -> None:
-    """Refuse a resume that would replay a log with settings other than those with which it was written.
+    """Refuse a resumption that would replay a log with settings other than those that wrote it.
 
     Args:
-        config: the settings of the resume.
+        config: the settings of the resumption.
         read: the pipeline's own settings, after its file has been loaded.
 
     Raises:
@@ -89,7 +90,7 @@ def check(written: Written, config: JobConfig, read: Settings) -> None:
 
 
 def _changes(written: Written, config: JobConfig, read: Settings) -> Iterator[str]:
-    """Yield the differences that would be visible in a replay, as clauses."""
+    """Yield the differences that a replay would reveal, as clauses."""
     before, now = written.read["settings"], config.settings
     for name in sorted({*before, *now}):
         values = [each.get(name, read.default(name)) for each in (before, now)]
@@ -102,7 +103,7 @@ def _changes(written: Written, config: JobConfig, read: Settings) -> Iterator[st
 
 
 def _is_safe(name: str, written: Written, config: JobConfig) -> bool:
-    """Return whether a replay has the same result with a new value, because the old one would have ended the job."""
+    """Return whether a replay with a new value has the same result, because the old value would have ended the job."""
     stopped = bool(written.read["on_error"] == "stop")
     if name == "on_error":
         return stopped
@@ -114,10 +115,11 @@ def _shown(value: Any) -> str:
 
 
 def kept(written: Written, config: JobConfig, explicit: Mapping[str, Any]) -> JobConfig:
-    """Return the settings of a resume with the code that wrote the log, and with the settings that wrote it.
+    """Return the settings for a resumption with the code and the settings that wrote the log.
 
     Args:
-        explicit: the settings that this resume sets explicitly; they override, and `check` refuses them if they differ.
+        explicit: the settings that this resumption sets explicitly; they take precedence, but `check` refuses them if
+            they differ.
     """
     read = {name: value for name, value in written.read.items() if name not in explicit}
     if "settings" in explicit:
@@ -126,10 +128,10 @@ def kept(written: Written, config: JobConfig, explicit: Mapping[str, Any]) -> Jo
 
 
 def written_before(job: Path, config: JobConfig) -> Written | None:
-    """Return the version that the present version has replaced, if no checkpoint has completed since; otherwise None.
+    """Return the version that the current version replaced; None if it replaced none, or a checkpoint completed since.
 
     Args:
-        config: the settings of the present version.
+        config: the settings of the current version.
 
     Raises:
         CorruptData: the file `BEFORE` is damaged.
@@ -137,7 +139,7 @@ def written_before(job: Path, config: JobConfig) -> Written | None:
     path = job / BEFORE
     try:
         record = unseal(path.read_text())
-        if "by" not in record:  # written by version 0.2.0, which kept only the code
+        if "by" not in record:  # the file was written by version 0.2.0, which recorded only the code
             own = Written.by(config).read
             sides = {side: {"code": record[name], "read": own} for side, name in (("by", "code"), ("before", "before"))}
             record = {**record, **sides}
@@ -157,12 +159,12 @@ def _side(record: Mapping[str, Any]) -> Written:
 
 
 def written(job: Path, config: JobConfig) -> Written:
-    """Return the version that wrote the log of a job: the present version, or the one that it has replaced."""
+    """Return the version that wrote a job's log: either the current version or the one that it replaced."""
     return written_before(job, config) or Written.by(config)
 
 
 def note(job: Path, before: JobConfig, config: JobConfig) -> None:
-    """Record that a resume replaces the version that wrote the log, until a checkpoint of the new version completes.
+    """Record that a resumption replaces the version that wrote the log, until the new version completes a checkpoint.
 
     This function must be called before `job.json` contains the new settings.
     """
@@ -180,7 +182,7 @@ def _record(written: Written) -> dict[str, Any]:
 
 
 def sweep(job: Path, config: JobConfig) -> None:
-    """Remove archives that the job no longer needs; savepoints have their own archives."""
+    """Remove archives that the job no longer needs; savepoints have archives of their own."""
     before = written_before(job, config)
     for path in (job / DIRECTORY).glob("*.zip*"):
         if path.name not in (f"{config.code}.zip", f"{before.code if before else ''}.zip"):

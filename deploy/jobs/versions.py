@@ -1,8 +1,8 @@
-"""Chooses the code with which a job resumes: that of its start or, for an upgrade, the present file (D12).
+"""Chooses the code with which a job resumes: the code it started with or, for an upgrade, the current file (D12).
 
-An interrupted run is replayed from its log, and only the code that wrote the log can replay it.  Therefore other code
-is used only after a savepoint or with `--code new`; otherwise the resume is refused, and the message lists the possible
-commands.
+An interrupted run is replayed from its log, and only the code that wrote the log can replay it.  Other code is
+therefore used only after a savepoint or with `--code new`.  Otherwise, the resumption is refused, and the message lists
+the possible commands.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from operators.engine.plan import Plan
 
 KEPT, NEW = "kept", "new"
 CHOICES = (KEPT, NEW)
-"""The values of `--code`."""
+"""The possible values of `--code`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Version:
     """The code with which a job starts or resumes.
 
     Attributes:
-        changed: the names of the files that have changed; empty if the code is unchanged.
+        changed: the names of the changed files; empty if the code is unchanged.
     """
 
     pipeline: Pipeline
@@ -43,14 +43,16 @@ class Version:
     changed: tuple[str, ...] = ()
 
     def planned(self, plan: Plan) -> Version:
-        """Return this version with the plan in its archive; an archive that already has a plan stays unchanged."""
+        """Return this version with the plan stored in its archive; an archive that already has a plan stays
+        unchanged.
+        """
         if self.archive.plan:
             return self
         return replace(self, archive=self.archive.with_plan(plan.describe()))
 
 
 def first(path: Path, settings: dict[str, str]) -> Version:
-    """Return the file at `path`, for a new job.
+    """Return the version in the file at `path`, for a new job.
 
     Raises:
         PipelineError: the file cannot be loaded or archived.
@@ -62,12 +64,12 @@ def first(path: Path, settings: dict[str, str]) -> Version:
 
 
 def code_after_resume(changed: bool, stopped: bool, choice: str | None) -> str | None:
-    """Return KEPT or NEW, the code that a resume uses; None if the resume must be refused.
+    """Return KEPT or NEW, depending on the code that a resumption uses; None if the resumption must be refused.
 
     Args:
-        changed: whether the present file has code other than that with which the job was started.
+        changed: whether the code in the current file differs from the code with which the job was started.
         stopped: whether the job stopped at a savepoint, so that nothing is replayed.
-        choice: one of `CHOICES` if the user specified one.
+        choice: the user's choice from `CHOICES`, if any.
     """
     if choice == KEPT or not changed:
         return KEPT
@@ -78,13 +80,13 @@ def next_of(directory: JobDirectory, before: JobConfig, config: JobConfig, path:
     """Return the code with which the job in `directory` resumes.
 
     Args:
-        before: the configuration with which the job was started; `config` is the one with which it resumes.
-        path: the pipeline file specified for the resume.
+        before: the configuration with which the job was started; it resumes with `config`.
+        path: the pipeline file that was specified for the resumption.
         choice: one of `CHOICES`, or None.
 
     Raises:
-        PipelineError: other code cannot resume this job, or cannot be loaded.
-        CorruptData: the archive of the job is damaged.
+        PipelineError: this job cannot be resumed with other code, or the code cannot be loaded.
+        CorruptData: the job's archive is damaged.
     """
     if not before.code:
         raise CorruptData(f"{directory.path} does not say which code the job ran; start it again without --resume")
@@ -102,7 +104,7 @@ def next_of(directory: JobDirectory, before: JobConfig, config: JobConfig, path:
     code = code_after_resume(bool(names), stopped, choice)
     if code == KEPT:
         if stopped and choice is None and minor(kept.python) != minor(version.archive.python):
-            return version  # nothing is replayed, and hosts with this Python refuse code of another Python
+            return version  # nothing is replayed, and hosts with this Python version refuse code of another version
         _compare_versions(kept)
         return replace(version, archive=kept)
     if code is None:
@@ -116,7 +118,9 @@ def next_of(directory: JobDirectory, before: JobConfig, config: JobConfig, path:
 
 
 def of_savepoint(where: Path, saved: JobConfig, config: JobConfig, path: Path, choice: str | None) -> Version:
-    """Return the code with which a job begins at the savepoint in `where`: the savepoint's own, or the present file."""
+    """Return the code for a job that begins at the savepoint in `where`: the savepoint's own code or the current
+    file.
+    """
     if choice == NEW:
         return replace(first(path, dict(config.settings)), changed=(path.name,))
     return _kept(Archive.load(where, saved.code), config)
@@ -128,7 +132,7 @@ def _kept(kept: Archive, config: JobConfig) -> Version:
 
 
 def _compare_versions(kept: Archive) -> None:
-    """Warn about dependencies that are not in the job's archive and now have another version."""
+    """Warn about dependencies that are not in the job's archive and whose versions have changed."""
     for phrase in other_versions(kept, versions_now(kept)):
         warn(f"{phrase}: it is not part of the archived code, so a replay may differ")
 
@@ -136,16 +140,16 @@ def _compare_versions(kept: Archive) -> None:
 def job_of(path: Path, state_dir: str | None, settings: dict[str, str]) -> Path:
     """Return the directory of the job that runs the pipeline file at `path`.
 
-    The file is loaded only if no job on disk, or more than one, runs it.
+    The file is loaded only if no job on disk runs it, or more than one does.
 
     Raises:
-        PipelineError: the file cannot be loaded, or several jobs run it and none has the pipeline's name.
+        PipelineError: the file cannot be loaded, or several jobs run it and none of them has the pipeline's name.
     """
     if state_dir is not None:
         return Path(state_dir)
     jobs = []
     for job in sorted(entry.parent for entry in ROOT.glob("*/job.json")):
-        with suppress(PipelineError, OSError):  # the directory may belong to another job
+        with suppress(PipelineError, OSError):  # the directory may belong to a different job
             if JobConfig.load(job).pipeline == str(path):
                 jobs.append(job)
     if len(jobs) == 1:

@@ -1,1 +1,1 @@
-"""The root of all processes of a job on this machine: `causal run` or an agent."""
+"""The root of all processes of a job on this machine, which is either `causal run` or an agent."""

@@ -1,7 +1,7 @@
-"""`causal agent`: this machine as one host of a job whose supervisor is elsewhere.
+"""`causal agent`: makes this machine one host of a job whose supervisor is elsewhere.
 
 The command asks the supervisor for the job's description, creates a directory for the host from it, and keeps an agent
-running there.  The directory belongs to this execution of the command only: state that must outlive the host is in the
+running there.  The directory belongs only to this execution of the command; state that must outlive the host is in the
 shared store.
 """
 
@@ -42,24 +42,24 @@ from standby.network.gate import address_of, is_loopback
 from standby.network.tether import tether
 
 TETHER_S = 1.0
-"""The time that a tether has to connect, and the time until the next attempt."""
+"""How long a tether may take to connect, and the pause before the next attempt."""
 
 SLOTS_PER_CORE = 4
-"""The number of processes per core for which a host offers room, unless it is configured."""
+"""How many processes per core a host has room for, unless the number is configured."""
 
 DRAIN_S, DRAIN_S_MAX = 20.0, 86_400.0
-"""The time that the tasks of a host that is asked to end have to move: the default and the maximum."""
+"""How long tasks have to move when their host is asked to end: the default and the maximum."""
 
 CLOCK_S_MAX, CLOCK_S_NOTED = 60.0, 2.0
-"""The differences between a host's wall clock and the supervisor's that are refused and reported: the times of one
-job's records come from the clocks of all hosts."""
+"""Differences between a host's wall clock and the supervisor's: the smallest that is refused, and the smallest that
+is reported.  They matter because the times of one job's records come from the clocks of all hosts."""
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 _log = logging.getLogger("deploy.launching.host_agent")
 
 
 def add_parser(commands: Any) -> None:
-    """Add the command to those of `causal`."""
+    """Add this command to those of `causal`."""
     joining = commands.add_parser("agent", help="make this machine a host of a job whose supervisor is elsewhere")
     joining.add_argument(
         "--join",
@@ -93,7 +93,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the command until the job has ended; return its exit status.
 
     Raises:
-        PipelineError: the host cannot take part, for a reason that would recur on another try.
+        PipelineError: the host cannot take part, for a reason that would recur at another attempt.
     """
     key, roster = _identity(arguments)
     seats = seats_of(joined(arguments.join), roster)
@@ -142,8 +142,8 @@ def _identity(arguments: argparse.Namespace) -> tuple[KeyPair | None, Roster]:
 
 
 def _check_addresses(seats: Sequence[Seat], key: KeyPair | None, own: str | None) -> None:
-    """Refuse values that are no addresses and, for a host without a key, addresses on the network: its sockets are
-    plain.
+    """Refuse values that are not addresses.  For a host without a key, also refuse network addresses, because its
+    sockets are unencrypted.
     """
     named = [(f"--join {seat.endpoint}", address_of(seat.endpoint)[0]) for seat in seats]
     for option, address in [*named, (f"--address {own}", own or "localhost")]:
@@ -170,7 +170,7 @@ def _label(text: str) -> tuple[str, str]:
 
 
 def own_address(supervisor: str) -> str:
-    """Return this machine's address on the route to the supervisor, from the routing table, without sending
+    """Return this machine's address on the route to the supervisor, from the routing table and without sending
     anything.
     """
     with socket.socket(socket.AF_INET6 if ":" in supervisor else socket.AF_INET, socket.SOCK_DGRAM) as probe:
@@ -182,13 +182,15 @@ def own_address(supervisor: str) -> str:
 
 
 def _waits(directory: Path) -> bool:
-    """Renew the sign of life of a host that waits for a supervisor, and return True."""
+    """Renew the sign of life of a host that is waiting for a supervisor; return True."""
     save_sign(directory, joined=False)
     return True
 
 
 def check_clock(name: str, ahead_s: float) -> None:
-    """Refuse a host whose wall clock is far off, and report a difference that would be visible in processing time."""
+    """Refuse a host whose wall clock is far off; report a smaller difference that would be visible in processing
+    time.
+    """
     if abs(ahead_s) < CLOCK_S_NOTED:
         return
     line = f"{name}: its clock is {abs(ahead_s):,.1f} s {'ahead of' if ahead_s > 0 else 'behind'} the supervisor's"
@@ -200,7 +202,7 @@ def check_clock(name: str, ahead_s: float) -> None:
 def _serve(
     directory: JobDirectory, host: HostFile, description: Description, inquiry: Inquiry, arguments: argparse.Namespace
 ) -> int:
-    """Take part in one run of the job; return the status with which the host's part ended."""
+    """Take part in one run of the job; return the status with which the host's part in it ended."""
     directory.clear()
     path = directory.path
     directory.open_runtime()
@@ -240,19 +242,21 @@ def _serve(
 
 
 def last_error(path: Path) -> str:
-    """Return the last error in the log of a host's agent; lines about the ends of its processes may follow it."""
+    """Return the last error in the log of a host's agent; lines about the ends of its processes may follow the
+    error.
+    """
     lines = (path / "logs" / "agent.log").read_text(errors="replace").splitlines()
     errors = [line for line in lines if " ERROR " in line.partition(": ")[0]] or lines
     return errors[-1].partition(": ")[2] if errors else "the agent ended; see its log"
 
 
 def fetch_code(path: Path, config: JobConfig) -> Archive | None:
-    """Fetch the archive of the job's code from the shared store and return it; return None for a job without code.
+    """Fetch the archive of the job's code from the shared store and return it; None for a job without code.
 
-    An archive that is already here is used, unless it is damaged.
+    If the archive is already on this host, it is used unless it is damaged.
 
     Raises:
-        PipelineError: the store does not contain the archive, or the archive in the store is damaged.
+        PipelineError: the store does not contain the archive, or contains a damaged one.
     """
     if not config.code:
         return None
@@ -275,10 +279,10 @@ def fetch_code(path: Path, config: JobConfig) -> Archive | None:
 
 
 def check_versions(name: str, archive: Archive) -> None:
-    """Refuse a host with a Python version other than the job's, and report other packages that differ.
+    """Refuse a host whose Python version differs from the job's, and report other packages with different versions.
 
     Raises:
-        PipelineError: the host's Python has another minor version, with which the same code may behave differently.
+        PipelineError: the host's Python has a different minor version, with which the same code may behave differently.
     """
     now = versions_now(archive)
     if minor(archive.python) != minor(now.python):
@@ -291,7 +295,9 @@ def check_versions(name: str, archive: Archive) -> None:
 
 
 def _check_place(depot: Depot, config: JobConfig, path: Path, outage: Outage) -> None:
-    """Refuse a store that is not the supervisor's: the same URL may refer to another directory on this host."""
+    """Refuse a store that is not the supervisor's, because the same URL may refer to a different directory on this
+    host.
+    """
     names = insist(lambda: depot.names("code"), outage.report, partial(_waits, path))
     if not names:
         raise PipelineError(
@@ -301,7 +307,7 @@ def _check_place(depot: Depot, config: JobConfig, path: Path, outage: Outage) ->
 
 
 class TetherKeeper(threading.Thread):
-    """Keeps this host's tether connected, even to a supervisor that was restarted."""
+    """Keeps this host's tether connected, even to a supervisor that has been restarted."""
 
     def __init__(self, directory: Path, host: HostFile, description: Description, inquiry: Inquiry) -> None:
         super().__init__(name="tether", daemon=True)
@@ -329,7 +335,7 @@ class TetherKeeper(threading.Thread):
                 while self._lasts(self._connection, description.term):
                     continue
             except OSError:
-                pass  # the supervisor has ended or cannot be reached
+                pass  # the supervisor has ended or is unreachable
             if self._ended.wait(TETHER_S):
                 return
             try:
@@ -339,7 +345,7 @@ class TetherKeeper(threading.Thread):
                 continue
 
     def _lasts(self, connection: socket.socket, term: int) -> bool:
-        """Wait a moment; return whether the tether is still connected, and to the supervisor that leads."""
+        """Wait a moment; return whether the tether is still connected to the supervisor that leads."""
         try:
             return bool(connection.recv(1024))
         except TimeoutError:
@@ -349,7 +355,7 @@ class TetherKeeper(threading.Thread):
         return False
 
     def stop(self) -> None:
-        """End the tether, which shows the supervisor that the agent of this host has ended."""
+        """End the tether, which signals to the supervisor that the agent of this host has ended."""
         self._ended.set()
         if self._connection is not None:
             try:
@@ -359,15 +365,13 @@ class TetherKeeper(threading.Thread):
 
 
 class Outage:
-    """Reports once that a store does not answer, and once that it answers again, however often it is asked
-    meanwhile.
-    """
+    """Reports once that a store does not answer, and once that it answers again, no matter how many attempts fail."""
 
     def __init__(self) -> None:
         self._lasts = False
 
     def report(self, problem: str) -> None:
-        """Record the problem of an attempt, or an empty string for a success."""
+        """Record the problem of a failed attempt, or an empty string after a success."""
         if problem and not self._lasts:
             say(f"{problem}; waiting for the store; if this lasts, check the URL and the credentials")
         elif not problem and self._lasts:
@@ -376,5 +380,5 @@ class Outage:
 
 
 def say(line: str) -> None:
-    """Print a line for the user on standard error."""
+    """Print a line for the user to standard error."""
     print(f"causal: {printable(line)}", file=sys.stderr, flush=True)

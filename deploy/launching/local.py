@@ -1,7 +1,7 @@
-"""A job on this machine: `causal run` as the root of all its processes.
+"""A job on this machine, with `causal run` as the root of all its processes.
 
-It starts the supervisor and the agent, restarts them when they die, and leaves no process running at its end, whatever
-the reason.  It makes no decision about the job: it follows the supervisor's last view.
+It starts the supervisor and the agent, restarts them when they die, and leaves no process running when it ends, for
+whatever reason.  It makes no decisions about the job; it follows the supervisor's latest view.
 """
 
 from __future__ import annotations
@@ -37,31 +37,31 @@ from standby.network.control import ask
 from standby.supervision.job_view import JobView
 
 TURN_S = 0.25
-"""The interval at which the supervisor's view is read and the progress line is written."""
+"""The interval between reads of the supervisor's view, which is also that of the progress line."""
 
 DEATHS_MAX, DEATHS_WITHIN_S = 20, 30.0
-"""The number of consecutive deaths of the supervisor or the agent that end the job, as restarts do not help."""
+"""The number of consecutive deaths of the supervisor or the agent at which the job ends, as restarts do not help."""
 
 SILENT_S = 15.0
-"""The silence of a supervisor or an agent that counts as a hang, in a job on one machine."""
+"""The silence after which a supervisor or an agent counts as hung, in a job on one machine."""
 
 LOAD_S = 60.0
-"""The same limit for an agent that has not been heard since it started: its modules may be on a slow disk."""
+"""The same limit for an agent that has been silent since it started, because its modules may be on a slow disk."""
 
 ANSWER_S = 2.0
-"""The time that a silent supervisor has to answer before it is killed."""
+"""How long a silent supervisor has to answer before it is killed."""
 
 FREE_BYTES_MIN = 1 << 16
-"""The free space below which a disk counts as full."""
+"""If less space than this is free, a disk counts as full."""
 
 STATUS_HOPELESS = 2
-"""Exit status of a supervisor or an agent that would fail in the same way after a restart."""
+"""The exit status of a supervisor or an agent that would fail in the same way after a restart."""
 
 SUPERVISOR_STOP_S = 3.0
 AGENT_STOP_S = 9.0
-"""The time for the agent to end: longer than it needs to ask its processes to end, kill them and sweep."""
+"""How long the agent has to end, which is longer than it needs to ask its processes to end, kill them and clean up."""
 SPARK_STOP_S = 10.0
-"""The time for Spark to end, including its executors."""
+"""How long Spark has to end, including its executors."""
 
 KILL_S = 3.0
 
@@ -70,67 +70,67 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The end of a run."""
+    """How a run ended."""
 
     status: int
-    """0: finished; 1: failed; 128 + signal: interrupted."""
+    """0 if the job finished, 1 if it failed, 128 + the signal's number if it was interrupted."""
     reason: str
     view: JobView | None
     wall_s: float
     signal: int = 0
-    """The signal that interrupted the run."""
+    """The signal that interrupted the run; 0 for none."""
 
 
 @dataclass(slots=True)
 class Server:
-    """The supervisor or the agent: a process that is restarted when it dies."""
+    """The supervisor or the agent, as a process that is restarted when it dies."""
 
     module: str
     name: str
     stop_s: float
-    """The time that the process has to end after it is asked to."""
+    """How long the process has to end after it is asked to."""
     endings: tuple[int, ...] = ()
-    """The exit statuses with which the process regularly ends the whole deployment, instead of being restarted."""
+    """The exit statuses with which the process ends the whole deployment as intended, without being restarted."""
     interruptible: bool = False
-    """Whether Ctrl-C is passed on as SIGINT, because SIGINT ends the job, whereas SIGTERM may end only this process."""
+    """Whether Ctrl-C is forwarded as SIGINT, because SIGINT ends the job, whereas SIGTERM may end only this process."""
     process: subprocess.Popen[bytes] | Forked | None = None
     deaths: list[float] = field(default_factory=list)
     due: float = 0.0
     started_s: float = 0.0
     killed_pid: int = 0
-    """The pid of the last process that was killed for its silence; the process may need time to end."""
+    """The pid of the last process that was killed because it was silent; such a process may take a while to end."""
 
 
 def supervisor(endings: tuple[int, ...] = ()) -> Server:
-    """Return the supervisor of a job as a process to keep running."""
+    """Return a server that keeps a job's supervisor running."""
     return Server("standby.daemon", "supervisor", SUPERVISOR_STOP_S, endings, interruptible=not endings)
 
 
 def agent(endings: tuple[int, ...] = (), drain_s: float = 0.0) -> Server:
-    """Return the agent of a host as a process to keep running."""
+    """Return a server that keeps a host's agent running."""
     return Server("standby.agent", "agent", AGENT_STOP_S + drain_s, endings)
 
 
 def executors() -> Server:
-    """Return the driver of a job's agents in a Spark cluster as a process to keep running."""
+    """Return a server that keeps the driver of a job's agents in a Spark cluster running."""
     return Server("deploy.spark.driver", "spark", SPARK_STOP_S)
 
 
 def _ignored(number: signal.Signals) -> bool:
-    """Return whether this process was started so that the signal does not end it, by `nohup` or by a shell with &."""
+    """Return whether this process was started so as to ignore the signal, by `nohup` or by a shell with &."""
     return number != signal.SIGTERM and signal.getsignal(number) is signal.SIG_IGN
 
 
 class LocalDeployment:
-    """One run of one job, from its first process to the end of its last.
+    """One run of one job, from the start of its first process to the end of its last.
 
     Args:
-        job: the directory of the job, locked and prepared.
-        progress: called from time to time with the latest view and the seconds since the start.
-        servers: the processes to keep running, in the order in which they are stopped; by default, supervisor and
-            agent.
-        template: the process that forks the servers; if there is none, each server is a new interpreter.
-        say: called with a line about each action on a server.
+        job: the job directory, locked and prepared.
+        progress: a function that is called from time to time with the latest view and the seconds since the start.
+        servers: the processes to keep running, in the order in which they are stopped; the supervisor and the agent by
+            default.
+        template: the process that forks the servers; without one, each server is started as a new interpreter.
+        say: a function that is called with a message about each action on a server.
         savepoint: whether the first SIGTERM ends the job at a savepoint, so that it may resume with other code.
     """
 
@@ -152,7 +152,7 @@ class LocalDeployment:
         self._parts = Parts(job, say)
         self._runtime: Path | None = None
         self._regular: int | None = None
-        """The exit status of a server that ended the deployment regularly."""
+        """The exit status of a server that ended the deployment as intended."""
         self._statuses: dict[int, int] = {}
         self._signal = self._signals = 0
         self._ending = False
@@ -162,10 +162,10 @@ class LocalDeployment:
         self._news_s = self._turned_s = self._attentive_s = 0.0
 
     def run(self) -> Outcome:
-        """Run the job to its end, or until a signal arrives.
+        """Run the job until it ends or a signal arrives.
 
-        Python handles signals only in the main thread; if this method runs in another thread, the program must handle
-        them.
+        Python handles signals only in the main thread.  If this method runs in another thread, the program itself must
+        handle them.
         """
         began = self._news_s = self._turned_s = time.monotonic()
         adopt_orphans()
@@ -181,7 +181,7 @@ class LocalDeployment:
         finally:
             self._leave_nothing()
             for number, handler in before.items():
-                # A second Ctrl-C must not prevent the removal of the sockets' directory.
+                # A second Ctrl-C must not prevent the removal of the socket directory.
                 signal.signal(number, signal.SIG_IGN if self._signal and number in SIGNALS else handler)
         return self._outcome(view, time.monotonic() - began)
 
@@ -229,7 +229,7 @@ class LocalDeployment:
             view = latest(self._job)
             if view is not None and view.ended is not None:
                 return
-            # A follower writes its view only once.
+            # A supervisor that only follows the job writes its view just once.
             if view is not None and (view.at_ns != self._shown_ns or view.elsewhere):
                 if view.at_ns != self._shown_ns:
                     self._shown_ns, self._news_s = view.at_ns, time.monotonic()
@@ -253,9 +253,9 @@ class LocalDeployment:
         return not self._ending
 
     def _kill_silent(self, view: JobView) -> None:
-        """Kill a server that hangs; that is safe at any time, because its successor continues the work."""
+        """Kill a server that hangs.  This is safe at any time, because its successor continues the work."""
         now = time.monotonic()
-        if now - self._turned_s > SILENT_S / 4:  # this process itself was stopped, and perhaps the others with it
+        if now - self._turned_s > SILENT_S / 4:  # this process was stopped, and perhaps the servers with it
             self._attentive_s = now
         self._turned_s = now
         for server in self._servers:
@@ -267,19 +267,21 @@ class LocalDeployment:
             loading = server.name == "agent" and self._news_s - view.agent_silent_s <= server.started_s
             if silent_s < (LOAD_S if loading else SILENT_S):
                 continue
-            # The supervisor cannot write its view, for example because the disk is full.
+            # A supervisor that answers is alive but cannot write its view, for example because the disk is full.
             if server.name == "supervisor" and self._answers():
                 self._attentive_s = now
                 continue
             self._say(f"the {server.name} has been silent for {silent_s:.0f} s and is replaced")
             server.killed_pid = server.process.pid
-            os.kill(server.process.pid, signal.SIGKILL)  # the process has not been reaped, so the pid is still its own
+            os.kill(
+                server.process.pid, signal.SIGKILL
+            )  # the process has not been reaped, so the pid still refers to it
 
     def _silent_s(self, server: Server, view: JobView) -> float:
         old_s = time.monotonic() - self._news_s
         if server.name == "agent":
             return float(view.agent_silent_s) if old_s < SILENT_S else 0.0
-        # A supervisor that has not written a view yet may have much to read.
+        # A supervisor that has not written a view yet may have a lot to read.
         written = server.process is not None and view.supervisor_pid == server.process.pid
         return old_s if written else 0.0
 
@@ -287,7 +289,7 @@ class LocalDeployment:
         return self._runtime is None or ask(str(self._runtime), "status", {}, ANSWER_S) is not None
 
     def _removed(self) -> str:
-        """Return which part of the job is missing so that recovery is impossible; empty if all parts exist."""
+        """Return a message about a missing part without which recovery is impossible; empty if all parts exist."""
         return self._parts.lost(self._runtime)
 
     def _start(self, server: Server) -> None:
@@ -304,12 +306,12 @@ class LocalDeployment:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # Ctrl-C on a terminal must reach this process only
+                start_new_session=True,  # Ctrl-C on a terminal must reach only this process
                 env=environment,
             )
 
     def _reap(self) -> None:
-        """Reap every child that has ended, including adopted orphans."""
+        """Reap every child process that has ended, including adopted orphans."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -331,15 +333,16 @@ class LocalDeployment:
                 return
             now = time.monotonic()
             server.deaths = [at for at in server.deaths if now - at < DEATHS_WITHIN_S] + [now]
-            # The first restart is immediate; repeated deaths delay it, so that the cause can pass.
+            # The first restart is immediate.  Repeated deaths delay it, so that their cause has time to disappear.
             server.due = now + 0.05 * (len(server.deaths) - 1)
-            # A server that retries for seconds before it fails, for example on a full disk, does not die often.
+            # A server that retries for seconds before it fails, for example because the disk is full, does not die
+            # often.
             fruitless = len(server.deaths) > 1 and now - self._news_s > DEATHS_WITHIN_S
             if status == STATUS_HOPELESS or len(server.deaths) > DEATHS_MAX or fruitless:
                 self._failure = self._cause(server.name) or f"the {server.name} ended with status {status}"
 
     def _cause(self, name: str) -> str:
-        """Return the reason why a server ended, from its log; a cause that prevents log lines has priority."""
+        """Return why a server ended, from its log; a cause that prevents logging takes precedence."""
         if removed := self._removed():
             return removed
         if shutil.disk_usage(self._job).free < FREE_BYTES_MIN:
@@ -347,7 +350,9 @@ class LocalDeployment:
         return last_line(self._job / "logs" / f"{name}.log")
 
     def _end(self) -> JobView | None:
-        """Stop the supervisor first, so that it counts no end as a failure, then the agent with all its processes."""
+        """Stop the supervisor first, so that it counts no end as a failure, and then the agent with all its
+        processes.
+        """
         for server in self._servers:
             self._stop(server, server.stop_s)
             if server.process is not None and server.process.returncode in server.endings:
@@ -360,9 +365,9 @@ class LocalDeployment:
         deadline = time.monotonic() + within_s
         asked = -1
         while server.process.returncode is None:
-            if asked < self._signals:  # a second Ctrl-C asks a slow server once more
+            if asked < self._signals:  # a second Ctrl-C asks a slow server again
                 interrupted = server.interruptible and self._signal == signal.SIGINT
-                # The process has not been reaped, so the pid is still its own.
+                # The process has not been reaped, so the pid still refers to it.
                 os.kill(server.process.pid, signal.SIGINT if interrupted else signal.SIGTERM)
                 asked = self._signals
             if time.monotonic() >= deadline:
@@ -372,7 +377,7 @@ class LocalDeployment:
             self._reap()
 
     def _leave_nothing(self) -> None:
-        """Kill every remaining process of the job, whatever has happened."""
+        """Kill every remaining process of the job, no matter what has happened."""
         for server in self._servers:
             if server.process is not None and server.process.returncode is None:
                 os.kill(server.process.pid, signal.SIGKILL)

@@ -1,8 +1,8 @@
-"""The parts of a job's directory while the job runs, with checks for those without which recovery is impossible.
+"""Checks, while a job runs, for the parts of its directory without which recovery is impossible.
 
-If the archive of the code or the directory of the logs is missing, it is recreated, and the job continues.  If any
-other part is missing, a failure would be unrecoverable, or another `causal run` could begin in parallel, so the job
-ends.
+If the code archive or the log directory is missing, it is recreated and the job continues.  If any other part is
+missing, the job ends, because it could not recover from a failure, or because another `causal run` could begin in
+parallel.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from deploy.jobs.hints import resume_command
 from standby.storage.manifests import newest_manifest
 
 DESCRIPTION = "job.json"
-"""The file of a job's directory that describes its job."""
+"""The file in a job directory that describes the job."""
 
 RENEWED = ("topology.json", "lock", "agent.lock", "supervisor.lock", "runtime", "processes.json")
 """The files that `--resume` recreates."""
 
 LASTING = ("journal.sqlite", "checkpoints")
-"""The parts that only this run has; another file or directory with the same name does not replace them.
+"""The parts that only this run has; a different file or directory with the same name does not replace them.
 
-With a shared store these parts are in the store, and a journal that a resumption has copied here is removed when the
+With a shared store, these parts are in the store, and a journal that a resumption has copied here is removed when the
 term begins.
 """
 
 LOOK_S = 1.0
-"""The interval of the checks for the files of the last checkpoint and for the code."""
+"""The interval between checks for the files of the last checkpoint and for the code."""
 
 Identity = tuple[int, int]
 
 
 def _identity(path: Path) -> Identity | None:
-    """Return the device and inode of a file or directory, which identify it; None if it does not exist."""
+    """Return the device and inode that identify a file or directory; None if it does not exist."""
     try:
         known = path.stat()
     except OSError:
@@ -46,10 +46,10 @@ def _identity(path: Path) -> Identity | None:
 
 
 class Parts:
-    """The parts of one job's directory; each part is expected once a check has seen it.
+    """The parts of one job directory; each part is expected to exist once a check has found it.
 
     Args:
-        say: called with a line about a part that was recreated.
+        say: a function that is called with a message about each part that was recreated.
     """
 
     def __init__(self, job: Path, say: Callable[[str], None]) -> None:
@@ -60,20 +60,20 @@ class Parts:
         self._renewed: set[str] = set()
         self._lasting: dict[str, Identity] = {}
         self._alone: bool | None = None
-        """Whether the job has no shared store; None until its settings could be read."""
+        """Whether the job has no shared store; None until its settings have been read."""
         self._code: dict[Path, bytes] = {}
         self._checkpointed = self._logged = False
         self._look_due_s = 0.0
         self._unwritten = ""
 
     def lost(self, runtime: Path | None) -> str:
-        """Return which part is missing so that recovery is impossible; empty if all parts exist.
+        """Return a message about a missing part without which recovery is impossible; empty if all parts exist.
 
         Args:
-            runtime: the directory of the job's sockets.
+            runtime: the directory that contains the job's sockets.
         """
         lost = self._lost(runtime) if _identity(self._job) == self._identity else ""
-        # The directory may also be replaced during the check, which then missed its contents.
+        # The directory may be replaced during the check, in which case the check did not see its contents.
         if _identity(self._job) != self._identity:
             return (
                 f"its directory {self._job} was removed or moved while the job was running; put it back, or if "
@@ -103,12 +103,12 @@ class Parts:
 
     @property
     def _only_here(self) -> bool:
-        """Whether the checkpoints and the journal are in this directory only."""
+        """Whether the checkpoints and the journal are only in this directory."""
         if self._alone is None:
             try:
                 self._alone = not JobConfig.load(self._job).store
             except PipelineError:
-                return False  # without settings, no job has written this directory
+                return False  # no job has written this directory if it has no settings
         return self._alone
 
     def _irreplaceable(self) -> str:
@@ -128,7 +128,7 @@ class Parts:
         )
 
     def _unchecked(self) -> str:
-        """Check, at intervals, for the parts that take longer to check."""
+        """Check periodically for the parts whose check takes longer."""
         if time.monotonic() < self._look_due_s:
             return ""
         self._look_due_s = time.monotonic() + LOOK_S
@@ -136,8 +136,8 @@ class Parts:
         return self._checkpoint_lost() if self._only_here else ""
 
     def _checkpoint_lost(self) -> str:
-        """Check that each file of the last complete checkpoint exists; no process removes one before there is
-        another.
+        """Check that all files of the last complete checkpoint exist; they may be removed only once a newer one is
+        complete.
         """
         try:
             newest = newest_manifest(self._job)
@@ -148,7 +148,7 @@ class Parts:
             if missing and newest_manifest(self._job) == newest:
                 return self._gone(self._job / missing[0])
         except CorruptData:
-            pass  # it was replaced during the check, or is damaged, which the process that needs it reports
+            pass  # the manifest was just replaced, or it is damaged, which the process that needs it will report
         return ""
 
     def _keep(self) -> None:
@@ -167,7 +167,7 @@ class Parts:
                 self._say(unwritten)
 
     def _keep_logs(self) -> None:
-        """Recreate the directory of the logs; processes reopen their logs when they write the next line."""
+        """Recreate the log directory; processes reopen their logs when they write the next line."""
         logs = self._job / "logs"
         if logs.exists():
             self._logged = True
@@ -176,7 +176,7 @@ class Parts:
             self._say(f"{logs} was removed while the job was running; it is created again without the earlier logs")
 
     def _keep_code(self) -> None:
-        """Rewrite the archive of the code, with which each process starts, from the content read when the job began."""
+        """Restore the code archive, which each process needs at its start, from the content read when the job began."""
         for path in (self._job / "code").glob("*.zip"):
             if path not in self._code:
                 self._code[path] = path.read_bytes()
