@@ -66,9 +66,7 @@ def main(room: bool = False) -> int:
     finally:
         if not isinstance(template, int):
             for number in SIGNALS:
-                signal.signal(
-                    number, signal.SIG_IGN
-                )  # the interpreter is ending, and there is nothing left to clean up
+                signal.signal(number, signal.SIG_IGN)  # the interpreter is ending, and no cleanup is left to do
     return template  # the exit status of a process that was forked to run a different program
 
 

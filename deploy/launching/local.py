@@ -273,9 +273,7 @@ class LocalDeployment:
                 continue
             self._say(f"the {server.name} has been silent for {silent_s:.0f} s and is replaced")
             server.killed_pid = server.process.pid
-            os.kill(
-                server.process.pid, signal.SIGKILL
-            )  # the process has not been reaped, so the pid still refers to it
+            os.kill(server.process.pid, signal.SIGKILL)  # the process has not been reaped, so the pid is still its own
 
     def _silent_s(self, server: Server, view: JobView) -> float:
         old_s = time.monotonic() - self._news_s

@@ -1,4 +1,4 @@
-"""The page of metrics while a job runs, for the commands that lead one."""
+"""The metrics page of a running job, for the commands that run one."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from causal.errors import PipelineError
 _LISTEN = re.compile(
     r"(?P<six>[^\[\]]*:[^\[\]]*:[^\[\]]*)|(?:\[(?P<bracketed>[^\]]*)\]|(?P<four>[^:\[\]]*))(?::(?P<port>[^:]*))?"
 )
-"""An IPv6 address with a port has brackets; without brackets, the whole text is the address."""
+"""An IPv6 address that is followed by a port must be in brackets; without brackets, the whole text is the address."""
 
 
 def port(text: str) -> int:
     """Parse the port in an option.
 
     Raises:
-        argparse.ArgumentTypeError: it is not a port number.
+        argparse.ArgumentTypeError: the text is not a port number.
     """
     if not text.isdecimal() or len(text) > 5 or int(text) > 65535:
         raise argparse.ArgumentTypeError(f"{text:.20} is not a port; use a number up to 65535")
@@ -30,10 +30,10 @@ def port(text: str) -> int:
 
 
 def listening(text: str) -> tuple[str, int | None]:
-    """Parse the address and the optional port in `--metrics-listen`.
+    """Parse the address and optional port in `--metrics-listen`.
 
     Raises:
-        argparse.ArgumentTypeError: it is not an address.
+        argparse.ArgumentTypeError: the text is not an address.
     """
     match = _LISTEN.fullmatch(text)
     address = (match["six"] or match["bracketed"] or match["four"]) if match else ""
@@ -47,10 +47,10 @@ def listening(text: str) -> tuple[str, int | None]:
 
 
 def add_options(parser: argparse.ArgumentParser, number: Callable[[str], int] = int) -> None:
-    """Add the options for the page of metrics to a parser.
+    """Add the options for the metrics page to a parser.
 
     Args:
-        number: parses the port; `int` if the settings of the job are checked in any case.
+        number: a function that parses the port; `int` suffices if the job's settings are checked anyway.
     """
     parser.add_argument("--metrics-port", type=number, metavar="PORT", help="Prometheus page on 127.0.0.1")
     parser.add_argument(
@@ -59,10 +59,10 @@ def add_options(parser: argparse.ArgumentParser, number: Callable[[str], int] = 
 
 
 def settings_of(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the settings of the page from the command line.
+    """Return the metrics page's settings from the command line.
 
     Raises:
-        PipelineError: an address without a port, or two ports.
+        PipelineError: an address has no port, or two ports are specified.
     """
     at: tuple[str, int | None] | None = getattr(arguments, "metrics_listen", None)
     number: int | None = getattr(arguments, "metrics_port", None)
@@ -82,7 +82,7 @@ def _joined(address: str) -> str:
 
 @contextmanager
 def exposed(address: str, port: int, job: Path) -> Iterator[None]:
-    """Serve the metrics of the job in a directory at that address and port; do nothing if the port is 0.
+    """Serve the metrics of the job in a directory at this address and port; do nothing if the port is 0.
 
     Raises:
         PipelineError: the address or the port cannot be used.
@@ -90,7 +90,7 @@ def exposed(address: str, port: int, job: Path) -> Iterator[None]:
     if not port:
         yield
         return
-    from deploy.monitoring.metrics import serve  # prometheus-client slows down the start, and most runs do not need it
+    from deploy.monitoring.metrics import serve  # imports prometheus-client, which is slow and seldom needed
 
     stop = serve(address, port, job)
     try:

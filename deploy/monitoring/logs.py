@@ -1,7 +1,7 @@
-"""`causal logs`: the lines that the processes of a job have printed and logged, in the order of time.
+"""`causal logs`: shows the lines that a job's processes have printed and logged, in chronological order.
 
-The lines of other hosts are available even if the host has died, because its agent sends them
-(`standby.storage.host_logs`).
+Lines from other hosts are available even if the host has died, because each agent sends its host's lines to the
+supervisor (`standby.storage.host_logs`).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def logs(arguments: argparse.Namespace) -> int:
         raise PipelineError(f"logs --host {arguments.host}: no lines were received from that host; {there}")
     _show(_new(tails, arguments.host), arguments.task, arguments.lines)
     while arguments.follow:
-        alive = running(job)  # before the files are read, so that the last lines of a job are shown
+        alive = running(job)  # this precedes reading the files, so that a job's last lines are shown
         _show(_new(tails, arguments.host), arguments.task, None)
         if not alive:
             break
@@ -51,7 +51,7 @@ def logs(arguments: argparse.Namespace) -> int:
 
 
 def _known(job: Path) -> list[str]:
-    """Return the tasks of the job, its companions and its servers."""
+    """Return the names of the job's tasks, companions and servers."""
     from standby.blueprint import Blueprint
 
     blueprint = Blueprint.load(job)
@@ -59,7 +59,7 @@ def _known(job: Path) -> list[str]:
 
 
 def _new(tails: LogTails, host: str | None) -> Iterator[tuple[str, str]]:
-    """Yield (label, line) of the new lines; for other hosts the label ends with the name of the host."""
+    """Yield (label, line) for each new line; for a line from another host, the label ends with the host name."""
     for path, (_, label, line) in tails.new():
         of_host = host_of(path.name)
         if host is None or host == of_host:

@@ -1,6 +1,6 @@
-"""The Prometheus page of a host: the supervisor's latest view, read at each scrape.
+"""A host's Prometheus page, which shows the supervisor's latest view, read at each scrape.
 
-The page stays available when the supervisor is replaced, and shows the age of the view.  docs/guide/metrics.md lists
+The page remains available when the supervisor is replaced, and shows the age of the view.  docs/guide/metrics.md lists
 the metrics with the same descriptions as this module.
 """
 
@@ -37,7 +37,7 @@ JOB = ("job",)
 TASK = ("job", "task")
 HOST = ("job", "host")
 LATENCY_BOUNDS_MS = (1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10_000, 60_000)
-"""The bounds of the exported histogram, coarser than those of tasks: seventy series per sink task would be too many."""
+"""The bounds of the exported histogram.  They are coarser than the tasks' bounds, which would be 70 series per sink."""
 
 AT_WORK = ("running", "finished")
 UNITS = ("seconds", "bytes", "ratio")
@@ -49,8 +49,8 @@ class ViewCollector(Collector):
     """Converts the view to metrics.
 
     Args:
-        latest: returns the latest view; None if there is none yet.
-        age_s: returns the age of that view in seconds.
+        latest: a function that returns the latest view; None if there is none yet.
+        age_s: a function that returns the age of that view in seconds.
     """
 
     def __init__(self, latest: Callable[[], JobView | None], age_s: Callable[[], float]) -> None:
@@ -78,10 +78,10 @@ class ViewCollector(Collector):
 
 
 class Rising:
-    """The highest value that each counter has had in this run.
+    """The highest value that each counter has reached in this run.
 
-    A supervisor that has just started has not heard from all tasks, and a rollback or a resumption lowers positions; in
-    both cases the process would seem to count from zero again, and Prometheus would add everything a second time.
+    A supervisor that has just started has not heard from all tasks, and a rollback or a resumption lowers positions.
+    In both cases, the counters would seem to restart from zero, and Prometheus would add everything a second time.
     """
 
     def __init__(self) -> None:
@@ -89,13 +89,13 @@ class Rising:
         self._highest: dict[tuple[str, ...], float] = {}
 
     def begin(self, run: str) -> None:
-        """Discard the values of another run."""
+        """Discard the values if they belong to another run."""
         if run != self._run:
             self._run = run
             self._highest.clear()
 
     def reach(self, value: float, *series: str) -> float:
-        """Return the highest value of a series so far."""
+        """Return the highest value of a series so far, including this one."""
         highest = self._highest[series] = max(value, self._highest.get(series, value))
         return highest
 
@@ -117,14 +117,16 @@ def _histogram(name: str, text: str, labels: Sequence[str] = TASK) -> HistogramM
 
 
 def described() -> list[Metric]:
-    """Return every metric that a page can contain, in order; most have no values."""
+    """Return every metric that a page can contain, in order; most of them have no values."""
     checkpoint = CheckpointView(durations=Durations().shown())
     view = JobView(job="", guarantee="causal", standbys="per-task", checkpoint=checkpoint)
     return [*_about(view, 0.0), *_families(view, Rising())]
 
 
 def _about(view: JobView, age: float) -> Iterator[Metric]:
-    """Yield the metrics about the page itself: which supervisor wrote the view, and the age of the view."""
+    """Yield the metrics about the page itself: the version that wrote the view, the view's age, and whether it
+    leads.
+    """
     build = InfoMetricFamily("causal_build", "The version that runs the job.", labels=JOB)
     build.add_metric([view.job], {"version": installed(), "python_version": platform.python_version()})
     view_age = _gauge(
@@ -136,7 +138,7 @@ def _about(view: JobView, age: float) -> Iterator[Metric]:
         "supervisor_leads", "Whether the supervisor here leads the job (1), or another one (0), on several hosts.", JOB
     )
     leads.add_metric([view.job], int(not view.elsewhere))
-    if not view.elsewhere:  # a supervisor that follows writes only one view
+    if not view.elsewhere:  # a supervisor that only follows the job writes just one view
         view_age.add_metric([view.job], age)
     yield from (build, view_age, leads)
 
@@ -192,12 +194,12 @@ def _tasks(view: JobView) -> Iterator[Metric]:
 
 
 def _since_s(view: JobView, wait: Wait | Activity | None) -> float:
-    """Return the seconds since a wait began; 0 if there is no wait."""
+    """Return the seconds since a wait began; 0 if nothing is waiting."""
     return since_s(None if wait is None else wait.since_ns, view)
 
 
 def _behind(view: JobView) -> Metric:
-    """Return the lag of hot standbys, without tasks whose standby does not perform."""
+    """Return how far hot standbys lag behind, omitting tasks whose standby does not perform anything."""
     behind = _gauge(
         "hot_standby_behind_elements",
         "Elements that the task has received and its hot standby has not performed; absent while that is passive.",
@@ -209,9 +211,7 @@ def _behind(view: JobView) -> Metric:
 
 
 def _standbys(view: JobView) -> Metric:
-    """Return the number of waiting standbys; there are no samples for finished tasks or if no standbys are
-    configured.
-    """
+    """Return the number of waiting standbys, without samples for finished tasks or if no standbys are configured."""
     standbys = _gauge("standbys", "Processes that wait to take over; with a pool one series, whose task is empty.")
     if not view.standbys.isdecimal():
         for task in view.tasks:
@@ -224,7 +224,7 @@ def _standbys(view: JobView) -> Metric:
 
 
 def _outputs(view: JobView, rising: Rising) -> Iterator[Metric]:
-    """Return the latencies of rows, and the number of dead letters, which are the rows of a separate sink."""
+    """Yield the latencies of rows, and the number of dead letters, which are the rows of a separate sink."""
     latency = _histogram("latency_seconds", "Time from the source to the visible row.")
     letters = _counter("dead_letters", "Records that were put aside because user code raised on them.", JOB)
     for task in view.tasks:
@@ -238,7 +238,7 @@ def _outputs(view: JobView, rising: Rising) -> Iterator[Metric]:
 
 
 def _cumulative(task: TaskView) -> Buckets:
-    """Return the cumulative buckets: bound in seconds → the number of rows with at most that latency."""
+    """Return the cumulative buckets: bound in seconds → the number of rows whose latency is at most this bound."""
     fine = merged_buckets([task])
     buckets: Buckets = [
         (str(bound / 1000), sum(count for upper, count in fine.items() if upper <= bound))
@@ -273,7 +273,8 @@ def _recoveries(view: JobView) -> Iterator[Metric]:
     )
     totals = view.recovery_totals
     usual = "rollback" if view.guarantee in ("at-least-once", "epoch") else "standby"
-    # For Prometheus, a counter that begins with 1 has not grown, so each counter is exported from the beginning.
+    # To Prometheus, a counter that first appears with the value 1 has not grown, so each counter is exported from the
+    # beginning.
     numbers = {(task.task, usual): 0 for task in view.tasks}
     numbers |= {(each.task, each.mode): each.number for each in totals.numbers}
     for (task, mode), number in numbers.items():
@@ -284,7 +285,7 @@ def _recoveries(view: JobView) -> Iterator[Metric]:
 
 
 def _buckets(counts_by_bound: Sequence[int]) -> Buckets:
-    """Return the cumulative buckets of `standby.supervision.durations`."""
+    """Convert the buckets of `standby.supervision.durations` to cumulative ones."""
     buckets: Buckets = []
     for bound, count in zip((*map(str, BOUNDS_S), "+Inf"), counts_by_bound, strict=True):
         buckets.append((bound, count + (buckets[-1][1] if buckets else 0)))
@@ -293,7 +294,7 @@ def _buckets(counts_by_bound: Sequence[int]) -> Buckets:
 
 def _checkpoints(view: JobView) -> Iterator[Metric]:
     if view.guarantee == "none":
-        return  # the job takes no checkpoints, so no alert may wait for one
+        return  # the job performs no checkpoints, so no alert may wait for one
     checkpoint, labels = view.checkpoint, [view.job]
     count = _counter("checkpoints", "Complete checkpoints.", JOB)
     count.add_metric(labels, checkpoint.count)
@@ -339,7 +340,7 @@ def _hosts(view: JobView, rising: Rising) -> Iterator[Metric]:
 
 
 def serve(address: str, port: int, job: Path) -> Callable[[], None]:
-    """Serve the page of the job in a directory and return a function that stops it.
+    """Serve the metrics page of the job in a directory; return a function that stops it.
 
     Raises:
         PipelineError: the address or the port cannot be used.
@@ -347,7 +348,7 @@ def serve(address: str, port: int, job: Path) -> Callable[[], None]:
     registry = CollectorRegistry(auto_describe=False)
     collector = ViewCollector(lambda: latest(job), lambda: view_age_s(job))
     for name in (VIEW_BEFORE, VIEW):
-        with suppress(FileNotFoundError, ValueError):  # the view is missing or damaged
+        with suppress(FileNotFoundError, ValueError):  # the view may be missing or damaged
             collector.continue_from(JobView.of(json.loads((job / name).read_text())))
     registry.register(collector)
     try:

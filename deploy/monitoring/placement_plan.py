@@ -1,6 +1,6 @@
-"""The part of `causal plan` about hosts: the placement of tasks, and the sharing depth with that placement.
+"""The part of `causal plan` about hosts: the placement of tasks, and the sharing depth that results from it.
 
-`causal run` prints warnings about too few hosts: before it begins, if it knows its hosts, and once they have joined.
+`causal run` prints warnings about too few hosts before it begins, if it knows its hosts, and once they have joined.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from standby.supervision.job_view import JobView
 from standby.supervision.preview import copies_at_home, hosts_needed, preview
 
 LASTING_NS = 5_000_000_000
-"""The time for which standbys may be missing before that is reported: they start after the tasks, one at a time."""
+"""How long standbys may be missing before this is reported, because they start after the tasks, one at a time."""
 
 
 def placed(planned: Plan, config: JobConfig, members: Sequence[Member]) -> dict[str, Any]:
-    """Return the placement of a job on these hosts, JSON-ready; it includes the sharing depth unless that is full."""
+    """Return the placement of a job on these hosts, ready for JSON, with the sharing depth unless that is full."""
     constraints = {name: Constraint(*place) for name, place in planned.places().items()}
     topology = planned.topology
     where = preview(topology, constraints, members)
@@ -46,9 +46,7 @@ def placed(planned: Plan, config: JobConfig, members: Sequence[Member]) -> dict[
 
 
 def warnings(planned: Plan, config: JobConfig) -> list[str]:
-    """Return the warnings for a job on hosts without room for its standbys, or with too few hosts for its sharing
-    depth.
-    """
+    """Return the warnings for a job whose hosts have no room for its standbys, or are too few for its sharing depth."""
     if not config.hosts:
         return []
     placement = placed(planned, config, Roster.load(Path(config.hosts)).hosts)
@@ -59,16 +57,16 @@ def warnings(planned: Plan, config: JobConfig) -> list[str]:
 
 
 def no_room(hosts: int, tasks: Sequence[str]) -> str:
-    """Return the line about tasks for whose standbys no host has room."""
+    """Return a message about tasks for whose standbys no host has room."""
     have = "host has" if hosts == 1 else "hosts have"
     return f"{hosts} {have} no room for the standby of {named(tasks)}; {ROOM}"
 
 
 class RoomWatch:
-    """Watches a running job for tasks for whose standbys no host has room.
+    """Watches a running job for tasks whose standbys have no room on any host.
 
     Args:
-        known: the tasks already reported before the job began.
+        known: the tasks that were already reported before the job began.
     """
 
     def __init__(self, known: Iterable[str] = ()) -> None:
@@ -77,7 +75,7 @@ class RoomWatch:
         self._since_ns = 0
 
     def line(self, view: JobView) -> str | None:
-        """Process a view and return the line about it; each set of tasks is reported once."""
+        """Process a view; return the line to print about it, if any.  Each set of tasks is reported once."""
         finished = {task.task for task in view.tasks if task.state == "finished"}
         several = bool(view.hosts) and view.state == "running"
         lacking = frozenset(view.without_standby) - finished if several else frozenset()
@@ -100,7 +98,7 @@ def room_watch(job: Path, config: JobConfig) -> RoomWatch:
 
 
 def lines(plan: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the lines of a placement plan for a user."""
+    """Yield the lines of a placement plan for display."""
     width = max((len(each["task"]) for each in plan["tasks"]), default=0)
     yield f"if {', '.join(plan['hosts'])} have joined:"
     for each in plan["tasks"]:
@@ -110,7 +108,9 @@ def lines(plan: Mapping[str, Any]) -> Iterator[str]:
 
 
 def depth_lines(plan: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the line about the sharing depth with these hosts; none for full depth, which loses no determinant."""
+    """Yield the line about the sharing depth on these hosts; nothing for full depth, which never loses a
+    determinant.
+    """
     depth = plan.get("sharing_depth")
     if depth is None:
         return

@@ -1,7 +1,8 @@
-"""`causal probe`: checks whether the supervisor or the agent of a directory is alive, for tools that restart it.
+"""`causal probe`: checks whether the supervisor or agent of a directory is alive, for tools that restart it.
 
-Both renew a file as long as their loops run, an agent even while it waits for a supervisor; so an old file means that
-the process hangs or has ended.  Whether the job makes progress is a different question, which `causal status` answers.
+Both renew a file for as long as their loops run; an agent does so even while it waits for a supervisor.  An old file
+therefore means that the process hangs or has ended.  Whether the job makes progress is a different question, which
+`causal status` answers.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from causal.network.host_file import SIGN
 from deploy.jobs.lookup import VIEW
 
 OLD_S = 15.0
-"""The age at which a sign of life no longer counts: far more than a busy machine needs to renew it."""
+"""The age at which a sign of life no longer counts, which is far longer than a busy machine needs to renew it."""
 
 
 def add_parser(commands: Any) -> None:
-    """Add the command to those of `causal`."""
+    """Add this command to those of `causal`."""
     probing = commands.add_parser(
         "probe", help="exit with 0 if the supervisor or the agent of a directory lives, else 1"
     )
@@ -34,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the command and return 0.
 
     Raises:
-        Unavailable: no process is alive there, or the agent takes part in no job.
+        Unavailable: no process of that directory is alive, or its agent does not take part in a job.
     """
     directory = Path(arguments.state_dir)
     signs = [path for path in (directory / SIGN, directory / VIEW) if path.exists()]

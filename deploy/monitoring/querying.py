@@ -1,7 +1,7 @@
-"""`causal state JOB OPERATOR [KEY]`: an operator's state for one key, at the last checkpoint or now, or its keys.
+"""`causal state JOB OPERATOR [KEY]`: shows an operator's keys, or its state for one key, at a checkpoint or now.
 
-The command only reads.  At a complete checkpoint, all tasks are seen at one barrier, whether the job is running or has
-ended; with --live, the task is asked between two of its events.
+The command only reads.  A complete checkpoint shows all tasks at the same barrier, whether the job is running or has
+ended.  With --live, the task is asked between two of its events.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from standby.supervision.savepoints import finished
 T = TypeVar("T")
 
 WITHIN_S = 10.0
-"""The time for which the command waits for a task that is recovering."""
+"""How long the command waits for a task that is recovering."""
 ANSWER_S = 2.0
 AGAIN_S = 0.2
 KEYS_MAX = 200
-"""The largest number of keys that are listed; `--prefix` selects among more."""
+"""The largest number of keys that are listed; `--prefix` can be used to narrow down a longer list."""
 TRIES_MAX = 10
-"""The number of checkpoints that may be superseded while their files are read."""
+"""How many times a checkpoint may be superseded while its files are read before the command fails."""
 
 
 def state(arguments: argparse.Namespace) -> int:
@@ -87,14 +87,14 @@ def state(arguments: argparse.Namespace) -> int:
 
 
 def _without_job(arguments: argparse.Namespace) -> None:
-    """Interpret two names as operator and key if the first one is not a job, or an option names the job."""
+    """Interpret two names as operator and key if the first is not a job, or if an option already names the job."""
     job, otherwise = arguments.job, arguments.name is not None or arguments.state_dir is not None
     if job is not None and arguments.key is None and (otherwise or not names_job(job)):
         arguments.job, arguments.operator, arguments.key = None, job, arguments.operator
 
 
 def _keeps(answers: list[dict[str, Any]]) -> bool:
-    """Return whether any of the tasks keeps state for the key."""
+    """Return whether any of the tasks has state for the key."""
     return any(each["state"] for each in answers)
 
 
@@ -115,7 +115,7 @@ def _depth(planned: Plan) -> int:
     return len(planned.topology.tasks)
 
 
-# As of a checkpoint.
+# State at a checkpoint.
 
 
 def _read(
@@ -134,10 +134,10 @@ def _read(
 def _at_checkpoint(
     job: Path, tasks: Sequence[Task], read: Callable[[Task, Sequence[SnapshotFile]], T]
 ) -> tuple[int, list[T]]:
-    """Return the epoch of the newest checkpoint, and the result of `read` for the files of each task.
+    """Return the epoch of the newest checkpoint, and the result of `read` for each task's files.
 
     Raises:
-        Unavailable: there is no checkpoint, or each one is superseded while it is read.
+        Unavailable: there is no checkpoint, or every checkpoint was superseded while it was read.
     """
     epoch = 0
     for _ in range(TRIES_MAX):
@@ -153,7 +153,7 @@ def _at_checkpoint(
             fetch(job, [files.get(task.name, ()) for task in tasks])
             return epoch, [read(task, files.get(task.name, ())) for task in tasks]
         except CorruptData:
-            if epoch == before:  # otherwise a newer checkpoint has replaced this one in the meantime
+            if epoch == before:  # otherwise, a newer checkpoint replaced this one while it was read
                 raise
     raise Unavailable(f"checkpoints of the job in {job} follow each other faster than one can be read; use --live")
 
@@ -162,7 +162,7 @@ def _at_checkpoint(
 
 
 def _listed(job: Path, config: JobConfig, operator: str, prefix: str) -> dict[str, Any]:
-    """Return the keys of an operator at the last checkpoint that begin with the prefix, as texts that `key_of`
+    """Return those keys of an operator at the last checkpoint that begin with the prefix, in the form `key_of`
     parses.
     """
     pipeline = load_of_job(job, config)
@@ -185,7 +185,7 @@ def _listed(job: Path, config: JobConfig, operator: str, prefix: str) -> dict[st
 
 
 def _is_number(text: str) -> bool:
-    """Return whether a key is a non-negative whole number; such keys are listed by value, after all others."""
+    """Return whether a key is a non-negative whole number; such keys are listed last, ordered by value."""
     return text.isascii() and text.isdecimal()
 
 
@@ -200,7 +200,7 @@ def _keys_shown(listed: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-# Live.
+# Live state.
 
 
 def _asked(job: Path, task: Task, operator: str, key: Any) -> dict[str, Any]:
@@ -225,13 +225,13 @@ def _asked(job: Path, task: Task, operator: str, key: Any) -> dict[str, Any]:
 
 
 def _by_table(tables: Mapping[str, Any], operator: str) -> dict[str, Any]:
-    """Return the state by table; the operator's name is removed from the names of tables."""
+    """Return the state by table, without the operator's name in the table names."""
     short = {name: name.removeprefix(operator).lstrip(":.") or "state" for name in tables}
     return {short[name]: _plain(value) for name, value in tables.items()}
 
 
 def _plain(value: Any) -> Any:
-    """Return the value with strings as the keys of its dicts, as JSON requires; other keys are converted to JSON."""
+    """Convert a value for JSON, in which the keys of a dict must be strings; other keys are encoded as JSON text."""
     if isinstance(value, Mapping):
         return {key if type(key) is str else encode_json(key): _plain(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):

@@ -1,6 +1,6 @@
-"""`causal status`: the state of a job, for users and, with `--json`, for programs.
+"""`causal status`: shows the state of a job to users and, with `--json`, to programs.
 
-A job whose `causal run` has ended is never shown as running, whatever the last view of its supervisor states.
+A job whose `causal run` has ended is never shown as running, no matter what its supervisor's last view states.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from standby.supervision.job_view import JobView, TaskView, Wait
 
 STATES_SHOWN = 6
 OVERDUE_S = 5.0
-"""The duration after which a checkpoint, or the upload of a snapshot, is shown with the reason for the delay."""
+"""After this time, a checkpoint or the upload of a snapshot is shown together with the reason for the delay."""
 RECOVERIES_SHOWN = 10
 SLOW_CALL_S = 10.0
-"""The duration after which a call to the outside world is shown."""
+"""After this time, a call to the outside world is shown."""
 
 
 def status(arguments: argparse.Namespace) -> int:
     """Run the command and return its exit status.
 
     Raises:
-        PipelineError: there is no such job, or its supervisor has written no view yet.
+        PipelineError: there is no such job, or its supervisor has not written a view yet.
     """
     job = chosen_job(arguments)
     alive = running(job)  # before the view is read, so that a job that has just ended is shown as ended
@@ -57,10 +57,10 @@ def status(arguments: argparse.Namespace) -> int:
 
 
 def shown(view: JobView, alive: bool, age_s: float, resume: str) -> Iterator[str]:
-    """Yield the lines for a user.
+    """Yield the lines to print.
 
     Args:
-        alive: whether a `causal run` process has the job's lock.
+        alive: whether a `causal run` process has locked the job.
         age_s: the age of the view.
         resume: the command that resumes the job.
     """
@@ -91,14 +91,14 @@ def shown(view: JobView, alive: bool, age_s: float, resume: str) -> Iterator[str
 
 
 def _without_process(view: JobView) -> str:
-    """Return the state of the tasks of a job that does not run on this machine."""
+    """Return the state of the tasks of a job that is not running on this machine."""
     if figures.stopped(view):
         return "stopped"
     return "not led" if view.hosts and not view.ended else "down"
 
 
 def headline(view: JobView, alive: bool, resume: str) -> str:
-    """Return the state of a job in a few words, with the command that resumes an interrupted job."""
+    """Return the state of a job in a few words and, for an interrupted job, the command that resumes it."""
     ended = view.ended
     if reason := figures.stopped(view):
         return f"{reason}; resume it, also with other code, with: {resume}"
@@ -110,7 +110,7 @@ def headline(view: JobView, alive: bool, resume: str) -> str:
 
 
 def _leaders(view: JobView) -> Iterator[str]:
-    """Yield lines about the supervisor that leads a multi-host job, and about those that may take over."""
+    """Yield lines about the supervisor that leads a multi-host job and about those that may take over."""
     leader = view.leader
     if leader is not None:
         yield f"led by {led_by(leader)}{'' if leader.here else '; what follows is as of its journal'}"
@@ -119,14 +119,14 @@ def _leaders(view: JobView) -> Iterator[str]:
 
 
 def _process(task: TaskView) -> str:
-    """Return a description of the process that runs a task, and of the task's standbys."""
+    """Return a description of the process that runs a task and of the task's standbys."""
     hot = f" (hot, {task.shadow.behind} elements behind)" if task.shadow else ""
     standbys = f", standby {', '.join(task.standbys)}{hot}" if task.standbys else ""
     return f"{task.state:<11} {task.slot or '-'} pid {task.pid or '-'}, incarnation {task.incarnation}{standbys}"
 
 
 def _work(task: TaskView, view: JobView) -> Iterator[str]:
-    """Yield lines about the work of a task and its standbys, and about the conditions for which they wait."""
+    """Yield lines about the work of a task and its standbys, and about what they are waiting for."""
     at_ns, calls_s = view.at_ns, task.number("calls_oldest_s")
     if calls_s >= SLOW_CALL_S:
         abandoned = f"{task.number('calls_abandoned')} are out of time and have not returned"
@@ -153,7 +153,7 @@ def _work(task: TaskView, view: JobView) -> Iterator[str]:
 
 
 def _recoveries(view: JobView) -> Iterator[str]:
-    """Yield lines about the last recoveries, as in the report of a job."""
+    """Yield lines about the most recent recoveries, as in a job's report."""
     earlier = len(view.recoveries) - RECOVERIES_SHOWN
     if earlier > 0:
         yield f"  {earlier} earlier recoveries: `causal status --json`"
@@ -163,7 +163,7 @@ def _recoveries(view: JobView) -> Iterator[str]:
 
 
 def _overdue(view: JobView) -> Iterator[str]:
-    """Yield a line about a checkpoint that takes long, with the tasks for which it waits."""
+    """Yield a line about a checkpoint that takes a long time, naming the tasks that it waits for."""
     checkpoint = view.checkpoint
     lasted_s = figures.since_s(checkpoint.since_ns or None, view)
     if lasted_s >= OVERDUE_S and checkpoint.waits_for:
@@ -182,7 +182,9 @@ def _uploading(upload: Wait, at_ns: int) -> Iterator[str]:
 
 
 def _hosts(view: JobView) -> Iterator[str]:
-    """Yield lines about hosts that are lost, draining or different; `causal hosts` shows all of them."""
+    """Yield lines about hosts that are lost or draining, or have a different version; `causal hosts` shows all
+    hosts.
+    """
     states: dict[str, list[str]] = {}
     versions: dict[str, list[str]] = {}
     for host in view.hosts:
@@ -217,7 +219,7 @@ def _hosts(view: JobView) -> Iterator[str]:
 
 
 def _counted(tasks: Iterable[TaskView]) -> str:
-    """Return the number of tasks in each state, as one line before the list of tasks."""
+    """Return how many tasks are in each state, as one line that precedes the list of tasks."""
     states: dict[str, int] = {}
     for task in tasks:
         states[task.state] = states.get(task.state, 0) + 1

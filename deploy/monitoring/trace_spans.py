@@ -1,7 +1,7 @@
-"""The traces of a job: converts views to finished spans of recoveries and checkpoints.  Pure.
+"""The traces of a job: converts views to finished spans for recoveries and checkpoints.  Pure.
 
-A recovery is a trace whose root span lasts from the kill, or the last sign of life, until the task is live; each of its
-phases is a child span.  A checkpoint is one span, from its trigger to its manifest.
+A recovery is a trace whose root span lasts from the kill, or from the last sign of life, until the task is live; each
+phase is a child span.  A checkpoint is one span, from the moment it was triggered until its manifest was written.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from standby.supervision.job_view import JobView, RecoveryView
 Value = str | int | float | bool
 
 PHASES = ("detected", "promoted", "collected", "replayed", "first_output")
-"""The phases of a recovery; each begins at the end of the previous phase."""
+"""The phases of a recovery; each begins when the previous one ends."""
 CHECKPOINTS_MAX = 20
-"""The largest number of checkpoints per view for which spans are created; there are seldom more between two views."""
+"""For how many checkpoints per view spans are created at most; there are rarely more between two views."""
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A finished span, in monotonic time."""
+    """A finished span, with monotonic times."""
 
     name: str
     start_ns: int
@@ -29,14 +29,14 @@ class Span:
     attributes: Mapping[str, Value]
     children: Sequence[Span] = field(default_factory=tuple)
     failed: str = ""
-    """The reason why the traced work did not reach its end; empty if it did."""
+    """Why the traced work did not succeed; empty if it did."""
 
 
 class TraceModel:
-    """Follows the views of one job, and creates each span once.
+    """Follows the views of one job and creates each span once.
 
     Args:
-        since_ns: earlier work is not traced, because an earlier `causal run` has done so.
+        since_ns: work before this time is not traced, because an earlier `causal run` has already traced it.
     """
 
     def __init__(self, since_ns: int) -> None:
@@ -45,7 +45,7 @@ class TraceModel:
         self._checkpoints: int | None = None
 
     def take(self, view: JobView) -> list[Span]:
-        """Process a view and return the spans that have ended since the previous view."""
+        """Process a view; return the spans that have ended since the previous one."""
         return [*self._recoveries(view), *self._completed(view)]
 
     def _recoveries(self, view: JobView) -> list[Span]:
@@ -77,7 +77,7 @@ class TraceModel:
 
 
 def _slowest(view: JobView) -> dict[str, Value]:
-    """Return the task whose last snapshot took longest."""
+    """Return the task whose last snapshot took the longest, and its duration."""
     took = [(task.number("checkpoint_ms"), task.task) for task in view.tasks]
     longest_ms, task = max(took, default=(0.0, ""))
     return {"causal.slowest_task": task, "causal.slowest_snapshot_ms": longest_ms} if longest_ms else {}

@@ -1,8 +1,9 @@
-"""Exports the traces of a job with OpenTelemetry, if its standard environment variables name a collector.
+"""Exports a job's traces with OpenTelemetry if the standard environment variables name a collector.
 
     OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4318 causal run job.py
 
-Spans wait in a bounded queue and are sent by a thread; a collector that is unavailable costs spans and one line.
+Spans wait in a bounded queue, and a thread sends them.  If the collector is unavailable, spans are lost and one line is
+printed.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from deploy.monitoring.trace_spans import Span, TraceModel
 from standby.supervision.job_view import JobView
 
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
-"""The variables of OpenTelemetry that name a collector; its other variables are respected as well."""
+"""The OpenTelemetry variables that name a collector; its other variables are respected, too."""
 TIMEOUT_S = 3.0
-"""The longest time for a request, including the last one at the end of the job."""
+"""The longest time that a request may take, including the last request at the end of the job."""
 QUEUE_MAX = 2048
 
 
 class Traces(Protocol):
-    """Exports traces from the views of a job."""
+    """Exports traces based on the views of a job."""
 
     def show(self, view: JobView) -> None: ...
 
@@ -32,7 +33,7 @@ class Traces(Protocol):
 
 
 class NoTraces:
-    """Exports nothing, because no collector is named."""
+    """Exports nothing, because no collector is specified."""
 
     def show(self, view: JobView) -> None:
         pass
@@ -42,7 +43,7 @@ class NoTraces:
 
 
 def traces(job: str) -> Traces:
-    """Return the exporter of a job's traces; no library is imported for a job without a collector."""
+    """Return the exporter for a job's traces; without a collector, no library is imported."""
     if not any(os.environ.get(name) for name in ENDPOINTS):
         return NoTraces()
     try:
@@ -91,13 +92,15 @@ class _Exported:
         exported.end(end_time=span.end_ns + offset_ns)
 
     def close(self) -> None:
-        self._provider.shutdown()  # this sends the waiting spans
+        self._provider.shutdown()  # this sends the spans that are still waiting
         if self._problem.line:
             print(f"causal: traces of {self._job} are missing: {self._problem.line}", file=sys.stderr)
 
 
 class _Problem(logging.Handler):
-    """Keeps the first line that OpenTelemetry logs until the job ends, as a collector may be unavailable throughout."""
+    """Stores the first line that OpenTelemetry logs until the job ends, as a collector may be unavailable
+    throughout.
+    """
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)

@@ -1,1 +1,1 @@
-"""The figures that `causal run` shows while its job runs and at its end, and the rows of console sinks."""
+"""The figures that `causal run` shows during its job and at the end, and the rows of console sinks."""

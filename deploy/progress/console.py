@@ -1,7 +1,7 @@
-"""Shows the rows of console sinks on the standard output of `causal run`, while the job runs.
+"""Prints the rows of console sinks on the standard output of `causal run` while the job is running.
 
-A thread follows the files, so that a slow reader delays only the output.  Rows that have been shown no longer use disk
-space; if the reader has closed the output, rows are dropped.
+A thread follows the sinks' files, so that a slow reader delays only the output.  The disk space of rows that have been
+printed is freed.  If the reader has closed the output, rows are dropped.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from operators.sinks.delivery.console import CONSOLE
 LOOK_S = 0.1
 CHUNK_BYTES_MAX = 1 << 20
 FREED_BYTES = 1 << 20
-"""The amount of shown rows after which their space is freed; it is also freed when all rows have been shown."""
+"""How much printed output may accumulate before its space is freed; it is also freed once everything is printed."""
 
 
 class Console:
-    """Shows each row once, and stores its offset in the directory of the job for the next `causal run`.
+    """Prints each row once, and stores the offset in the job directory for the next `causal run`.
 
     Args:
-        out: the output for rows, as bytes.
+        out: the binary stream to which rows are written.
 
-    State: `shown` is whether any row was shown.
+    State: `shown` is whether any row has been printed.
     """
 
     def __init__(self, job: Path, out: BinaryIO) -> None:
@@ -45,7 +45,7 @@ class Console:
         self._thread.start()
 
     def close(self) -> None:
-        """Show the remaining rows and end the thread."""
+        """Print the remaining rows, and end the thread."""
         self._ended.set()
         self._thread.join()
 
@@ -60,7 +60,7 @@ class Console:
             print(f"causal: rows cannot be shown any more: {problem}; they are in the job's directory", file=sys.stderr)
 
     def show(self) -> bool:
-        """Show new rows, up to a bound for each file; return whether there were any."""
+        """Print new rows, up to a limit per file; return whether there were any."""
         news = False
         for path in sorted(self._directory.glob("*.jsonl")):
             news = self._show(path) or news
@@ -104,8 +104,9 @@ class Console:
             print("causal: the rows are no longer read; they are dropped from here on", file=sys.stderr)
 
     def _free(self, path: Path, shown: int, least: int) -> None:
-        """Free the space of shown rows if the file system can; otherwise the sink reports when they use too much
-        space.
+        """Free the space of printed rows if the file system supports this.
+
+        Otherwise, the sink reports when the rows use too much space.
         """
         if shown - self._freed.get(path, 0) >= least:
             self._freed[path] = shown

@@ -1,4 +1,4 @@
-"""The progress of `causal run`: a screen on a terminal, otherwise a line every few seconds."""
+"""The progress of `causal run`, shown as a screen on a terminal and otherwise as a line every few seconds."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from standby.supervision.job_view import JobView
 
 LINE_WIDTH = 118
 EVERY_S = 5.0
-"""The interval between two lines if there is no terminal."""
+"""The interval between lines if there is no terminal."""
 
 
 class Progress:
-    """Shows the progress on `out`, the standard error of `causal run`.
+    """Shows the progress on `out`, which is the standard error of `causal run`.
 
     Args:
-        companions: the names of the sources that need a separate process before the first record can enter.
-        hosts: the number of hosts that are to join.
-        rows_shown: whether rows are printed on the same terminal; if so, there is one line below them, and no screen.
+        companions: the names of sources that need a separate process before the first record can enter.
+        hosts: how many hosts should join.
+        rows_shown: a function that returns whether rows are printed on the same terminal; if so, a single line below
+            them is shown instead of a screen.
     """
 
     def __init__(
@@ -37,14 +38,14 @@ class Progress:
         self._written_s = 0.0
 
     def show(self, view: JobView, elapsed_s: float) -> None:
-        """Process a view, and show it if that is due."""
+        """Process a view, and update the display if an update is due."""
         self._model.take(view, elapsed_s)
         if self._terminal and self._rows_shown():
             self._leave_screen()
             print(f"\r{self.line(elapsed_s)[:LINE_WIDTH]:<{LINE_WIDTH}}", end="", file=self._out, flush=True)
         elif self._terminal:
             if self._screen is None:
-                from deploy.progress.progress_screen import Screen  # 60 ms, which would delay the start of the job
+                from deploy.progress.progress_screen import Screen  # takes 60 ms, which would delay the job's start
 
                 self._screen = Screen(self._out)
             self._screen.show(self._model, elapsed_s)
@@ -53,7 +54,7 @@ class Progress:
             print(f"causal: {self.line(elapsed_s)}", file=self._out, flush=True)
 
     def line(self, elapsed_s: float) -> str:
-        """Return the last view as one line."""
+        """Return the last view as a single line."""
         return ", ".join([self._model.headline(elapsed_s), *self._model.waits(elapsed_s)])
 
     def say(self, line: str) -> None:
@@ -65,7 +66,7 @@ class Progress:
             print(f"\r{text:<{LINE_WIDTH}}" if self._terminal else text, file=self._out, flush=True)
 
     def close(self) -> None:
-        """Remove screen and line from a terminal."""
+        """Remove the screen or the line from the terminal."""
         self._leave_screen()
         if self._terminal:
             print(f"\r{'':<{LINE_WIDTH}}\r", end="", file=self._out, flush=True)

@@ -1,6 +1,6 @@
-"""The metrics that `causal run` shows for a running job: converts views to lines and rows of a table.  Pure.
+"""The metrics that `causal run` shows while its job runs: converts views to lines and table rows.  Pure.
 
-The content is the same on a terminal and without one; `display` and `progress_screen` show it.
+The content is the same with and without a terminal; `display` and `progress_screen` present it.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from standby.supervision.figures import agent_silent, listed_totals, merged_buck
 from standby.supervision.job_view import JobView, TaskView
 
 RATE_S = 1.0
-"""The shortest time over which a rate is measured."""
+"""The shortest time span over which a rate is measured."""
 SETTLED_S = 3.0
-"""The time over which the rate of a bounded input is measured before the remaining time is estimated."""
+"""How long the rate of a bounded input is measured before the remaining time is estimated."""
 LONG_NS = 2_000_000_000
-"""The duration beyond which work is shown; if there are several such tasks, the oldest work is shown."""
+"""If work lasts longer than this, it is shown; if several tasks have such work, only the oldest is shown."""
 NAMES_SHOWN = 4
 ROOM = "start another `causal agent`, or use --standbys 0"
 """The remedy if no host has room for a standby."""
 REASON_CHARACTERS_MAX = 120
 RECOVERIES_SHOWN = 3
 TASKS_SHOWN = 30
-"""The largest number of rows in the table; if there are more tasks, the busiest are shown."""
+"""The largest number of table rows; if there are more tasks, only the busiest are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +35,10 @@ class TaskRow:
     """One task, as a row of the table.
 
     Attributes:
-        entering, leaving: elements that the task has delivered, and rows or records, per second; None without a rate.
-        busy, blocked: the shares of the task's time.
-        waiting_bytes: the bytes that have arrived and were not performed yet.
+        entering, leaving: how many elements were delivered to the task, and how many rows or records left it, per
+            second; None if there is no rate.  busy, blocked: the shares of time for which the task was busy and
+            blocked.
+        waiting_bytes: the bytes that have arrived but have not been performed yet.
     """
 
     task: str
@@ -51,10 +52,10 @@ class TaskRow:
 
 @dataclass(frozen=True, slots=True)
 class Bounded:
-    """The part of a bounded input that has been read.
+    """How much of a bounded input has been read.
 
     Attributes:
-        left_s: an estimate of the time until all of the input is read; None if there is no rate yet.
+        left_s: the estimated time until all of the input has been read; None if there is no rate yet.
     """
 
     read: int
@@ -63,11 +64,11 @@ class Bounded:
 
 
 class ProgressModel:
-    """The latest view, and the growth of its metrics since an earlier view.
+    """The latest view, and the growth of its metrics since an earlier one.
 
     Args:
-        companions: the names of the sources that need a separate process before the first record can enter.
-        hosts: the number of hosts that are to join.
+        companions: the names of sources that need a separate process before the first record can enter.
+        hosts: how many hosts should join.
     """
 
     def __init__(self, companions: Sequence[str] = (), hosts: int = 0) -> None:
@@ -75,7 +76,7 @@ class ProgressModel:
         self._hosts = hosts
         self._samples: deque[tuple[float, JobView]] = deque()
         self.latency_ms: tuple[float, float] | None = None
-        """The median and the 99th percentile of the latencies of rows that recently became visible."""
+        """The median and 99th percentile of the latencies of rows that became visible recently."""
 
     def take(self, view: JobView, elapsed_s: float) -> None:
         """Process a view."""
@@ -94,7 +95,7 @@ class ProgressModel:
         self.latency_ms = None if median_ms is None or high_ms is None else (median_ms, high_ms)
 
     def _grown(self, value_before: float, value: float) -> float | None:
-        """Return the growth per second of a metric over the samples that are kept."""
+        """Return the growth per second of a metric over the stored samples; None if they cover too short a time."""
         seconds = self._samples[-1][0] - self._samples[0][0] if self._samples else 0.0
         return max(0.0, value - value_before) / seconds if seconds >= RATE_S / 2 else None
 
@@ -127,7 +128,7 @@ class ProgressModel:
         return f"{elapsed_s:.1f} s  {view.state}: {', '.join(parts)}"
 
     def waits(self, elapsed_s: float) -> list[str]:
-        """Return descriptions of the conditions for which the job waits."""
+        """Return descriptions of what the job is waiting for."""
         view = self._samples[-1][1]
         waits = []
         joined = sum(1 for host in view.hosts if host.state == "joined") if self._hosts else 0
@@ -161,7 +162,7 @@ class ProgressModel:
         return waits
 
     def recoveries(self) -> list[str]:
-        """Return a line for each of the last recoveries."""
+        """Return a line for each of the most recent recoveries."""
         lines = []
         for recovery in self._samples[-1][1].recoveries[-RECOVERIES_SHOWN:]:
             live_ms = recovery.live_ms
@@ -174,7 +175,7 @@ class ProgressModel:
     # -- the table -------------------------------------------------------------------------------------------
 
     def rows(self) -> list[TaskRow]:
-        """Return a row for each task, in the order of the graph; if there are too many, only the busiest tasks."""
+        """Return a row for each task, in graph order; if there are too many tasks, only for the busiest ones."""
         before = {task.task: task for task in self._samples[0][1].tasks if task.figures}
         rows = [self._row(task, before.get(task.task)) for task in self._samples[-1][1].tasks]
         if len(rows) > TASKS_SHOWN:
@@ -195,7 +196,7 @@ class ProgressModel:
     # -- bounded inputs --------------------------------------------------------------------------------------
 
     def bounded(self) -> Bounded | None:
-        """Return how much of the input has been read, if every source reports the size of its input."""
+        """Return how much of the input has been read; None unless every source reports the size of its input."""
         view = self._samples[-1][1]
         sources = [task for task in view.tasks if task.source]
         if not sources or any("input_size" not in task.figures for task in sources):
@@ -208,19 +209,19 @@ class ProgressModel:
 
 
 def named(names: Sequence[str]) -> str:
-    """Return the first names, and the number of the others."""
+    """Return the first few names, and how many more there are."""
     more = f" and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else ""
     return ", ".join(names[:NAMES_SHOWN]) + more
 
 
 def bounded(reason: str) -> str:
-    """Return the reason on one line, cut to its maximum length."""
+    """Return the reason on one line, truncated to its maximum length."""
     line = one_line(reason)
     return line if len(line) <= REASON_CHARACTERS_MAX else f"{line[: REASON_CHARACTERS_MAX - 1]}…"
 
 
 def in_bytes(count: int) -> str:
-    """Return a number of bytes with a suitable unit."""
+    """Return a number of bytes in a suitable unit."""
     for unit, size in (("GB", 1 << 30), ("MB", 1 << 20), ("kB", 1 << 10)):
         if count >= size:
             return f"{count / size:.1f} {unit}"

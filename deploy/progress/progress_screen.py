@@ -1,7 +1,7 @@
-"""The screen of `causal run` on a terminal: headline, waits, the bar of a bounded input, tasks, recoveries.
+"""The screen of `causal run` on a terminal: headline, waits, progress of a bounded input, tasks, recoveries.
 
-No information is conveyed by colour alone, and `NO_COLOR` removes all colour.  Content that does not fit into the
-terminal is left out: columns from the right, tasks from the bottom.
+No information is conveyed by colour alone, and `NO_COLOR` removes all colour.  Content that does not fit on the
+terminal is left out: columns from the right, and tasks from the bottom.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rich.text import Text
 from deploy.progress.progress_model import Bounded, ProgressModel, TaskRow, in_bytes
 
 LINES_BESIDE_TASKS = 9
-"""The lines of the terminal that are not for tasks."""
+"""How many lines of the terminal are reserved for content other than tasks."""
 BAR_WIDTH = 40
 Column = tuple[str, int, Callable[[TaskRow], str]]
 
@@ -38,11 +38,11 @@ COLUMNS: tuple[Column, ...] = (
     ("waiting", 10, lambda row: in_bytes(row.waiting_bytes) if row.waiting_bytes else ""),
     ("out/s", 10, lambda row: _rate(row.leaving)),
 )
-"""The columns after task and state, with their least widths; the last ones are the first to be left out."""
+"""The columns after task and state, with their minimum widths; columns are left out starting with the last."""
 
 
 class Screen:
-    """A region at the bottom of the terminal that is redrawn with each view, and removed at the end."""
+    """A region at the bottom of the terminal that is redrawn with each view and removed at the end."""
 
     def __init__(self, out: TextIO) -> None:
         self._console = Console(file=out, highlight=False)
@@ -50,7 +50,7 @@ class Screen:
         self._live.start()
 
     def show(self, model: ProgressModel, elapsed_s: float) -> None:
-        """Draw the content of the model."""
+        """Draw the content that the model provides."""
         self._live.update(self._drawn(model, elapsed_s), refresh=True)
 
     def say(self, line: str) -> None:

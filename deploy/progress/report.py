@@ -1,6 +1,6 @@
-"""The metrics of a run: the report of `--report`, and the summary at the end of the run.
+"""The metrics of a run: the report for `--report`, and the summary at the end of the run.
 
-All values come from the supervisor's last view; nothing is counted twice because a task died.
+All values come from the supervisor's last view, so nothing is counted twice because a task died.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ MEANINGS = {
     "unlike_keys": "keys of another type",
     "watermark_fell": "watermarks that fell",
 }
-"""The words that a summary uses for the counts of operators."""
+"""The words that a summary uses for the reasons in operators' counts."""
 
 
 def kills_missed(view: JobView) -> str:
-    """Return the error for kills (`--kill`) that were due after the end of the job, with the time that it was
+    """Return the error about kills (`--kill`) that were not yet due when the job ended, including how long it was
     active.
     """
     seconds = figures.active_s(view)
@@ -42,7 +42,7 @@ def kills_missed(view: JobView) -> str:
 
 
 class Latency(Struct, frozen=True):
-    """Latencies in milliseconds; None if no record has one."""
+    """Latencies in milliseconds; None if no record has a latency."""
 
     p50: float | None
     p99: float | None
@@ -50,7 +50,7 @@ class Latency(Struct, frozen=True):
 
 
 class HostReport(Struct, frozen=True):
-    """The loss of a host, or a host that was never lost."""
+    """One loss of a host, or a host that was never lost."""
 
     host: str
     tasks: Sequence[str]
@@ -59,7 +59,7 @@ class HostReport(Struct, frozen=True):
 
 
 class Report(Struct, frozen=True):
-    """The report of a run; its fields are those of the JSON object of `--report`.
+    """The report of a run; its fields are those of the JSON object that `--report` writes.
 
     Attributes:
         hosts: None for a job on one machine, whose report omits this field and `latency_error_ms`.
@@ -94,7 +94,7 @@ class Report(Struct, frozen=True):
     latency_error_ms: float | None = None
 
     def content(self) -> dict[str, Any]:
-        """Return the JSON object of `--report`."""
+        """Return the JSON object for `--report`."""
         content: dict[str, Any] = to_builtins(self)
         if self.hosts is None:
             del content["hosts"], content["latency_error_ms"]
@@ -151,7 +151,7 @@ def _latency(tasks: list[TaskView]) -> Latency:
 
 
 def _hosts(view: JobView) -> Sequence[HostReport]:
-    """Return an entry for each loss of a host, and one for each host that was never lost, ordered by host."""
+    """Return an entry for each loss of a host and for each host that was never lost, ordered by host."""
     lost = {loss.host for loss in view.host_losses}
     losses = [HostReport(loss.host, loss.tasks, loss.lost_ms, loss.recovered_ms) for loss in view.host_losses]
     whole = [
@@ -163,7 +163,7 @@ def _hosts(view: JobView) -> Sequence[HostReport]:
 
 
 def beside(path: Path) -> Path:
-    """Return the temporary path at which a report is written before it is renamed."""
+    """Return the temporary path to which a report is written before it is renamed."""
     return path.with_name(path.name + ".new")
 
 
@@ -189,13 +189,13 @@ def _number(value: float | None, unit: str = "") -> str:
 
 
 def summary(result: Report) -> str:
-    """Return the summary of a report, a few lines for a user."""
+    """Return the summary of a report: a few lines for a user."""
     return "\n".join([*_totals(result), *recovered(result.recoveries), *_changes(result)])
 
 
 def _totals(result: Report) -> Iterator[str]:
     """Yield the lines about records, latencies, checkpoints and determinants."""
-    # Not every operator's output can be attributed to one record; values that are not measured are not shown.
+    # Not every operator's output can be attributed to one record.  Values that were not measured are not shown.
     latency, percentiles = result.latency_ms, ""
     if latency.p50 is not None:
         error = "" if result.latency_error_ms is None else f" (± {result.latency_error_ms:.2f} ms between hosts)"
@@ -219,7 +219,7 @@ def recovered(recoveries: Iterable[RecoveryView]) -> Iterator[str]:
 
 
 def _changes(result: Report) -> Iterator[str]:
-    """Yield the lines about hosts, records and rows that were lost, dropped, checked, withdrawn or refused."""
+    """Yield the lines about lost hosts and about records and rows that were dropped, checked, withdrawn or refused."""
     for loss in (host for host in result.hosts or () if host.lost_ms is not None):
         live_ms = loss.recovered_ms
         live = "never all live again" if live_ms is None else f"live {_number(live_ms, ' ms')}"
@@ -241,9 +241,9 @@ def _changes(result: Report) -> Iterator[str]:
 
 
 def operators_table(view: JobView) -> str:
-    """Return a table of operators after which tasks are named: elements in, records read or rows written, recoveries.
+    """Return a table of the operators that name tasks: elements in, records read or rows written, and recoveries.
 
-    All values are counted since the job was last resumed.
+    All values are counted from the last resumption of the job.
     """
     rows: dict[str, list[Any]] = {}
     for task in view.tasks:
@@ -270,12 +270,12 @@ def operators_table(view: JobView) -> str:
 
 
 def _resumed(result: Report) -> bool:
-    """Return whether the records include those from before the job was resumed; all other values exclude them."""
+    """Return whether the record counts include those from before the last resumption; all other values exclude them."""
     return bool(result.records_in_before or result.records_out_before)
 
 
 def _counted(result: Report) -> str:
-    """Return the line about records, rate and durations."""
+    """Return the line about records, their rate and durations."""
     line = f"records in {result.records_in:,}, out {result.records_out:,}"
     if _resumed(result):
         fresh = result.records_in - result.records_in_before, result.records_out - result.records_out_before

@@ -1,1 +1,1 @@
-"""Savepoints, and how a job begins with one: as another version, as the version before, or as a new job."""
+"""Savepoints, and how a job begins from one: as another version, as its previous version, or as a new job."""

@@ -1,8 +1,9 @@
-"""Adds the task of the dead letters to a job that a failing record has stopped, at its last checkpoint.
+"""Adds the dead-letter task to a job that a failing record has stopped, at the job's last checkpoint.
 
-This is the only change of a graph that needs no savepoint.  The new task is the last one and reads only elements that
-are sent after the checkpoint, so all other tasks keep their numbers, their state and their logs: a replay performs the
-same events, and the record on which user code raised, whose event has no output yet, becomes a dead letter.
+This is the only change to a graph that needs no savepoint.  The new task is the last one and reads only elements that
+are sent after the checkpoint, so all other tasks keep their numbers, state and logs.  A replay therefore performs the
+same events.  The event of the record on which user code raised has produced no output yet, so that record becomes a
+dead letter.
 """
 
 from __future__ import annotations
@@ -28,14 +29,15 @@ from standby.supervision.checkpoints import Coordinator
 
 
 def add(job: Path, config: JobConfig, planned: Plan) -> None:
-    """Add the task of the dead letters of `planned` to the last complete checkpoint of the job in `job`.
+    """Add the dead-letter task of `planned` to the last complete checkpoint of the job in `job`.
 
-    This function may be interrupted at any moment and repeated; the job can then also be resumed without dead letters.
+    This function may be interrupted at any moment and repeated.  The job can also still be resumed without dead
+    letters.
 
     Raises:
         CorruptData: a snapshot of the checkpoint cannot be read.
-        PipelineError: the dead letters cannot be written where they should be.
-        Unavailable: the disk is full or refuses.
+        PipelineError: the dead letters cannot be written to the specified place.
+        Unavailable: the disk is full or cannot be written.
     """
     task = planned.letter_task
     invariant(task is not None, "the plan has dead letters", job=config.name)
@@ -63,7 +65,7 @@ def add(job: Path, config: JobConfig, planned: Plan) -> None:
         file = (path, *write_parts(job / path, [cut.pack(), *whole(planned.chain(task.index))], durable))
         upload(job, config, [(file,)])
         write_manifest(job, epoch, {**files, task.name: (file,)}, durable)
-        if epoch == coordinator.complete:  # otherwise the supervisor reads it from the manifest
+        if epoch == coordinator.complete:  # otherwise, the supervisor reads the change from the manifest
             journal.append([{"kind": "added", "task": task.name, "files": [list(file)]}])
     finally:
         journal.close()
@@ -72,9 +74,7 @@ def add(job: Path, config: JobConfig, planned: Plan) -> None:
 def _store_position(
     job: Path, config: JobConfig, planned: Plan, task: Task, epoch: int, incarnation: int
 ) -> tuple[int, int]:
-    """Return (rows, digest) of the store of the dead letters, to which an earlier version of the job may have
-    written.
-    """
+    """Return (rows, digest) of the dead-letter store, to which an earlier version of the job may have written."""
     store = planned.store(planned.topology.outputs(task.index)[0], job)
     try:
         holds = store.open(task.name, config.run, incarnation)
@@ -87,7 +87,7 @@ def _store_position(
 def _cut(
     job: Path, planned: Plan, task: Task, epoch: int, files: Mapping[str, Files], position: tuple[int, int]
 ) -> Cut:
-    """Return the first cut of the task: it has read nothing of its inputs, some of which may have ended."""
+    """Return the task's first cut, in which it has not read anything from its inputs, some of which may have ended."""
     topology = planned.topology
     cuts = [_cut_of(job, files[topology.tasks[source].name]) for source in topology.upstream(task.index)]
     inputs: dict[int, tuple[int, int, bool]] = {

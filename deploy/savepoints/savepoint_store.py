@@ -1,7 +1,7 @@
-"""Savepoints that a job keeps: one directory each under `savepoints/`, with everything needed to begin there.
+"""The savepoints that a job keeps, each in a directory under `savepoints/` with everything needed to begin from it.
 
-A savepoint is kept from the moment at which a job stops at it until `causal savepoint --delete NAME`.  Its directory
-has the layout of a copy made with `--to`, so `causal run --from` can also begin with it.  Snapshots are hard links.
+A savepoint is kept from the moment when a job stops at it until `causal savepoint --delete NAME`.  Its directory has
+the same layout as a copy created with `--to`, so `causal run --from` can also begin from it.  Snapshots are hard links.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class Savepoint:
     """A savepoint of a job.
 
     Attributes:
-        incarnation: a number higher than all incarnations when the savepoint was created.
-        stores: (rows, digest) of the store of each sink task at the savepoint.
-        made_s: the time at which the savepoint was created, in seconds since 1970.
+        incarnation: a number that was higher than all incarnations when the savepoint was created.
+        stores: (rows, digest) of each sink task's store at the savepoint.
+        made_s: when the savepoint was created, in seconds since 1970.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Savepoint:
     made_s: float
 
     def save(self) -> None:
-        """Write the file so that it survives a loss of power."""
+        """Write the savepoint's file so that it survives a power failure."""
         content = {
             "name": self.name,
             "epoch": self.epoch,
@@ -83,17 +83,17 @@ class Savepoint:
             raise CorruptData(f"{where / FILE} cannot be read ({problem}); restore it from a copy") from None
 
     def size(self) -> int:
-        """Return the size of the savepoint's files in bytes."""
+        """Return the total size of the savepoint's files in bytes."""
         return sum(path.stat().st_size for path in self.where.rglob("*") if path.is_file())
 
 
 def keep(job: Path) -> Savepoint | None:
-    """Keep the savepoint at which the job stopped, unless it is already kept; return None if the job stopped at none.
+    """Store the savepoint at which the job stopped, unless it is already stored; return None if there is none.
 
     The caller ensures that no process of the job is running.
 
     Raises:
-        PipelineError: too many savepoints are kept.
+        PipelineError: too many savepoints are stored.
     """
     topology = Blueprint.load(job).topology
     records = journaled(job)
@@ -124,7 +124,7 @@ def keep(job: Path) -> Savepoint | None:
 
 
 def kept(job: Path) -> list[Savepoint]:
-    """Return all savepoints that the job keeps, oldest first."""
+    """Return all stored savepoints of the job, oldest first."""
     savepoints = [
         Savepoint.load(path.parent) for path in sorted((job / SAVEPOINTS).glob(f"*/{FILE}")) if path.parent.suffix == ""
     ]
@@ -132,7 +132,7 @@ def kept(job: Path) -> list[Savepoint]:
 
 
 def named(job: Path, name: str) -> Savepoint:
-    """Return the savepoint with that name.
+    """Return the savepoint with this name.
 
     Raises:
         PipelineError: there is no such savepoint.
@@ -145,7 +145,7 @@ def named(job: Path, name: str) -> Savepoint:
 
 
 def stood(job: Path, topology: Topology, files: Mapping[str, Files]) -> dict[str, tuple[int, int]]:
-    """Return (rows, digest) of the store of each sink task at a checkpoint."""
+    """Return (rows, digest) of each sink task's store at a checkpoint."""
     places: dict[str, tuple[int, int]] = {}
     for task in topology.tasks:
         stores = [channel.id for channel in topology.outputs(task.index) if channel.target == OUTSIDE]
@@ -157,13 +157,13 @@ def stood(job: Path, topology: Topology, files: Mapping[str, Files]) -> dict[str
 
 
 def copy_state(job: Path, savepoint: Savepoint, files: Mapping[str, Files], linked: bool) -> None:
-    """Create a durable directory with which a job can begin; its manifest is written last.
+    """Create a durable directory from which a job can begin; its manifest is written last.
 
     Args:
         linked: whether snapshots, which never change, may be hard links.
 
     Raises:
-        FileNotFoundError: the checkpoint has been superseded and its files are removed.
+        FileNotFoundError: the checkpoint has been superseded, and its files have been removed.
     """
     to = savepoint.where
     for path, _, _ in (file for each in files.values() for file in each):
@@ -202,7 +202,7 @@ def _copied(source: Path, target: Path) -> None:
 
 
 def shown(savepoints: list[Savepoint], needed: str | None) -> list[str]:
-    """Return the list of savepoints as lines for a user.
+    """Return a list of savepoints as lines for a user.
 
     Args:
         needed: the name of the savepoint to which the job can still be rolled back.
@@ -217,7 +217,7 @@ def shown(savepoints: list[Savepoint], needed: str | None) -> list[str]:
 
 
 def as_json(savepoints: list[Savepoint], needed: str | None) -> str:
-    """Return the list of savepoints as JSON."""
+    """Return a list of savepoints as JSON."""
     entries = [
         {
             "name": each.name,

@@ -1,7 +1,7 @@
-"""Makes the checkpoints of a multi-host job, whose files are in the shared store, available in the job's directory.
+"""Makes the checkpoints of a multi-host job, whose files are in the shared store, available in the job directory.
 
-Commands read a checkpoint in the job's directory.  Files that are only in the store are fetched first; files that a
-command has prepared there for the job's next start are uploaded before that start.
+Commands read a checkpoint from the job directory.  Files that exist only in the store are fetched first.  Files that a
+command has prepared in the directory for the job's next start are uploaded before that start.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from standby.storage.manifests import DIRECTORY
 
 
 def fetch(job: Path, files: Iterable[Files], config: JobConfig | None = None) -> None:
-    """Fetch the files of a checkpoint and the job's code into the job's directory, if the job has a shared store.
+    """Fetch a checkpoint's files and the job's code into the job directory if the job has a shared store.
 
     Args:
-        config: the settings of the job; by default, those in its directory.
+        config: the settings of the job; those in its directory by default.
 
     Raises:
         CorruptData: a file is not in the store, because a later checkpoint has replaced it.
@@ -54,13 +54,13 @@ def fetch(job: Path, files: Iterable[Files], config: JobConfig | None = None) ->
 
 
 def check_unbound(config: JobConfig, planned: Plan, only: str = "") -> None:
-    """Refuse a change of a multi-host job whose plan has stores that this machine cannot open.
+    """Refuse to change a multi-host job whose plan has stores that this machine cannot open.
 
     Args:
-        only: the task whose store is opened; empty for all tasks.
+        only: the only task whose store will be opened; empty for all tasks.
 
     Raises:
-        PipelineError: a task keeps a store that must be opened on the task's own machine.
+        PipelineError: the store of a task must be opened on that task's own machine.
     """
     for task, reason in planned.bound() if config.listen else ():
         if only in ("", task):
@@ -72,10 +72,11 @@ def check_unbound(config: JobConfig, planned: Plan, only: str = "") -> None:
 
 
 def first_name(task: str, epoch: int, incarnation: int, shared: bool) -> str:
-    """Return the name of the first snapshot of a task in a version that begins with a savepoint.
+    """Return the name of a task's first snapshot in a version that begins from a savepoint.
 
     Args:
-        shared: whether it is uploaded to the shared store, where a name is used once: each attempt uses new names.
+        shared: whether the snapshot is uploaded to the shared store, where each name is used only once, so that every
+            attempt needs a new name.
     """
     attempt = f"-{secrets.token_hex(4)}" if shared else ""
     return f"{DIRECTORY}/{task}/e{epoch:08d}-i{incarnation}{attempt}{SNAPSHOT_SUFFIX}"
@@ -84,7 +85,7 @@ def first_name(task: str, epoch: int, incarnation: int, shared: bool) -> str:
 def upload(job: Path, config: JobConfig, files: Iterable[Files]) -> None:
     """Upload the first snapshots of a version to the shared store, if the job has one.
 
-    They count once the journal lists them.
+    The snapshots take effect once the journal lists them.
 
     Raises:
         Unavailable: the store does not answer.

@@ -1,7 +1,7 @@
-"""Savepoints in a shared store: the files of a savepoint's directory as objects below a URL.
+"""Savepoints in a shared store, where the files of a savepoint's directory are objects below a URL.
 
-Each object is created only if it is absent, and the manifest is created last: a savepoint without a manifest was never
-complete, and is refused. A savepoint is first copied to a directory, with which a job then begins as with any other.
+Each object is created only if it does not exist, and the manifest is created last. A savepoint without a manifest was
+never completed and is refused. A savepoint is first copied to a directory, from which a job then begins as usual.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def is_url(place: str) -> bool:
 
 
 def check_room(url: str) -> None:
-    """Raise `PipelineError` unless the store answers and has no objects at that URL."""
+    """Raise `PipelineError` unless the store answers and has no objects at this URL."""
     if _sizes(url):
         raise PipelineError(f"{url} is not empty; use another URL for the savepoint")
 
@@ -49,7 +49,7 @@ def put(where: Path, url: str) -> None:
 
 @contextmanager
 def as_directory(place: str | None) -> Iterator[str | None]:
-    """Yield the directory of the savepoint at `place`: `place` itself, or a temporary copy of the savepoint at a URL.
+    """Yield the directory of the savepoint at `place`: either `place` itself, or a temporary copy if it is a URL.
 
     Raises:
         PipelineError: the store does not answer, or has no complete savepoint at the URL.
@@ -94,7 +94,7 @@ def _fetch(url: str, to: Path) -> None:
 def _sizes(url: str) -> dict[str, int]:
     above, name = _place(url)
     if above.startswith("file:") and not Path(urlsplit(above).path, name).is_dir():
-        return {}  # the client would create the directory
+        return {}  # otherwise, the client would create the directory
     try:
         return _depot(url).sizes("")
     except Unavailable as problem:
@@ -102,12 +102,12 @@ def _sizes(url: str) -> dict[str, int]:
 
 
 def _depot(url: str) -> Depot:
-    """Return a client for the objects below that URL."""
+    """Return a client for the objects below this URL."""
     return Depot(*_place(url))
 
 
 def _place(url: str) -> tuple[str, str]:
-    """Split the URL of a savepoint into the URL of a store and the last part, which names the savepoint."""
+    """Split a savepoint's URL into the URL of the store and the last part, which names the savepoint."""
     parts = urlsplit(url.rstrip("/"))
     above, _, name = parts.path.rpartition("/")
     if parts.scheme not in ("s3", "file") or (parts.scheme == "file") == bool(parts.netloc) or name in ("", ".", ".."):

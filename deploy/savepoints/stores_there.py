@@ -19,14 +19,14 @@ AFRESH = "or start the job without --resume"
 
 
 def check(rows: Mapping[str, int], config: JobConfig, planned: Plan, remedy: str = RENAME) -> dict[str, str]:
-    """Return, by sink task, the place of its store, for sinks that declare the place.
+    """Return the place of each sink task's store, for those sinks that declare a place.
 
     Args:
-        rows: sink task → the number of rows that the job has written.
+        rows: sink task → how many rows the job has written.
         remedy: the alternative to restoring the store.
 
     Raises:
-        PipelineError: the file or directory of a sink with rows was removed.
+        PipelineError: the file or directory of a sink that has written rows was removed.
     """
     places = planned.sink_places()
     for name in _gone(config, planned):
@@ -39,7 +39,7 @@ def check(rows: Mapping[str, int], config: JobConfig, planned: Plan, remedy: str
 
 
 def check_resumed(job: Path, config: JobConfig, planned: Plan) -> None:
-    """Check the stores of a job that continues from its last checkpoint; raises as `check`."""
+    """Check the stores of a job that continues from its last checkpoint; raise the same errors as `check`."""
     newest = newest_manifest(job)
     if newest is not None and _gone(config, planned):
         stores = stood(job, Blueprint.load(job).topology, newest[1])
@@ -47,7 +47,7 @@ def check_resumed(job: Path, config: JobConfig, planned: Plan) -> None:
 
 
 def _gone(config: JobConfig, planned: Plan) -> list[str]:
-    if config.listen:  # the files of the sink are on other hosts
+    if config.listen:  # the files of sinks are on other hosts
         return []
     places = planned.sink_places()
     return [name for name, place in places.items() if os.path.isabs(place) and not os.path.lexists(place)]

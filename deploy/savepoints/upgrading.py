@@ -1,11 +1,11 @@
-"""Begins a job with a savepoint: as another version of itself, as its previous version, or as a new job.
+"""Begins a job from a savepoint: as another version of itself, as its previous version, or as a new job.
 
-This is done offline: it creates the first snapshots of the job's tasks, a manifest, and a journal that begins with
-them.  They are prepared next to the old files and moved into place in one step, so an interrupted change is applied
-either completely or not at all.  For a multi-host job, the snapshots are uploaded to the shared store first, and the
-change is complete once the supervisor has begun its term with that journal; until then, the store contains the old
-version, and the next resume uses it.  An upgrade can be rolled back until its first checkpoint is complete: each store
-has a mark where the new version began to write.
+This is done offline, by creating the first snapshots of the job's tasks, a manifest, and a journal that begins with
+them.  They are prepared next to the old files and moved into place in one step, so that an interrupted change is
+applied either completely or not at all.  For a multi-host job, the snapshots are first uploaded to the shared store,
+and the change is complete once the supervisor has begun its term with the new journal.  Until then, the store contains
+the old version, and the next resumption uses that version.  An upgrade can be rolled back until its first checkpoint is
+complete, because each store has a mark at the position where the new version began to write.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ from standby.supervision.effects import Record
 from standby.supervision.savepoints import finished
 
 Stood = Mapping[str, tuple[int, int]]
-"""(rows, digest) of the store of each sink task."""
+"""(rows, digest) of each sink task's store."""
 
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """A savepoint with which a job will begin; reading it changes nothing.
+    """A savepoint from which a job will begin; reading it changes nothing.
 
     Attributes:
-        stores: the required positions of the stores; empty for a job that has its own stores.
+        stores: the positions that the stores must have; empty for a job that has its own stores.
     """
 
     where: Path
@@ -62,11 +62,11 @@ class Beginning:
 
 @dataclass(frozen=True, slots=True)
 class Upgrade:
-    """The upgrade with which the present version of a job began, according to its journal.
+    """The upgrade with which the current version of a job began, according to the job's journal.
 
     Attributes:
         stores: the positions of the stores when the new version began.
-        complete: whether the new version has completed a checkpoint or finished.
+        complete: whether the new version has completed a checkpoint or has finished.
     """
 
     savepoint: str
@@ -75,7 +75,7 @@ class Upgrade:
     complete: bool
 
 
-# An upgrade.
+# Upgrades.
 
 
 def change(
@@ -88,7 +88,7 @@ def change(
 ) -> bool:
     """Upgrade the job in `directory` if it resumes as another version; return whether it does.
 
-    If a change is refused, it is refused before anything has been modified.
+    A change is refused, if at all, before anything has been modified.
 
     Args:
         other_code: whether the code has changed.
@@ -131,7 +131,7 @@ def _beginning(where: Path, savepoint: Savepoint, planned: Plan, config: JobConf
 
 @contextmanager
 def _written(where: Path) -> Iterator[Plan]:
-    """Yield the plan of the version that wrote the savepoint in `where`, with its code and settings."""
+    """Yield the plan of the version that wrote the savepoint in `where`, with that version's code and settings."""
     config = JobConfig.load(where)
     with ExitStack() as stack:
         try:
@@ -144,16 +144,16 @@ def _written(where: Path) -> Iterator[Plan]:
         yield plan(pipeline, config)
 
 
-# A roll back.
+# Rollbacks of upgrades.
 
 
 def upgrade_of(job: Path) -> Upgrade | None:
-    """Return the upgrade with which the present version of a job began; None if it began without an upgrade."""
+    """Return the upgrade with which the current version of a job began; None if it did not begin with one."""
     return upgrade_in(journaled(job), Blueprint.load(job).topology)
 
 
 def upgrade_in(records: Sequence[Record], topology: Topology) -> Upgrade | None:
-    """Return that upgrade, given the decisions about a job and its graph."""
+    """Return the upgrade with which a job began, from its graph and the decisions about it; None if there is none."""
     first = records[0] if records else None
     if first is None or first["kind"] != "changed" or not first.get("savepoint"):
         return None
@@ -167,13 +167,13 @@ def upgrade_in(records: Sequence[Record], topology: Topology) -> Upgrade | None:
 
 
 def first_incarnation(job: Path) -> int:
-    """Return the lowest incarnation of the present version of the job; 0 if it began without a savepoint."""
+    """Return the lowest incarnation of the current version of the job; 0 if it did not begin from a savepoint."""
     records = journaled(job)
     return int(records[0]["incarnation"]) if records and records[0]["kind"] == "changed" else 0
 
 
 def to_roll_back(job: Path) -> tuple[Upgrade, Savepoint]:
-    """Return the upgrade that can be rolled back, and the savepoint with which it began.
+    """Return the upgrade that can be rolled back, and the savepoint from which it began.
 
     Raises:
         PipelineError: there is no upgrade, or it can no longer be rolled back.
@@ -192,7 +192,7 @@ def to_roll_back(job: Path) -> tuple[Upgrade, Savepoint]:
 
 
 def present(job: Path) -> Plan:
-    """Return the plan of the present version of a job."""
+    """Return the plan of the current version of a job."""
     config = JobConfig.load(job)
     return plan(load_archived(Archive.load(job, config.code), config.settings), config)
 
@@ -205,16 +205,16 @@ def roll_back(
     written: Plan,
     allow_dropped: bool,
 ) -> int:
-    """Restart the job from the savepoint with which its present version began; return the number of rows withdrawn.
+    """Restart the job from the savepoint from which its current version began; return how many rows were withdrawn.
 
-    Rows that the present version has written are withdrawn from its stores.
+    The rows that the current version has written are withdrawn from its stores.
 
     Args:
         planned: the version that resumes, which is the previous version or another one.
-        written: the present version.
+        written: the current version.
 
     Raises:
-        PipelineError: the job cannot be rolled back, or a store cannot withdraw rows; nothing has changed in that case.
+        PipelineError: the job cannot be rolled back, or a store cannot withdraw rows; nothing has been changed.
     """
     job = directory.path
     upgrade, savepoint = to_roll_back(job)
@@ -227,7 +227,7 @@ def roll_back(
 
 
 def _withdraw(job: Path, config: JobConfig, planned: Plan, upgrade: Upgrade, epoch: int, incarnation: int) -> int:
-    """Withdraw the rows in the stores of `planned` after the positions at which the upgrade began."""
+    """Withdraw those rows in the stores of `planned` that were written after the upgrade began."""
     with _opened(job, config, planned, incarnation) as stores:
         for task, (store, _) in stores.items():
             if isinstance(store, StagingStore):  # staged rows are not visible, and a replay writes them again
@@ -259,19 +259,19 @@ def _mark(store: SinkStore, state: StoreState, began: int) -> WithdrawPoint | No
     return next((mark for mark in state.marks if mark.next == began), None)
 
 
-# A copy.
+# Copies.
 
 
 def beginning(
     where: Path, job: Path, config: JobConfig, planned: Plan, allow_dropped: bool, keep_sinks: bool
 ) -> Beginning:
-    """Return the savepoint in `where`, for a new job in the directory `job`.
+    """Return the savepoint in `where`, as the beginning of a new job in the directory `job`.
 
     Args:
         keep_sinks: whether the new job continues in the stores of the job that created the savepoint.
 
     Raises:
-        PipelineError: there is no savepoint, or the job cannot begin with it with this graph.
+        PipelineError: there is no savepoint, or the job cannot begin from it with this graph.
     """
     if where.resolve() == job:
         raise PipelineError(f"{where} is the job's own directory; use --resume, or use another --state-dir")
@@ -297,17 +297,17 @@ def beginning(
 def begin_from(
     directory: JobDirectory, begins: Beginning, config: JobConfig, planned: Plan, blueprint: Blueprint
 ) -> None:
-    """Begin a new job in `directory`, which is empty, with a savepoint.
+    """Begin a new job from a savepoint in `directory`, which is empty.
 
     Raises:
-        PipelineError: a store of the job cannot accept its rows.
+        PipelineError: a store of the job cannot accept the job's rows.
     """
-    if (begins.where / BEGAN).exists():  # a source computes from this file which of its records are due
+    if (begins.where / BEGAN).exists():  # from this file, a source computes which of its records are due
         shutil.copy(begins.where / BEGAN, directory.path / BEGAN)
     _begin(directory, config, planned, blueprint, begins)
 
 
-# What they share.
+# Functions that all of these share.
 
 
 def _read(job: Path, task: Task, files: Files) -> Saved:
@@ -316,7 +316,7 @@ def _read(job: Path, task: Task, files: Files) -> Saved:
 
 
 def _begin(directory: JobDirectory, config: JobConfig, planned: Plan, blueprint: Blueprint, begins: Beginning) -> None:
-    """Create the first snapshots of all tasks, and make the job begin with them."""
+    """Create the first snapshots of all tasks, and make the job begin from them."""
     job, epoch, incarnation = directory.path, begins.epoch, begins.incarnation
     stores = open_stores(job, config, planned, begins)
     cuts = begins.rescaling.cuts(stores)
@@ -331,11 +331,11 @@ def _begin(directory: JobDirectory, config: JobConfig, planned: Plan, blueprint:
 
 
 def check_stores(directory: JobDirectory, config: JobConfig, planned: Plan) -> None:
-    """Check the stores of a job that continues unchanged: they exist, and no other job has written to them.
+    """Check the stores of a job that continues unchanged: they must exist, and no other job may have written to them.
 
     Raises:
-        PipelineError: the file or directory of a sink with rows is missing, or another job has written to a store since
-            the job stopped at a savepoint; a job that begins with that savepoint and `--keep-sinks` does so.
+        PipelineError: the file or directory of a sink that has rows is missing, or another job has written to a store
+        since this job stopped at a savepoint, for example a job that began from the savepoint with `--keep-sinks`.
     """
     stores_there.check_resumed(directory.path, config, planned)
     if directory.stopped() and not config.listen:
@@ -345,7 +345,7 @@ def check_stores(directory: JobDirectory, config: JobConfig, planned: Plan) -> N
 def _check_unwritten(job: Path, config: JobConfig, planned: Plan) -> None:
     """Check the writers and positions of the stores of a job that stopped at a savepoint.
 
-    Any other problem of a store is left to the task that writes to it, which also waits if the store is unavailable.
+    Any other problem with a store is left to the task that writes to it, which also waits if the store is unavailable.
     """
     newest = newest_manifest(job)
     if newest is None:
@@ -374,10 +374,10 @@ def _check_unwritten(job: Path, config: JobConfig, planned: Plan) -> None:
 def _opened(
     job: Path, config: JobConfig, planned: Plan, incarnations: int | Mapping[str, int]
 ) -> Iterator[dict[str, tuple[SinkStore, StoreState]]]:
-    """Open all stores of a plan and yield them with their states; opening changes only the right to write to them.
+    """Open all stores of a plan, and yield them with their states; opening changes only the right to write to them.
 
     Args:
-        incarnations: the incarnation of each task, or one for all tasks.
+        incarnations: the incarnation of each task, or a single one for all tasks.
     """
     stores: dict[str, tuple[SinkStore, StoreState]] = {}
     opened: list[SinkStore] = []
@@ -400,19 +400,22 @@ def _opened(
 
 
 def open_stores(job: Path, config: JobConfig, planned: Plan, begins: Beginning) -> dict[str, tuple[int, int]]:
-    """Return the position at which each sink task begins: after its last row, including rows of earlier versions.
+    """Return the position at which each sink task begins, which follows its last row, including rows of earlier
+    versions.
 
-    The stores are truncated at the savepoint, so that nothing of the old graph is left, and receive a mark where the
-    job begins to write, so that the job's rows can be withdrawn.
+    The stores are truncated at the savepoint, so that nothing from the old graph is left.  They also receive a mark
+    where the job begins to write, so that the job's rows can be withdrawn.
     """
     epoch, positions = begins.epoch, dict[str, tuple[int, int]]()
     topology = planned.topology
-    # The store of requests is in the job's directory and contains no rows: a job in another directory begins a new one.
+    # The store of requests is in the job directory and contains no rows, so a job in another directory begins a new
+    # store.
     asking = {topology.tasks[channel.source].name for channel in topology.channels if channel.carries_requests}
     places = stores_there.check({name: rows for name, (rows, _) in begins.stores.items()}, config, planned)
     with _opened(job, config, planned, begins.incarnation) as stores:
         for name, (store, state) in stores.items():
-            # Covered rows became visible before the job stopped; staged rows belong to an earlier version.
+            # Rows that the savepoint covers became visible before the job stopped; staged rows belong to an earlier
+            # version.
             state = store.discard(epoch) if isinstance(store, StagingStore) else state
             if name in begins.stores and name not in asking and state.next != begins.stores[name][0]:
                 where = f", {places[name]}," if name in places else ""
@@ -455,21 +458,21 @@ def _prepare(
             *began,
             {"kind": "savepoint", "epoch": begins.epoch, "final": True},
             {"kind": "checkpoint", "count": 0, "epoch": begins.epoch, "files": file_lists, "took_ms": 0.0},
-            *hosts.values(),  # the incarnations of hosts increase from version to version
+            *hosts.values(),  # host incarnations increase from version to version
         ]
     )
     journal.close()
 
 
 def _began(decided: Iterable[Record]) -> list[Record]:
-    """Return the decision that records when the job began to read; an empty list if it never has.
+    """Return the decision that records when the job began to read; an empty list if it never began.
 
-    The sources of a multi-host job learn this time from the supervisor, and compute from it which records are due.
+    The sources of a multi-host job receive this time from the supervisor and compute from it which records are due.
     """
     earliest: Record | None = None
     for record in decided:
         if record["kind"] == "first_record" and (earliest is None or record["at_ns"] < earliest["at_ns"]):
             earliest = record
         elif record["kind"] == "resumed" and earliest is not None and earliest["at_ns"] > record["at_ns"]:
-            earliest = None  # the machine was restarted, and so was its clock
+            earliest = None  # the machine was restarted, which reset its clock
     return [earliest] if earliest is not None else []

@@ -1,1 +1,1 @@
-"""A job whose hosts are executors of a Spark cluster (design 0024)."""
+"""Jobs whose hosts are executors of a Spark cluster (design 0024)."""

@@ -1,8 +1,9 @@
-"""The agents in Spark's executors: when each is submitted or resubmitted, and when its executor is released.
+"""Decides when each agent is submitted to Spark's executors, and when its executor is released.
 
-Each agent is a Spark job of one task (design 0024).  Spark chooses the executor; this module, and never Spark, decides
-on repetitions: a task that ends is submitted again after a wait that doubles, without limit while another agent works,
-but no longer once every agent has failed for a reason that would recur on another attempt.
+Each agent is a Spark job with one task (design 0024).  Spark chooses the executor, but only this module decides on
+repetitions.  A task that has ended is submitted again after a wait that doubles each time.  There is no limit on the
+number of attempts while another agent works.  Once every agent has failed for a reason that would recur, there are no
+more attempts.
 """
 
 from __future__ import annotations
@@ -14,24 +15,24 @@ from enum import Enum
 from standby.supervision.transitions import following
 
 BACKOFF_NS_MIN, BACKOFF_NS_MAX = 1_000_000_000, 30_000_000_000
-"""The wait before an agent is resubmitted; even the shortest is longer than the supervisor takes to read a new key."""
+"""The wait before an agent is submitted again; even the shortest gives the supervisor time to read a new key."""
 
 SOUND_NS = 60_000_000_000
-"""The duration after which an attempt no longer counts as a consecutive failure."""
+"""If an attempt has lasted this long, it does not count as a consecutive failure."""
 
 REFUSALS_MAX, FAILURES_MAX = 3, 20
-"""The numbers of consecutive attempts after which an agent is hopeless: those that were refused, and all failures."""
+"""The number of consecutive refusals, and that of consecutive failures of any kind, that make an agent hopeless."""
 
 FINISHED, REFUSED = 0, 2
-"""Exit statuses of `causal agent`: the job has ended; the host cannot take part, whenever it tries."""
+"""Exit statuses of `causal agent`: the job has ended, or the host could not take part at any other attempt either."""
 
 
 class AgentState(Enum):
-    """The state of one agent, as known to the driver."""
+    """The state of one agent, as the driver knows it."""
 
-    WAITING = "waiting"  # its back-off has not ended
-    SUBMITTED = "submitted"  # its Spark job waits for an executor or runs
-    DRAINING = "draining"  # its executor is being decommissioned: its tasks move to other hosts
+    WAITING = "waiting"  # its back-off period has not ended
+    SUBMITTED = "submitted"  # its Spark job is running or is waiting for an executor
+    DRAINING = "draining"  # its executor is being decommissioned, so its tasks move to other hosts
     LEAVING = "leaving"  # it has no tasks left, and its Spark job was cancelled
     DONE = "done"  # the job has ended
 
@@ -51,8 +52,8 @@ class Ended:
     """The Spark job of an agent has ended.
 
     Attributes:
-        status: the exit status of `causal agent`; None if Spark's job failed, or the executor was lost.
-        line: the last line that the agent reported.
+        status: the exit status of `causal agent`; None if the Spark job failed or the executor was lost.
+        line: the last line that the agent printed.
     """
 
     agent: str
@@ -69,7 +70,7 @@ class Decommissioned:
 
 @dataclass(frozen=True, slots=True)
 class Emptied:
-    """No process of the job is left on the host of an agent."""
+    """The host of an agent no longer has any process of the job."""
 
     agent: str
 
@@ -92,14 +93,14 @@ class Submit:
 
 @dataclass(frozen=True, slots=True)
 class Renew:
-    """Replace the key of an agent, so that processes of its last attempt cannot rejoin in its place."""
+    """Replace an agent's key, so that processes of its last attempt cannot rejoin in its place."""
 
     agent: str
 
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """Ask the supervisor to move the tasks of this host."""
+    """Ask the supervisor to move this host's tasks to other hosts."""
 
     agent: str
 
@@ -120,7 +121,7 @@ class Say:
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """End the job with this reason."""
+    """End the job for this reason."""
 
     line: str
 
@@ -138,12 +139,12 @@ class Agent:
     due_ns: int = 0
     since_ns: int = 0
     failures: int = 0
-    """The number of consecutive attempts that did not work for long."""
+    """The number of consecutive attempts that ended early."""
     refusals: int = 0
-    """The number of consecutive attempts among them that ended with `REFUSED`."""
+    """How many of these consecutive attempts ended with `REFUSED`."""
 
     def step(self, trigger: str) -> None:
-        """Perform the transition, which must be in the table."""
+        """Perform the transition for the trigger, which the table must contain."""
         self.state = following(TABLE, self.state, trigger, self.name)
 
     @property
@@ -152,7 +153,7 @@ class Agent:
 
 
 class Attempts:
-    """The attempts of all agents of one job; `handle` processes an event and returns the actions."""
+    """The attempts of all agents of one job; `handle` processes an event and returns the actions to perform."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self.agents = {name: Agent(name) for name in names}
@@ -169,7 +170,7 @@ class Attempts:
                 return self._emptied(self.agents[agent])
 
     def next_ns(self) -> int | None:
-        """Return the time at which the next agent is to be submitted; None if no agent waits."""
+        """Return when the next agent must be submitted; None if no agent is waiting."""
         return min((each.due_ns for each in self.agents.values() if each.state is AgentState.WAITING), default=None)
 
     def _due(self, now_ns: int) -> list[Effect]:

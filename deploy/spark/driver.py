@@ -1,8 +1,8 @@
-"""The driver of a job's agents in a Spark cluster: `python -m deploy.spark.driver JOB_DIRECTORY`, run by `causal run`.
+"""The driver of a job's agents in a Spark cluster: `python -m deploy.spark.driver JOB_DIRECTORY`, from `causal run`.
 
 The driver runs a Spark application whose only work is one single-task job per agent.  When the driver ends, all
-executors end, and the next driver starts an application with other executors: until then, the job has only hosts that
-join independently.
+executors end, and the next driver starts an application with new executors.  In between, the job has only those hosts
+that join independently.
 """
 
 from __future__ import annotations
@@ -61,14 +61,14 @@ if TYPE_CHECKING:
     from pyspark.resource import ResourceProfile
 
 LOOK_S = 1.0
-"""The interval at which the driver checks where agents are, and whether Spark is removing their executors."""
+"""The interval at which the driver checks where agents run, and whether Spark is removing their executors."""
 
 ANSWER_S = 5.0
 JOIN_S = 20.0
-"""The time after which a line reports that an agent runs and has not joined."""
+"""After this time, the driver reports that an agent is running but has not joined."""
 
 CORES = 2
-"""The number of cores of an executor, unless the user's configuration states it."""
+"""The number of cores per executor, unless the user's configuration specifies it."""
 
 CHUNK_MAX = 400
 _REASONS = (
@@ -77,23 +77,24 @@ _REASONS = (
     r"Reason: (.*)",
     r"most recent failure: (.*)",
 )
-"""The parts of Spark's errors that describe the cause, most exact first."""
+"""Patterns for the parts of Spark's errors that describe the cause, with the most precise first."""
 _WRONG = re.compile(r"PYTHON_VERSION_MISMATCH|Cannot run program")
-"""Failures that would recur on another attempt."""
+"""Matches failures that would recur at another attempt."""
 
 _log = logging.getLogger("deploy.spark")
 
 
 def cores_of(config: JobConfig) -> int:
-    """Return the number of cores of each executor: its agent uses all of them, so that no other agent is placed
+    """Return the number of cores of each executor, all of which its agent uses, so that no other agent is placed
     there.
     """
     return int(config.spark_conf.get("spark.executor.cores", CORES))
 
 
 def configuration(config: JobConfig, work: Path) -> dict[str, str]:
-    """Return Spark's configuration, with a small executor per agent; the user's entries win unless ours are
-    required.
+    """Return Spark's configuration, with a small executor per agent.
+
+    The user's entries take precedence, except over entries that are required here.
     """
     address, _ = address_of(config.listen)
     return {
@@ -111,7 +112,7 @@ def configuration(config: JobConfig, work: Path) -> dict[str, str]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.executor.memory": "512m",
-        "spark.executor.memoryOverhead": "2g",  # an agent's processes are outside the JVM
+        "spark.executor.memoryOverhead": "2g",  # the processes of an agent are outside the JVM
         "spark.executor.instances": str(config.agents),
         "spark.cores.max": str(config.agents * cores_of(config)),
         "spark.executor.failuresValidityInterval": "1h",  # an application that runs for months loses many executors
@@ -121,12 +122,12 @@ def configuration(config: JobConfig, work: Path) -> dict[str, str]:
         "spark.executor.cores": str(cores_of(config)),
         "spark.dynamicAllocation.enabled": "false",
         "spark.speculation": "false",
-        "spark.task.maxFailures": "1",  # a repeated task would reuse a key that was replaced
+        "spark.task.maxFailures": "1",  # a repeated task would use a key that has been replaced
     }
 
 
 class Driver:
-    """The driver of one job's agents."""
+    """The driver for the agents of one job."""
 
     def __init__(self, job: Path, config: JobConfig) -> None:
         self._job = job
@@ -135,15 +136,15 @@ class Driver:
         self._attempts = Attempts(agent_names(config.agents))
         self._keys: dict[str, KeyPair] = {}
         self._events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
-        """The events that wait for the loop; None ends the loop."""
+        """The events that wait to be processed by the loop; None ends the loop."""
         self._jvm = SparkJvm(job / SPARK / "work", None)
         self._hinted: set[tuple[str, int]] = set()
 
     def run(self) -> None:
-        """Keep an agent per name running in the cluster until SIGTERM.
+        """Keep one agent per name running in the cluster until SIGTERM arrives.
 
         Raises:
-            PipelineError: no agent can work there.
+            PipelineError: no agent can work in the cluster.
             Unavailable: Spark's JVM has ended.
         """
         for name in self._attempts.agents:
@@ -159,7 +160,7 @@ class Driver:
         register_pickle_by_value(executor)
         try:
             self._context: SparkContext = SparkContext.getOrCreate()
-        except Exception as problem:  # any error of the JVM or the cluster
+        except Exception as problem:  # the JVM or the cluster may cause any error
             raise self._ended(reason_of(problem)) from None
         request = TaskResourceRequests().cpus(cores_of(self._config))
         self._profile: ResourceProfile = ResourceProfileBuilder().require(request).build
@@ -168,7 +169,7 @@ class Driver:
         self._context.stop()
 
     def close(self) -> None:
-        """End the JVM, and with it the application and all its executors."""
+        """End the JVM, and with it the application and all of its executors."""
         self._jvm.end()
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
@@ -226,14 +227,14 @@ class Driver:
                 raise PipelineError(line)
 
     def _ended(self, reason: str) -> CausalError:
-        """Return the error for an application that has ended; a restart can help only if an agent has ever joined."""
+        """Return the error for an application that has ended.  A restart can help only if an agent has ever joined."""
         line = f"the Spark application at {self._config.on} has ended: {reason}; see {self._job / 'logs' / 'spark.log'}"
         has_run = any(host.host in self._attempts.agents for host in self._hosts)
         return Unavailable(line) if has_run else PipelineError(line)
 
     @property
     def _hosts(self) -> Sequence[HostView]:
-        """The hosts of the job, as shown by the job's supervisor."""
+        """The hosts of the job, according to its supervisor."""
         view = latest(self._job)
         return () if view is None else view.hosts
 
@@ -245,7 +246,7 @@ class Driver:
         save_members(self._job / EXECUTORS_ROSTER, self._keys.values())
 
     def _attempt(self, name: str, attempt: int) -> None:
-        """Run one agent as a Spark job, to its end, in a separate thread, which Spark's API requires for each job."""
+        """Run one agent as a Spark job until it ends, on a separate thread, which Spark's API requires for each job."""
         config, key = self._config, self._keys[name]
         assignment = {
             "name": name,
@@ -261,13 +262,13 @@ class Driver:
             partition = self._context.parallelize([json.dumps(assignment)], 1).withResources(self._profile)
             answer = json.loads(partition.mapPartitions(executor.host_agent).collect()[0])
             end = Ended(name, answer["status"], str(answer["line"])[:CHUNK_MAX])
-        except Exception as problem:  # any kind of Spark error; the executor was lost, or never started
+        except Exception as problem:  # Spark may raise any error if the executor is lost or never started
             line = reason_of(problem)
             end = Ended(name, REFUSED if _WRONG.search(str(problem)) else None, line)
         self._events.put(end)
 
     def _look(self) -> None:
-        """Notice executors that are being decommissioned, hosts that were drained, and agents that do not join."""
+        """Notice executors that are being decommissioned, hosts that have been drained, and agents that do not join."""
         if not self._jvm.running or self._scala.isStopped():
             raise self._ended("it was removed, or the master cannot be reached")
         hosts = {host.host: host for host in self._hosts}
@@ -294,7 +295,7 @@ class Driver:
         )
 
     def _executor_of(self, name: str) -> str | None:
-        """Return the id of the executor that runs an agent; None while its job waits for one."""
+        """Return the ID of the executor that runs an agent; None while the agent's job waits for an executor."""
         tracker = self._context.statusTracker()
         for job in tracker.getJobIdsForGroup(group_of(name)):
             info = tracker.getJobInfo(job)
@@ -312,22 +313,22 @@ class Driver:
 
     @property
     def _scala(self) -> Any:
-        """Spark's own context: its information about executors is not available in Python."""
+        """Spark's Scala context, which has information about executors that is not available in Python."""
         return self._context._jsc.sc()
 
 
 def group_of(agent: str) -> str:
-    """Return the job group of an agent, which identifies its Spark job, for example to cancel it."""
+    """Return the job group that identifies an agent's Spark job, for example in order to cancel it."""
     return f"causal-{agent}"
 
 
 def is_empty(host: HostView | None) -> bool:
-    """Return whether no process of the job is on a host."""
+    """Return whether a host has no process of the job."""
     return host is None or host.state == "lost" or not (host.tasks or host.standbys)
 
 
 def reason_of(problem: Exception) -> str:
-    """Return the part of one of Spark's errors that describes the cause, in one line."""
+    """Return the part of a Spark error that describes the cause, on one line."""
     text = str(problem)
     stated = [match[1] for match in (re.search(pattern, text) for pattern in _REASONS) if match is not None]
     lines = [*stated, *text.splitlines(), type(problem).__name__]
@@ -337,7 +338,7 @@ def reason_of(problem: Exception) -> str:
 def main(argv: list[str]) -> int:
     """Run the driver of one job.
 
-    Returns: 0 after SIGTERM, 2 for an error that a restart would repeat, otherwise 1.
+    Returns: 0 after SIGTERM, 2 for an error that would recur after a restart, otherwise 1.
     """
     if len(argv) != 1:
         print("usage: python -m deploy.spark.driver JOB_DIRECTORY", file=sys.stderr)
@@ -345,7 +346,7 @@ def main(argv: list[str]) -> int:
     die_with_parent()
     job = Path(argv[0]).resolve()
     processlog.begin(job / "logs" / "spark.log", lambda: "spark")
-    logging.getLogger("py4j").setLevel(logging.WARNING)  # below that level, py4j logs a line for each command
+    logging.getLogger("py4j").setLevel(logging.WARNING)  # below this level, py4j logs a line for each command
     driver = None
     try:
         driver = Driver(job, JobConfig.load(job))
@@ -355,7 +356,7 @@ def main(argv: list[str]) -> int:
         _log.error("%s", problem)
         status = 2 if isinstance(problem, PipelineError) else 1
     finally:
-        # A thread of py4j may wait for an answer, and would log nothing but a traceback when the JVM ends.
+        # A thread of py4j may be waiting for an answer, and would log only a traceback when the JVM ends.
         logging.disable(logging.CRITICAL)
         if driver is not None:
             driver.close()
@@ -364,4 +365,4 @@ def main(argv: list[str]) -> int:
 
 if __name__ == "__main__":
     ended = main(sys.argv[1:])
-    os._exit(ended)  # threads still wait for Spark jobs that have ended
+    os._exit(ended)  # some threads still wait for Spark jobs that have ended

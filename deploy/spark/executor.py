@@ -1,7 +1,8 @@
-"""The function that runs in a Spark executor: one `causal agent`, which cannot outlive the executor.
+"""The function that runs in a Spark executor and starts one `causal agent`, which cannot outlive the executor.
 
-The function is sent to executors by value, because their Python may lack this package: at the top, only the standard
-library is imported.  It ends regularly whatever happens to the agent, so that Spark has nothing to repeat.
+The function is sent to executors by value, because their Python may lack this package.  At the top of this module, only
+the standard library is therefore imported.  The function ends normally no matter what happens to the agent, so that
+Spark has nothing to repeat.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 REFUSED = 2
-"""The exit status of an agent that would fail again."""
+"""The exit status of an agent that would fail again in the same way."""
 
 
 def host_agent(assignments: Iterator[str]) -> Iterator[str]:
-    """Run the agent that the only element of a partition describes, to its end.
+    """Run the agent that the only element of a partition describes until the agent ends.
 
     Yields: the outcome as JSON: the exit status, or None if the agent was not started, and a line with the reason.
     """
@@ -40,7 +41,7 @@ def host_agent(assignments: Iterator[str]) -> Iterator[str]:
 
 
 def lacking(version: str) -> str:
-    """Return what the Python of this executor lacks to run an agent of that version; empty if it lacks nothing."""
+    """Return what this executor's Python lacks to run an agent of that version; empty if it lacks nothing."""
     where = f"the Python of the executor on {os.uname().nodename} ({sys.executable})"
     remedy = f"install causal-streams {version} there, or ship an environment with spark.archives and PYSPARK_PYTHON"
     try:
@@ -54,12 +55,12 @@ def lacking(version: str) -> str:
 
 
 def serve(assignment: dict[str, Any]) -> dict[str, Any]:
-    """Run `causal agent` with its own directory, which is removed afterwards."""
+    """Run `causal agent` in a directory of its own, which is removed afterwards."""
     from causal.network.roster import ROSTER, KeyPair, save_key
     from causal.process.interpreter import module_command
     from operators.spark.jvm import die_with
 
-    # Spark removes its local directories with the executor, even if none of this cleanup can run.
+    # Spark removes its local directories together with the executor, even if this function cannot clean up.
     parent = os.environ.get("SPARK_LOCAL_DIRS", "").partition(",")[0]
     folder = Path(tempfile.mkdtemp(prefix="causal-agent-", dir=parent if os.path.isdir(parent) else None))
     process = None
@@ -70,11 +71,11 @@ def serve(assignment: dict[str, Any]) -> dict[str, Any]:
         process = subprocess.Popen(
             module_command("deploy", "agent", *options, "--slots", str(assignment["slots"]), "--label", "spark=yes"),
             stdin=subprocess.DEVNULL,
-            stdout=2,  # the log of the executor; Spark speaks to its workers over theirs
+            stdout=2,  # the executor's log, because Spark communicates with its workers over their standard output
             stderr=subprocess.PIPE,
             text=True,
             errors="replace",
-            start_new_session=True,  # Spark signals its own group; this one ends with this process
+            start_new_session=True,  # Spark signals its own process group; the agent must end with this process
             preexec_fn=die_with(os.getpid()),
         )
         last = ""

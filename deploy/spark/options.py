@@ -20,13 +20,13 @@ from operators.spark.java import find_java
 from standby.network.gate import EXECUTORS_ROSTER
 
 PORTS = range(7700, 7800)
-"""The ports to try if none is specified: they are below those that the kernel uses for outgoing connections."""
+"""The ports to try if none is specified; they are below those that the kernel uses for outgoing connections."""
 
 _MASTER = re.compile(r"spark://(\[[^\]]+\]|[^:,/]+):\d+.*|k8s://(?:https?://)?(\[[^\]]+\]|[^:,/]+)(:\d+)?.*")
 
 
 def add_options(running: Any) -> None:
-    """Add the options to those of `causal run`."""
+    """Add these options to those of `causal run`."""
     running.add_argument("--on", metavar="MASTER", help="hosts are executors there: spark://HOST:PORT, yarn, k8s://…")
     running.add_argument("--agents", type=int, metavar="N", help="with --on: the number of executors; default: 2")
     running.add_argument(
@@ -35,12 +35,12 @@ def add_options(running: Any) -> None:
 
 
 def for_executors(arguments: argparse.Namespace) -> bool:
-    """Return whether an option is set that is useful only with `--on`."""
+    """Return whether an option is set that makes sense only with `--on`."""
     return getattr(arguments, "agents", None) is not None or bool(getattr(arguments, "spark_conf", None))
 
 
 def settings_of(arguments: argparse.Namespace, master: str) -> dict[str, Any]:
-    """Return the settings from the options; None for options that are absent.
+    """Return the settings from the options; None for options that are not set.
 
     Raises:
         PipelineError: an option is wrong, or a required package is not installed.
@@ -70,7 +70,7 @@ def default_listen(master: str) -> str:
     """Return this machine's address on the route to a cluster, with a free port.
 
     Raises:
-        PipelineError: the master string does not state the cluster's address.
+        PipelineError: the master string does not contain the cluster's address.
     """
     match = _MASTER.fullmatch(master)
     if match is None:
@@ -100,10 +100,10 @@ def agent_names(count: int) -> list[str]:
 
 
 def prepared(config: JobConfig, job: Path) -> JobConfig:
-    """Create the files that a job on a cluster needs in its directory; return the settings, including its keys.
+    """Create the files that a job on a cluster needs in its directory; return the settings, including the keys.
 
     Raises:
-        PipelineError: the roster contains a host with the name of an agent.
+        PipelineError: the roster contains a host that has the name of an agent.
     """
     if not config.on:
         return config

@@ -1,8 +1,9 @@
-"""The rule that determines which requests the dashboard answers. Pure.
+"""The rule that decides which requests the dashboard answers. Pure.
 
 A page of another site can make a browser send requests to 127.0.0.1, under that site's name (DNS rebinding) or under
-ours, and any user of the machine can connect to a port.  Therefore a request needs a name that is ours, the token that
-`causal ui` has printed and, if it changes anything, the origin of our own page.
+the dashboard's, and any user of the machine can connect to a port.  A request must therefore use one of the dashboard's
+own names and contain the token that `causal ui` printed.  If it changes anything, it must also have the origin of the
+dashboard's own page.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from hmac import compare_digest
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 TOKEN = "x-causal-token"
-"""A header and not a cookie, because a browser never sends it automatically."""
+"""A header rather than a cookie, because a browser never sends it automatically."""
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -23,17 +24,17 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-"""The headers of every answer: nothing is loaded from elsewhere, nothing inline runs, nothing is kept."""
+"""The headers of every answer; they forbid loading from other sites, inline code, and caching."""
 
 
 def refusal(headers: Mapping[str, str], token: str, changes: bool, secret: bool = True) -> str | None:
-    """Return the reason why a request is refused; None if the request is to be answered.
+    """Return why a request is refused; None if it should be answered.
 
     Args:
         headers: the headers of the request, with names in lower case.
-        token: the token that `causal ui` has printed.
-        changes: whether the request is to change the job.
-        secret: whether the answer is about the job, rather than one of the page's own files.
+        token: the token that `causal ui` printed.
+        changes: whether the request is meant to change the job.
+        secret: whether the answer is about the job rather than being one of the page's own files.
     """
     host = headers.get("host", "")
     if _name(host) not in LOOPBACK:
@@ -47,7 +48,7 @@ def refusal(headers: Mapping[str, str], token: str, changes: bool, secret: bool 
 
 
 def _name(host: str) -> str:
-    """Return the name in a `Host` header, without its port; empty for none."""
+    """Return the name in a `Host` header, without the port; empty if there is none."""
     name, colon, port = host.rpartition(":")
     if not colon or host.endswith("]"):
         return host

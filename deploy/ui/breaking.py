@@ -1,7 +1,7 @@
-"""Failures on request: kills a task, a standby, the agent or the supervisor of a job, as `kill -9` would.
+"""Failures on request: kills a task, a standby, an agent or the supervisor of a job, as `kill -9` would.
 
-The supervisor kills tasks and standbys, wherever they run, and orders the agents of other hosts to die.  This module
-itself kills the supervisor, and the agent of a job on one machine, after checking by their command lines that they
+The supervisor kills tasks and standbys wherever they run, and orders the agents of other hosts to die.  This module
+itself kills the supervisor and, in a job on one machine, the agent, after checking by their command lines that they
 belong to this job.
 """
 
@@ -21,11 +21,11 @@ from standby.network.control import ask
 ANSWER_S = 5.0
 SERVERS = {"supervisor": "standby.daemon", "agent": "standby.agent"}
 _one_at_a_time = threading.Lock()
-"""A client of the supervisor has the identity of its process."""
+"""All clients of the supervisor in this process have the same identity, so only one may be active at a time."""
 
 
 def broken(job: Path, kind: str, name: str) -> str:
-    """Kill one process of the job and return a sentence about it.
+    """Kill one process of the job, and return a sentence about it.
 
     Args:
         kind: `task`, `standby`, `agent` or `supervisor`.
@@ -33,7 +33,7 @@ def broken(job: Path, kind: str, name: str) -> str:
             machine.
 
     Raises:
-        PipelineError: the job does not run, has no such process, or its host does not permit that.
+        PipelineError: the job is not running, has no such process, or the process's host does not permit the kill.
         Unavailable: the supervisor does not answer.
     """
     check_runs(job)
@@ -84,6 +84,6 @@ def _server_killed(job: Path, kind: str) -> str:
 def _is_server(pid: int, job: Path, kind: str) -> bool:
     try:
         command = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
-    except OSError:  # it has ended, or belongs to another user
+    except OSError:  # the process has ended or belongs to another user
         return False
     return SERVERS[kind] in command and str(job) in command

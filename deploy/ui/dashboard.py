@@ -14,14 +14,14 @@ from deploy.jobs.lookup import add_job, chosen_job
 
 EXTRA = "ui"
 PORT = 8790
-"""The default port; if it is in use, a free port is chosen."""
+"""The default port; if it is in use, a free port is chosen instead."""
 ADDRESS = "127.0.0.1"
 CONNECTIONS_MAX = 64
 KEEP_S = 15
 
 
 def add_parser(commands: Any) -> None:
-    """Add the command to those of `causal`."""
+    """Add this command to those of `causal`."""
     showing = commands.add_parser("ui", help="show a job in the browser, also one that has ended")
     add_job(showing)
     showing.add_argument("--port", type=_port, metavar="N", help=f"on 127.0.0.1; default: {PORT}, or a free one")
@@ -58,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
     )  # fmt: skip
 
     class Server(uvicorn.Server):  # type: ignore[misc]
-        """A server that answers requests under way before it ends."""
+        """A server that completes the requests under way before it ends."""
 
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
             job.close()
@@ -80,8 +80,8 @@ def _port(text: str) -> int:
 def _bound(port: int | None) -> socket.socket:
     """Return a socket that listens on the loopback interface.
 
-    Accepted connections inherit its `TCP_NODELAY`: asyncio sets the option only if the socket names its protocol, and
-    without the option each answer waits 40 ms for an acknowledgement.
+    Accepted connections inherit `TCP_NODELAY` from it.  asyncio sets this option only if the socket names its protocol,
+    and without the option each answer would wait 40 ms for an acknowledgement.
 
     Raises:
         PipelineError: the requested port is in use.

@@ -1,7 +1,7 @@
 """The graph that the page draws: a node for each operator chain, and edges with their bytes per second. Pure.
 
-A node has the name of its first operator, by which the user knows the chain.  Almost every operator has an edge to the
-dead letters, which is of no interest while no record fails: such edges are counted, and drawn on request.
+A node has the name of its first operator, by which users know the chain.  Almost every operator has an edge to the dead
+letters, which is of no interest while no record fails.  Such edges are only counted, and are drawn on request.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ Edge = tuple[str, str]
 
 
 def title_of(task: Task) -> str:
-    """Return the first operator of a task's chain, and the number of the others: `orders +2`."""
+    """Return the first operator of a task's chain and the number of other operators: `orders +2`."""
     first, *others = task.operators or (group_of(task),)
     return f"{first} +{len(others)}" if others else first
 
 
 def group_of(task: Task) -> str:
-    """Return the name that the tasks of an operator chain share."""
+    """Return the name that all tasks of an operator chain share."""
     return task.name.rpartition("/")[0] or task.name
 
 
@@ -36,12 +36,12 @@ def graph(
     present: bool,
     letter_edges: bool = False,
 ) -> dict[str, Any]:
-    """Return nodes and edges with their positions.
+    """Return the nodes and edges with their positions.
 
     Args:
-        tasks: the tasks as shown on the page, by name.
-        rates: the rates of a `Meter`, by task.
-        present: whether the job is running; otherwise the rates are averages, and are labelled as such.
+        tasks: the tasks as the page shows them, by name.
+        rates: the rates from a `Meter`, by task.
+        present: whether the job is running; otherwise, the rates are averages and are labelled as such.
         letter_edges: whether edges to the dead letters are drawn.
     """
     members: dict[str, list[Task]] = {}
@@ -68,7 +68,7 @@ def graph(
 
 
 def _flows(topology: Topology, rates: Mapping[str, Mapping[str, float]]) -> dict[Edge, float]:
-    """Return the bytes per second of each edge."""
+    """Return the bytes per second on each edge."""
     flows: dict[Edge, float] = {}
     for channel in topology.channels:
         if OUTSIDE not in (channel.source, channel.target):
@@ -79,9 +79,7 @@ def _flows(topology: Topology, rates: Mapping[str, Mapping[str, float]]) -> dict
 
 
 def _placed(names: list[str], edges: list[Edge], apart: bool) -> tuple[dict[str, Any], dict[Edge, Any]]:
-    """Return the positions of nodes and the routes of edges; with `apart`, dead letters are placed below the last
-    layer.
-    """
+    """Return the positions of nodes and the routes of edges; with `apart`, put dead letters below the last layer."""
     if not apart:
         return placed(names, edges)
     places, ways = placed([name for name in names if name != LETTERS], edges)

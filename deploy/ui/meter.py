@@ -1,7 +1,7 @@
-"""Rates and shares of time, computed from a job's views, each of which contains only totals. Pure.
+"""Rates and shares of time, computed from a job's views, which contain only totals. Pure.
 
-A rate is measured over the last two seconds of the job's own clock, so it neither jumps with each view nor depends on
-how often a browser sends requests.
+A rate is measured over the last two seconds of the job's own clock, so that it neither jumps with each view nor depends
+on how often a browser sends requests.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from standby.supervision.job_view import Figure, JobView
 
 WINDOW_NS = 2_000_000_000
 HISTORY_MAX = 600
-"""The number of points of the chart: five minutes."""
+"""The number of points in the chart, which cover five minutes."""
 AT_WORK = ("running", "finished")
 TIMES = ("busy_s", "blocked_s", "idle_s")
 
@@ -22,7 +22,7 @@ Totals = dict[str, dict[str, float]]
 
 
 class Meter:
-    """The latest views of one job."""
+    """The most recent views of one job."""
 
     def __init__(self) -> None:
         self._samples: deque[tuple[int, Totals]] = deque()
@@ -30,10 +30,10 @@ class Meter:
         self._supervisor: object = None
         self._partial = False
         self.history: deque[tuple[float, float, float]] = deque(maxlen=HISTORY_MAX)
-        """(seconds of the job's clock, records/s in, rows/s out)."""
+        """(seconds on the job's clock, records/s in, rows/s out)."""
 
     def take(self, view: JobView) -> None:
-        """Process a view, unless it is the previous one; views of another run start a new history.
+        """Process a view unless it is the same as the previous one; a view of another run starts a new history.
 
         A supervisor that has just started does not know the totals of tasks from which it has not heard.
         """
@@ -59,10 +59,11 @@ class Meter:
             self.history.append((at_ns / 1e9, round(entered, 1), round(written, 1)))
 
     def rates(self, task: str) -> dict[str, float]:
-        """Return the recent growth per second by metric; `to N` for bytes to task number N; empty until there are two
-        views.
+        """Return the recent growth per second by metric, with `to N` for bytes to task number N.
 
         A task that is recovering may report less than before, which does not count as a negative rate.
+
+        Returns: an empty mapping until there are two views.
         """
         if len(self._samples) < 2:
             return {}
@@ -73,7 +74,7 @@ class Meter:
 
 
 def averages(figures: Mapping[str, Figure], seconds: float | None) -> dict[str, float]:
-    """Return the same as `Meter.rates` over a whole run, for a job that has ended."""
+    """Return rates like those of `Meter.rates`, but averaged over a whole run, for a job that has ended."""
     return {name: value / seconds for name, value in _totals(figures).items()} if seconds else {}
 
 
@@ -81,7 +82,7 @@ def shares(spent: Mapping[str, float]) -> dict[str, float] | None:
     """Return the shares of time for which a task was busy and blocked; None if nothing is known.
 
     Args:
-        spent: seconds, or seconds per second, by `TIMES`.
+        spent: the time by `TIMES`, in seconds or in seconds per second.
     """
     total = sum(spent.get(name, 0.0) for name in TIMES)
     if total <= 0:

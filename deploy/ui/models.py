@@ -1,6 +1,6 @@
 """The model of the dashboard page, computed from a job's settings, its graph and the supervisor's view. Pure.
 
-Everything is JSON-ready. A view outlives the job that wrote it, so nothing is shown as running unless it is.
+Everything is ready for JSON. A view outlives the job that wrote it, so nothing is shown as running unless it really is.
 """
 
 from __future__ import annotations
@@ -22,32 +22,32 @@ from standby.supervision import figures
 from standby.supervision.job_view import Figure, JobView, ProcessView, RecoveryView, TaskView
 
 PHASES = ("detected", "promoted", "collected", "replayed", "live")
-"""The phases of a recovery, in order, named by their ends; the first phase begins with the failure."""
+"""The phases of a recovery in order, each named by its end; the first begins with the failure."""
 BEFORE_S, VIEW_EVERY_S = 5.0, 0.5
-"""The time before a failure whose rate is compared with the rate during it, and the interval of views."""
+"""How long before a failure the rate is compared with the rate during it, and the interval between views."""
 SECRETS = ("password", "passwd", "secret", "token", "credential", "apikey", "api_key", "access_key", "auth")
 HIDDEN = "•••"
 TEXT_MAX = 2000
 FAILURES_MAX, RECOVERIES_MAX, WHY_MAX = 50, 200, 300
-"""The number of newest failures in an answer, of recoveries from which they are built, and of characters per reason."""
+"""The limits on the failures in an answer, the recoveries from which they are built, and the characters per reason."""
 COUNTED = {
     "source": ("records_in", "records"),
     "operator": ("delivered_elements", "elements"),
     "sink": ("records_out", "rows"),
 }
-"""Kind of task → its main counter and the counter's unit; elements include watermarks and barriers."""
+"""Kind of task → its main counter and that counter's unit; elements include watermarks and barriers."""
 
 
 @dataclass(frozen=True)
 class Facts:
-    """The content of a job's directory at one moment.
+    """The contents of a job directory at one moment.
 
     Attributes:
         view: the supervisor's latest view; None if there is none yet.
-        alive: whether a `causal run` process has the job's lock.
+        alive: whether a `causal run` process has locked the job.
         age_s: the age of the view.
         snapshots: task → the size in bytes of its state in the last complete checkpoint.
-        edited: the code files that have changed since the start.
+        edited: the code files that have changed since the job began.
     """
 
     config: JobConfig
@@ -60,7 +60,7 @@ class Facts:
 
 
 def page(facts: Facts, meter: Meter, breaks: bool, letter_edges: bool = False) -> dict[str, Any]:
-    """Return the whole model of a job.
+    """Return the complete model of a job.
 
     Args:
         breaks: whether the page may kill processes.
@@ -113,7 +113,7 @@ def page(facts: Facts, meter: Meter, breaks: bool, letter_edges: bool = False) -
 
 
 def state_of(facts: Facts) -> str:
-    """Return the state of the job in one word, or a phrase that names the savepoint at which it stopped."""
+    """Return the state of the job as one word, or as a phrase that names the savepoint at which it stopped."""
     view = facts.view
     if view is not None and view.ended:
         if view.ended.status:
@@ -125,7 +125,7 @@ def state_of(facts: Facts) -> str:
 
 
 def operators(facts: Facts) -> list[str]:
-    """Return the user's operators: first those of tasks that keep state and neither read nor write, then the others."""
+    """Return the user's operators, beginning with those of tasks that have state and neither read nor write."""
     ends = {task.task: task.source or task.sink for task in (facts.view.tasks if facts.view is not None else ())}
     tasks = [task for task in facts.topology.tasks if task.name != figures.LETTER_TASK]
     tasks.sort(key=lambda task: (bool(ends.get(task.name)), not facts.snapshots.get(task.name)))
@@ -133,7 +133,7 @@ def operators(facts: Facts) -> list[str]:
 
 
 def _says(facts: Facts) -> str:
-    """Return the sentence that is shown below the job's name."""
+    """Return the sentence to show below the job's name."""
     view = facts.view
     if view is None:
         if facts.alive:
@@ -155,7 +155,7 @@ def _says(facts: Facts) -> str:
 
 
 def _problems(view: JobView) -> list[str]:
-    """Return lines about the problems for which the job waits."""
+    """Return lines about the problems that keep the job waiting."""
     lines = [
         f"No host has room for a {title} of {', '.join(names)}."
         for title, names in (("process", view.without_process), ("standby", view.without_standby))
@@ -240,13 +240,13 @@ def _task(facts: Facts, view: JobView, task: TaskView, rates: Mapping[str, float
 
 
 def _listed(titled: Iterable[tuple[str, float]]) -> dict[str, list[list[str | float]]]:
-    """Return the metrics that have a title, for a page that lists them; empty if there are none."""
+    """Return the titled metrics for a page that lists them; empty if there are none."""
     lines: list[list[str | float]] = [[title, value] for title, value in titled]
     return {"listed": lines} if lines else {}
 
 
 def _since_resumed(view: JobView, task: TaskView) -> dict[str, Figure]:
-    """Return the counters of a task since the job was last resumed, the period to which the averages refer."""
+    """Return a task's counters since the job was last resumed, which is the period that averages refer to."""
     earlier = {name: positions.get(task.task, 0) for name, positions in view.life.before.items()}
     return {
         name: value if isinstance(value, dict) else value - earlier.get(name, 0) for name, value in task.figures.items()
@@ -263,7 +263,7 @@ def _process(process: ProcessView, at_ns: int) -> dict[str, Any]:
 
 
 def recoveries(view: JobView) -> list[dict[str, Any]]:
-    """Return the failures, newest first, with the phases of each in ms; recoveries that overlap are one failure."""
+    """Return the failures, newest first, with the phases of each in ms; overlapping recoveries form one failure."""
     failures: list[dict[str, Any]] = []
     began_ns = view.first_record_ns
     for recovery in sorted(view.recoveries[-RECOVERIES_MAX:], key=lambda each: each.since_ns):
@@ -285,11 +285,12 @@ def recoveries(view: JobView) -> list[dict[str, Any]]:
 def meanwhile(
     view: JobView, failure: Mapping[str, Any], history: Iterable[tuple[float, float, float]]
 ) -> dict[str, Any]:
-    """Return facts about the other tasks during a failure: their number, and the job's rows/s before it and at the
-    lowest.
+    """Return facts about the other tasks during a failure.
+
+    These are the number of other tasks, and the job's rows/s before the failure and at the lowest point.
 
     Args:
-        history: the history of a `Meter`; rates before its beginning are unknown.
+        history: the history of a `Meter`; rates from before its beginning are unknown.
     """
     failed = {task["task"] for task in failure["tasks"]}
     since_s, until_s = failure["since_ns"] / 1e9, failure["until_ns"] / 1e9
@@ -304,7 +305,7 @@ def meanwhile(
 
 
 def last_ms(recovery: RecoveryView) -> float | None:
-    """Return the end of the last phase that a recovery has reached."""
+    """Return the end of the last phase that a recovery has reached; None if it has reached none."""
     reached = [recovery.after_ms(phase) for phase in PHASES]
     return max((end_ms for end_ms in reached if end_ms is not None), default=None)
 
@@ -330,7 +331,7 @@ def _recovery(recovery: RecoveryView, offset_ns: int) -> dict[str, Any]:
 
 
 def _cause(cause: str) -> str:
-    """Return the cause of a failure as a clause."""
+    """Return a failure's cause as a clause."""
     known = {
         "": "its process ended, or was killed from outside",
         "on request": "killed on request, by a command or by this page",
@@ -341,7 +342,7 @@ def _cause(cause: str) -> str:
 
 
 def checkpoints(facts: Facts, view: JobView) -> dict[str, Any]:
-    """Return the durations of the last checkpoints, and size and duration by task, slowest first."""
+    """Return the durations of recent checkpoints, and the size and duration for each task, slowest first."""
     checkpoint, since_ns = view.checkpoint, view.checkpoint.since_ns
     tasks: list[dict[str, Any]] = [
         {
@@ -370,7 +371,7 @@ def checkpoints(facts: Facts, view: JobView) -> dict[str, Any]:
 
 
 def settings(config: JobConfig) -> list[dict[str, Any]]:
-    """Return all settings, marking those that differ from their defaults; values that look like secrets are hidden."""
+    """Return all settings, marking those that differ from their defaults and hiding values that look like secrets."""
     defaults = asdict(JobConfig("", "", ""))
     shown = {"sharing_depth": _depth(config.sharing_depth)}
     return [
@@ -380,7 +381,7 @@ def settings(config: JobConfig) -> list[dict[str, Any]]:
 
 
 def _depth(hops: int) -> int | str:
-    """Return a sharing depth in the form that users enter."""
+    """Return a sharing depth in the form in which users enter it."""
     return "full" if hops >= FULL_DEPTH else hops
 
 
@@ -391,7 +392,7 @@ def _open(name: str, value: Any) -> Any:
 
 
 def letter(values: Mapping[str, Any], file: str) -> dict[str, Any]:
-    """Return a dead letter as shown on the page; `values` is one line of a file, whose content user code may
+    """Return a dead letter as the page shows it; `values` is one line of a file, whose content user code may
     determine.
     """
     record, key, position = values.get("record"), values.get("key"), values.get("position")

@@ -1,6 +1,6 @@
-"""Reads the directory of a job for the dashboard; reads bounded amounts, rereads what has changed, and never writes.
+"""Reads a job directory for the dashboard: it reads limited amounts, rereads only what has changed, and never writes.
 
-A file that is damaged or was written by another version becomes one line on the page; the job is never affected.
+If a file is damaged or was written by another version, the page shows one line about it; the job is never affected.
 Modules that are seldom needed are imported where they are used, so that the page appears immediately.
 """
 
@@ -32,22 +32,22 @@ LOG_BYTES_MAX, LOG_LINES_MAX, LINE_MAX = 4 << 20, 300, 2000
 LETTER_BYTES_MAX, LETTER_FILES_MAX, LETTERS_MAX = 1 << 20, 200, 100
 ANSWER_BYTES_MAX = 1 << 20
 STATE_S = 30.0
-"""The time that a request for the state of a key may take."""
+"""How long a request for the state of a key may take."""
 TURN_S = 10.0
-"""The time for which such a request waits for the previous one."""
+"""How long such a request waits for the previous one."""
 SETTLED_S = 1.0
-"""The time after a kill before the view shows its effect."""
+"""How long after a kill the view does not yet show the effect."""
 CODE_LOOK_S = 5.0
-"""The time between two checks of the code files, and before the first check."""
+"""The interval between checks of the code files, which is also the delay before the first check."""
 
 Stamp = tuple[int, int]
 
 
 class ObservedJob:
-    """A job's directory, seen from outside.  Methods may be called from several threads.
+    """A job directory as seen from outside.  Methods may be called from several threads.
 
     Args:
-        job: the directory.
+        job: the job directory.
         breaks: whether the page may kill processes.
     """
 
@@ -67,13 +67,13 @@ class ObservedJob:
         self._edited: tuple[float, list[str]] = (time.monotonic(), [])
 
     def page(self, letter_edges: bool = False) -> dict[str, Any]:
-        """Return the model of the whole page.
+        """Return the model of the complete page.
 
         Args:
             letter_edges: whether the graph includes the edges to dead letters.
 
         Raises:
-            PipelineError: the directory is damaged, was written by another version, or is gone.
+            PipelineError: the directory is damaged, was written by another version, or no longer exists.
         """
         with self._lock:
             facts = self._facts()
@@ -101,8 +101,8 @@ class ObservedJob:
         return Facts(self._config, self._topology, view, alive, self._age_s(), self._manifest, edited)
 
     def settled(self, since_s: float) -> bool:
-        """Return whether all tasks were at work in a view that is clearly later than `since_s`, a value of
-        `time.time()`.
+        """Return whether all tasks were at work in a view that is clearly later than `since_s` (as of
+        `time.time()`).
         """
         with self._lock:
             facts = self._facts()
@@ -137,7 +137,7 @@ class ObservedJob:
         except FileNotFoundError:
             return None
         except (ValueError, RecursionError) as problem:
-            # The file is read again, and the page shows the error until the file is readable.
+            # The file is read again each time, and the page shows the error until the file is readable.
             self._stamps.pop(VIEW, None)
             raise PipelineError(
                 f"{path} is damaged, or of another version of causal-streams ({problem!s:.80}); "
@@ -148,7 +148,8 @@ class ObservedJob:
         """Return, by task, the size in bytes of its snapshot in the last checkpoint."""
         try:
             manifest = newest_manifest(self.path)
-        # The supervisor of a multi-host job keeps it in the store; a damaged one is no reason to fail.
+        # The supervisor of a multi-host job keeps the manifest in the store, and a damaged manifest is no reason to
+        # fail.
         except CorruptData:
             return {}
         return {} if manifest is None else {t: sum(size for _, size, _ in files) for t, files in manifest[1].items()}
@@ -162,7 +163,7 @@ class ObservedJob:
         return lines[-LOG_LINES_MAX:]
 
     def letters(self) -> dict[str, Any]:
-        """Return the newest dead letters of each file, and the place of the files."""
+        """Return the newest dead letters in each file, and where the files are."""
         from operators.graph import DEAD_LETTERS
 
         config = JobConfig.load(self.path)
@@ -177,10 +178,10 @@ class ObservedJob:
         return {"where": str(folder), "files": files, "letters": letters[-LETTERS_MAX:][::-1]}
 
     def state(self, operator: str, key: str, live: bool) -> dict[str, Any]:
-        """Return the state that an operator keeps for a key, as printed by `causal state`.
+        """Return the state that an operator stores for a key, as `causal state` prints it.
 
         Raises:
-            PipelineError: the line that the command prints, or the reason why the page cannot show the state.
+            PipelineError: the error that the command prints, or the reason why the page cannot show the state.
             Unavailable: the command takes too long, or another request is under way.
         """
         try:
@@ -189,11 +190,9 @@ class ObservedJob:
             raise PipelineError("the state is nested too deeply for the page; use `causal state`") from None
 
     def keys(self, operator: str, prefix: str) -> dict[str, Any]:
-        """Return the keys of an operator at the last checkpoint that begin with `prefix`, or the reason why there are
-        none.
+        """Return those keys of an operator at the last checkpoint that begin with `prefix`, or why there are none.
 
-        The page requests keys automatically, so an obstacle, for example that no checkpoint is complete yet, is no
-        error.
+        The page requests keys automatically, so it is not an error if, for example, no checkpoint is complete yet.
         """
         try:
             return self._answer(["--json", f"--prefix={prefix}"], operator)
@@ -201,7 +200,9 @@ class ObservedJob:
             return {"problem": " ".join(str(problem).split())}
 
     def _answer(self, options: list[str], *question: str) -> dict[str, Any]:
-        """Return the answer of `causal state`, run in a separate process because it loads the pipeline's code."""
+        """Return the answer of `causal state`, which runs in a separate process because it loads the pipeline's
+        code.
+        """
         if not self._asking.acquire(timeout=TURN_S):
             raise Unavailable("another request for the state is in progress; try again in a moment")
         try:
@@ -219,7 +220,7 @@ class ObservedJob:
         return {**answer, "hint": said}
 
     def _run(self, command: list[str]) -> tuple[int, bytes, bytes]:
-        """Run a command that `close` can end; return its status and its output."""
+        """Run a command that `close` can end; return its status and output."""
         with subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         ) as child:
@@ -236,14 +237,14 @@ class ObservedJob:
             return child.returncode, printed, problem
 
     def close(self) -> None:
-        """End the state request that is under way, so that its caller returns; no other request is started."""
+        """End the state request under way, so that its caller returns, and prevent any other from being started."""
         self._closed, asked = True, self._running
         if asked is not None:
             asked.kill()
 
 
 def _last_values(path: Path) -> list[dict[str, Any]]:
-    """Return the objects in the last lines of a file."""
+    """Return the JSON objects in the last lines of a file."""
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         file.seek(max(0, size - LETTER_BYTES_MAX))
@@ -252,7 +253,7 @@ def _last_values(path: Path) -> list[dict[str, Any]]:
     for line in lines[1 if size > LETTER_BYTES_MAX else 0 :][-LETTERS_MAX - 1 :]:
         try:
             value = json.loads(line)
-        except (ValueError, RecursionError):  # the last line is being written
+        except (ValueError, RecursionError):  # for example, the last line is just being written
             continue
         if type(value) is dict:
             values.append(value)
@@ -263,7 +264,7 @@ def observed(job: Path, breaks: bool) -> ObservedJob:
     """Return the job in a directory; refuse a job that cannot be shown at all.
 
     Raises:
-        PipelineError: the reason why it cannot be shown.
+        PipelineError: the job cannot be shown; the message contains the reason.
     """
     shown = ObservedJob(job, breaks)
     try:

@@ -1,8 +1,8 @@
-"""Checks the output of a job: rows that were visible before a kill are read again after the recovery.
+"""Checks a job's output by reading rows that were visible before a kill again after the recovery.
 
-The rows are read by a separate process (`deploy.ui.seen_rows`), which starts when the page that kills is opened, or
-with the first kill, and ends with this process.  The kill waits for that process for a bounded time, and is carried out
-whatever the process reports.
+A separate process (`deploy.ui.seen_rows`) reads the rows.  It starts when the page with the kill buttons is opened, or
+with the first kill, and ends with this process.  A kill waits for that process only for a limited time, and is carried
+out no matter what the process reports.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from typing import IO, Any, cast
 from causal.process.interpreter import module_command
 
 REMEMBER_S, CHECK_S = 15.0, 30.0
-"""The time that a kill waits until the rows before it are remembered, and the time that reading them again may take."""
+"""How long a kill waits until the current rows are remembered, and how long reading them again may take."""
 ANSWER_BYTES_MAX = 1 << 16
 
 
 class OutputCheck:
-    """The rows that were seen before the latest kill of a job.  Methods may be called from several threads.
+    """The rows that were seen before the latest kill in a job.  Methods may be called from several threads.
 
     Args:
-        job: the job's directory.
+        job: the job directory.
     """
 
     def __init__(self, job: Path) -> None:
@@ -40,7 +40,7 @@ class OutputCheck:
         self._at_s = 0.0
 
     def remember(self) -> None:
-        """Remember the rows that are visible now, for a check after the kill that follows."""
+        """Remember the rows that are visible now, so that they can be checked after the kill that follows."""
         with self._lock:
             self._checked = None
             self._remembered = self._asked("remember", REMEMBER_S)
@@ -50,7 +50,7 @@ class OutputCheck:
         """Return the text for the page; check once after each kill, as soon as the job has settled.
 
         Args:
-            settled: returns whether all tasks have been at work since a time.
+            settled: a function that returns whether all tasks have been at work since a given time.
         """
         with self._lock:
             self._begin()
@@ -63,7 +63,9 @@ class OutputCheck:
             return said(self._remembered, self._checked)
 
     def _begin(self) -> subprocess.Popen[bytes]:
-        """Return the process that reads the rows; it loads its modules before the first request."""
+        """Return the process that reads the rows, starting it if necessary; it loads its modules before the first
+        request.
+        """
         if self._child is None or self._child.poll() is not None:
             self._end()
             self._child = subprocess.Popen(
@@ -95,12 +97,12 @@ class OutputCheck:
     def _end(self) -> None:
         if self._child is not None:
             self._child.kill()
-            with self._child:  # this closes the pipes of the process and waits for it
+            with self._child:  # on exit, this closes the pipes of the process and waits for it
                 self._child = None
 
 
 def said(remembered: dict[str, Any], checked: dict[str, Any] | None) -> dict[str, Any]:
-    """Return the sentences about a check, and whether the output is unchanged; None if that is not known yet."""
+    """Return sentences about a check, and whether the output is unchanged; None if this is not known yet."""
     others = "".join(f" {name} is not readable from here: {why}." for name, why in remembered["unreadable"].items())
     if not remembered["rows"]:
         return {"says": f"No row was readable before the kill.{others}", "holds": None}

@@ -1,6 +1,7 @@
-"""The web application of the dashboard: the files of the page, its content as JSON, and a request that kills.
+"""The web application of the dashboard: the page's files, its content as JSON, and a request that kills processes.
 
-The page sends requests twice a second, so a slow browser never lags, and content that is not requested costs nothing.
+The page sends requests twice a second, so that a slow browser never lags behind, and content that is not requested
+costs nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ Answer = Callable[[], Any]
 
 
 def application(job: ObservedJob, output: OutputCheck, token: str) -> Starlette:
-    """Return the application for one job; `token` is the secret that a request must present."""
+    """Return the application for one job; `token` is the secret that every request must contain."""
     files = {path.name: path.read_bytes() for path in FILES.iterdir() if path.suffix in TYPES}
 
     async def file(request: Request) -> Response:
@@ -85,7 +86,7 @@ def application(job: ObservedJob, output: OutputCheck, token: str) -> Starlette:
 
 
 def _broken(job: ObservedJob, output: OutputCheck, kind: str, name: str) -> dict[str, str]:
-    from deploy.ui.breaking import broken, check_runs  # this loads the control plane, which no other request needs
+    from deploy.ui.breaking import broken, check_runs  # loads the control plane, which no other request needs
 
     check_runs(job.path)
     output.remember()
@@ -97,7 +98,7 @@ async def _missing(request: Request, problem: Exception) -> Response:
 
 
 async def _answered(answer: Answer) -> Response:
-    """Return the answer of a function that reads files or asks the supervisor; its error becomes one line for the
+    """Return the answer of a function that reads files or asks the supervisor; turn an error into one line for the
     page.
     """
     try:

@@ -1,6 +1,6 @@
-"""The protocol of the dashboard's server: a client that sends or reads too slowly loses its connection.
+"""The protocol of the dashboard's server, which disconnects clients that send or read too slowly.
 
-The number of connections is bounded, so clients that never finish a request would otherwise exclude all others.
+The number of connections is limited, so clients that never finish a request would otherwise exclude all others.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 REQUEST_S = 10.0
-"""The time for a whole request, from the connection or from the request's first byte."""
+"""How long a complete request may take, counted from the connection or from the request's first byte."""
 ANSWER_S = 90.0
-"""The time for the answer, most of which a request for the state of a key may need."""
+"""How long an answer may take; a request for the state of a key may need most of this time."""
 
 
 class Impatient(H11Protocol):  # type: ignore[misc]
-    """One connection, with a time limit for each half of an exchange."""
+    """A connection with a time limit for each half of an exchange."""
 
     _limit: asyncio.TimerHandle | None = None
     _asking = False
@@ -29,7 +29,7 @@ class Impatient(H11Protocol):  # type: ignore[misc]
         self._await(True)
 
     def data_received(self, data: bytes) -> None:
-        """Process a part of a request; only the end of the request moves the limit."""
+        """Process part of a request.  Only the end of the request changes the time limit."""
         super().data_received(data)
         asking = self.conn.their_state in (h11.IDLE, h11.SEND_BODY)
         if not (asking and self._asking):

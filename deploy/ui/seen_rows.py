@@ -1,10 +1,10 @@
-"""Checks that rows which were visible before a failure are unchanged after it.
+"""Checks that rows that were visible before a failure are unchanged afterwards.
 
     python -m deploy.ui.seen_rows        a separate process, because it loads the pipeline's code
 
-The first line of its input is the job's directory.  After that, the line `remember` makes the process remember the
-newest rows of each sink that is readable from here, and `check` makes it read them again and compare.  The process
-answers each line with a line of JSON, and ends with its input.
+The first line of its input is the job directory.  After that, the line `remember` makes the process remember the newest
+rows of each sink that can be read from here, and `check` makes it read these rows again and compare them.  The process
+answers each line with a line of JSON, and ends when its input ends.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from operators.builder.loading import load_of_job
 from operators.outputs import Output, open_output
 
 ROWS_MAX = 100_000
-"""The number of rows that are remembered for all sinks together, the newest of each task."""
+"""How many rows are remembered for all sinks together; for each task, they are the newest ones."""
 READABLE = frozenset(("SqliteSink", "JsonLinesSink", "ParquetSink"))
 
 Place = Path | str
 Rows = dict[int, int]
-"""Position → digest of the row at that position."""
+"""Position → the digest of the row at that position."""
 
 
 @dataclass
 class Findings:
-    """The findings of a look at the sinks.
+    """The results of reading the sinks.
 
     Attributes:
-        rows: the number of rows that were remembered or compared.
-        changed: the number of rows that differ from before.
-        missing: the number of rows that are gone.
-        unreadable: sink → the reason why its rows were not compared.
+        rows: how many rows were remembered or compared.
+        changed: how many rows differ from before.
+        missing: how many rows no longer exist.
+        unreadable: sink → why its rows were not compared.
     """
 
     rows: int = 0
@@ -51,7 +51,7 @@ class Findings:
 
 
 class SeenRows:
-    """The rows of a job's sinks at one moment.
+    """The rows in a job's sinks at one moment.
 
     Args:
         places: sink → the place from which its rows can be read; None if they cannot be read.
@@ -60,10 +60,10 @@ class SeenRows:
     def __init__(self, places: Mapping[str, Place | None]) -> None:
         self._places = places
         self._seen: dict[str, tuple[str, dict[str, tuple[int, int, Rows]]]] = {}
-        """Sink → its run, and by task the first position, the end, and the rows between them."""
+        """Sink → its run and, by task, the first position, the end, and the rows in between."""
 
     def remember(self) -> Findings:
-        """Remember the newest rows that no recovery may withdraw."""
+        """Remember the newest rows that no recovery can withdraw."""
         findings = Findings()
         self._seen = {}
         for sink, output in self._outputs(findings):
@@ -117,7 +117,7 @@ def _text(row: Any) -> str:
 
 
 def places(job: Path) -> dict[str, Place | None]:
-    """Return, by sink, the place from which its rows can be read; None if they cannot be read.
+    """Return, for each sink, the place from which its rows can be read; None if they cannot be read.
 
     Raises:
         CausalError: the job's code cannot be loaded.
@@ -132,7 +132,7 @@ def places(job: Path) -> dict[str, Place | None]:
 
 
 def main() -> int:
-    """Answer until standard input ends; the output of the pipeline's code is kept apart from the answers."""
+    """Answer requests until standard input ends; keep output of the pipeline's code separate from the answers."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     rows: SeenRows | None = None

@@ -1,7 +1,7 @@
-"""The terminal view of a job: a line of totals, a table of tasks, the last recoveries, and what the job waits for.
+"""The terminal view of a job: a line of totals, a table of tasks, the most recent recoveries, and current problems.
 
-States are words with a mark, so that nothing is shown by colour alone; `NO_COLOR` is respected.  The view only reads
-the directory of the job, twice a second, and shows a line if the directory is damaged.
+States are shown as words with a mark, so that no information is conveyed by colour alone, and `NO_COLOR` is respected.
+The view only reads the job directory, twice a second, and shows a message if the directory is damaged.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ RECOVERIES_SHOWN, PROBLEMS_SHOWN = 5, 5
 CHART_POINTS = 120
 UNKNOWN = "-"
 MARKS = {"running": "●", "finished": "✓", "stopped": "■", "down": "✗"}
-"""State of a task → its mark; any other state is a transition to one of these."""
+"""Task state → its mark; any other state is a transition to one of these."""
 UNDER_WAY = "◐"
 
 COLUMNS: Mapping[str, str] = {
@@ -43,11 +43,11 @@ COLUMNS: Mapping[str, str] = {
     "doing": "doing",
 }
 ORDERS = ("task", "rate", "busy", "blocked", "p99_ms", "snapshot_bytes")
-"""The columns by which the table can be sorted, in turn; all but the first in descending order."""
+"""The columns by which the table can be sorted, in the order of selection; all but the first sort descending."""
 
 
 def totals(model: Model) -> str:
-    """Return the line about the whole job."""
+    """Return the line about the job as a whole."""
     if "totals" not in model:
         return f"{model['job']}  {model['state']}  {model['says']}"
     sums, checkpoints = model["totals"], model["checkpoints"]
@@ -71,7 +71,7 @@ def values(task: Model) -> dict[str, Any]:
 
 
 def cells(task: Model) -> list[str]:
-    """Return the texts of a task's row, in the order of `COLUMNS`."""
+    """Return the texts in a task's row, in the order of `COLUMNS`."""
     known = values(task)
     shown = {
         **known,
@@ -88,7 +88,7 @@ def cells(task: Model) -> list[str]:
 
 
 def recoveries(model: Model) -> str:
-    """Return a line for each of the last failures, newest first."""
+    """Return a line for each of the most recent failures, newest first."""
     lines = []
     for failure in model.get("recoveries", ())[:RECOVERIES_SHOWN]:
         names = ", ".join(f"{task['task']} ({task['why']})" for task in failure["tasks"])
@@ -98,7 +98,7 @@ def recoveries(model: Model) -> str:
 
 
 def problems(model: Model) -> str:
-    """Return the conditions for which the job waits, one per line; empty if there are none."""
+    """Return the problems that keep the job waiting, one per line; empty if there are none."""
     return "\n".join(model.get("problems", ())[:PROBLEMS_SHOWN])
 
 
@@ -126,7 +126,7 @@ class Terminal(App[None]):
     """The application of `causal top`.
 
     Args:
-        job: the job that is watched.
+        job: the job to watch.
     """
 
     CSS = """
@@ -147,7 +147,7 @@ class Terminal(App[None]):
         self._order = ORDERS[0]
 
     def compose(self) -> ComposeResult:
-        """Yield the parts of the screen, from top to bottom."""
+        """Yield the parts of the screen from top to bottom."""
         yield Static("", id="totals", markup=False)
         yield Sparkline([], id="chart")
         yield DataTable(id="tasks", cursor_type="row")

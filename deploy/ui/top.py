@@ -1,4 +1,4 @@
-"""`causal top`: shows one job in the terminal until it is left with `q`."""
+"""`causal top`: shows one job in the terminal until the user quits with `q`."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from deploy.ui.dashboard import EXTRA
 
 
 def add_parser(commands: Any) -> None:
-    """Add the command to those of `causal`."""
+    """Add this command to those of `causal`."""
     showing = commands.add_parser("top", help="show a job in the terminal: its tasks, rates and recoveries")
     add_job(showing)
     showing.set_defaults(act=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command until the user leaves it.
+    """Run the command until the user quits.
 
     Raises:
         PipelineError: there is no such job, it cannot be shown, or there is no terminal.
