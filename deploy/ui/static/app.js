@@ -1,4 +1,4 @@
-// Asks for the model twice a second, and draws the view that the address names.
+// Requests the model twice a second, and draws the view that the address selects.
 
 import { ago, h, morph } from "./dom.js";
 import { graph } from "./graph.js";
@@ -6,7 +6,7 @@ import * as views from "./views.js";
 
 const EVERY_MS = 500;
 const SLOWLY_MS = 2000;
-// A slow answer is waited for, as asking again would only make it slower; after this time it is asked for again.
+// A slow answer is awaited, because another request would only make it slower; after this time, it is requested again.
 const AWAY_MS = 30000;
 const SILENT_MS = 3000;
 const AGAIN_MS_MAX = 8000;
@@ -20,7 +20,7 @@ const GOOD = { running: "good", finished: "good", failed: "bad", down: "bad" };
 const NO_ANSWER = "causal ui does not answer; try again in a moment";
 const element = (id) => document.getElementById(id);
 
-// The token comes behind the # of the address, which is sent nowhere; it is kept for this tab alone.
+// The token follows the # of the address, a part that browsers never send; it is stored only for this tab.
 let token = sessionStorage.getItem("token") ?? "";
 if (location.hash.length > 1 && !location.hash.startsWith("#/") && location.hash !== "#main") {
   token = location.hash.slice(1);
@@ -51,7 +51,7 @@ function notify(text) {
   notify.timer = setTimeout(() => (element("done").hidden = true), 6000);
 }
 
-// Asks whether to kill; the dialog begins on Cancel, so that no key pressed twice kills anything.
+// Asks for confirmation before a kill; Cancel has the initial focus, so that pressing a key twice kills nothing.
 function confirmed(question) {
   const dialog = element("confirm");
   element("question").textContent = question;
@@ -84,7 +84,7 @@ async function askFor(fields) {
   answer = question;
   draw();
   const found = await call(`/api/state?${new URLSearchParams(fields)}`, { within: 40000 }).catch(shown);
-  if (answer === question) answer = found; // a later question has an answer of its own
+  if (answer === question) answer = found; // a later question receives its own answer
   draw();
 }
 
@@ -136,7 +136,7 @@ function draw() {
   }
 }
 
-// What a view needs besides the model.
+// Everything that a view needs in addition to the model.
 async function more() {
   if (more.asked) return;
   const [name, rest] = route();
@@ -149,8 +149,8 @@ async function more() {
 }
 const shown = (problem) => ({ problem: problem instanceof Refused ? problem.message : NO_ANSWER });
 
-// The moment of the last answer, and how many questions have failed since. A page cannot know whether causal ui is slow
-// or has ended, and says neither: it says for how long it has heard nothing.
+// The time of the last answer, and how many requests have failed since then. The page cannot know whether causal ui is
+// slow or has ended, so it only states for how long there has been no answer.
 let heard = performance.now();
 let failures = 0;
 let next = 0;

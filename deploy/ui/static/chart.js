@@ -1,17 +1,17 @@
-// Charts with axes: the labels are text of the page, so they stay legible however wide the chart is drawn.
+// Charts with axes. The labels are text on the page, so they remain legible no matter how wide the chart is drawn.
 
 import { h, ms, rate, s } from "./dom.js";
 
 const [WIDTH, HEIGHT] = [600, 110];
 
-// The least of 1, 2 and 5 times a power of ten that is not below the value.
+// Returns the smallest number of the form 1, 2 or 5 times a power of ten that is not below the value.
 export function ceiling(value) {
   const power = 10 ** Math.floor(Math.log10(Math.max(value, 1e-3)));
   return [1, 2, 5, 10].map((step) => step * power).find((each) => each >= value * (1 - 1e-9));
 }
 
-// A drawing in coordinates from (0, 0), top left, to (WIDTH, HEIGHT), with its highest value, the half of it and 0 at
-// the left, and `along` below. `unit` is what is shown upwards.
+// Returns a drawing whose coordinates range from (0, 0) at the top left to (WIDTH, HEIGHT). The highest value, half of
+// it and 0 are on the left, and the labels `along` are below. `unit` is the unit of the vertical axis.
 function axes({ label, unit, highest, value, along, caption }, ...drawn) {
   const grid = [0, HEIGHT / 2, HEIGHT].map((y) => s("line", { class: "axis", x1: 0, x2: WIDTH, y1: y, y2: y }));
   return h("figure", { class: "chart" },
@@ -26,7 +26,7 @@ function seconds(value) {
   return value >= 120 ? `${(value / 60).toFixed(value % 60 ? 1 : 0)} min` : `${Math.round(value)} s`;
 }
 
-// Records in and rows out over the last minutes, with a mark for each failure.
+// Charts the records in and rows out of the last few minutes, with a mark for each failure.
 export function flow(model) {
   const points = model.history;
   if (points.length < 3) return null;
@@ -46,7 +46,7 @@ export function flow(model) {
     s("polyline", { class: "in", points: line(1) }), s("polyline", { class: "out", points: line(2) }));
 }
 
-// The durations of the last checkpoints, of which at most `shown` are kept.
+// Charts the durations of the most recent checkpoints, at most `shown` of them.
 export function durations(took_ms, shown) {
   const [highest, width] = [ceiling(Math.max(1, ...took_ms)), WIDTH / shown];
   const many = took_ms.length === 1 ? "the only checkpoint" : `the last ${took_ms.length} checkpoints`;

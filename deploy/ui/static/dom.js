@@ -1,4 +1,4 @@
-// Elements from plain values: text is always text, so nothing that a job writes can become markup.
+// Creates elements from plain values. Text always remains text, so nothing that a job writes can become markup.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -17,7 +17,7 @@ function filled(element, attributes, children) {
 export const h = (tag, attributes, ...children) => filled(document.createElement(tag), attributes, children);
 export const s = (tag, attributes, ...children) => filled(document.createElementNS(SVG, tag), attributes, children);
 
-// Changes `old` so that it equals `fresh`, keeping what is equal: focus, selection and scrolling stay.
+// Changes `old` until it equals `fresh`, but keeps equal parts, so that focus, selection and scroll position remain.
 export function morph(old, fresh) {
   if (old.nodeType !== fresh.nodeType || old.nodeName !== fresh.nodeName || old.id !== fresh.id) {
     old.replaceWith(fresh);
@@ -68,7 +68,7 @@ export function figures(pairs) {
   return h("dl", { class: "figures" }, pairs.map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))));
 }
 
-// A table; a column is [title, value of a row, "num" for numbers].
+// Creates a table; a column is [title, function that returns a row's value, "num" for numbers].
 export function table(caption, columns, rows, empty) {
   if (!rows.length) return h("p", { class: "quiet" }, empty ?? "Nothing yet.");
   return h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": caption },

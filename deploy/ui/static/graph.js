@@ -1,4 +1,4 @@
-// The graph: a box for each operator with a bar for each of its tasks, edges as wide as their bytes per second.
+// The graph: a box for each operator, with a bar for each of its tasks, and edges whose width shows bytes per second.
 
 import { flow } from "./chart.js";
 import { bytes, count, figures, h, legend, ms, percent, rate, s, table } from "./dom.js";
@@ -9,7 +9,7 @@ const TITLE_MAX = 21;
 
 export const link = (task) => `#/task/${encodeURIComponent(task)}`;
 
-// Of a job that does not run there are averages only, and they are called so.
+// For a job that is not running, there are only averages, and they are labelled as such.
 const shares = (task) => task.shares ?? task.average_shares;
 const speed = (thing) => (thing.rate === null ? (thing.average_rate === null ? null : `${rate(thing.average_rate)} on average`) : rate(thing.rate, ` ${thing.unit}/s`));
 
@@ -31,7 +31,7 @@ function bar(task, y) {
     s("text", { class: "quiet", x: left + width + 6, y: y + 10 }, facts.join(" · ").slice(0, 14)));
 }
 
-// A title that fits into a box: of a chain with a long name, the number of its other operators stays.
+// Shortens a title to fit into a box, but keeps the number of the chain's other operators.
 function short(title) {
   if (title.length <= TITLE_MAX) return title;
   const more = title.match(/ \+\d+$/)?.[0] ?? "";
@@ -54,7 +54,7 @@ function box(node, tasks, at, drawn) {
 
 const carried = (edge) => edge.bytes_rate ?? edge.average_bytes_rate;
 
-// Almost every operator has an edge to the dead letters: a mark stands for it, and a button draws them all.
+// Almost every operator has an edge to the dead letters; a mark replaces each of them, and a button draws them all.
 function letterEdges({ count: edges, drawn }, toggle) {
   if (!edges) return null;
   const what = edges === 1 ? "the edge to the dead letters" : `the ${edges} edges to the dead letters`;
@@ -63,7 +63,7 @@ function letterEdges({ count: edges, drawn }, toggle) {
 
 function drawing(model) {
   const tasks = new Map(model.tasks.map((task) => [task.task, task]));
-  // Everything that takes up room in a layer, in its order: boxes, and edges that pass.
+  // Everything that occupies space in a layer, in order: boxes, and edges that pass through.
   const layers = [];
   const put = ([layer, row], thing) => ((layers[layer] ??= [])[row] = thing);
   const boxes = new Map(model.graph.nodes.map((node) => [node.name, put([node.layer, node.row], { height: HEAD + Math.min(node.tasks.length, BARS_MAX + 1) * BAR + 6 })]));

@@ -1,4 +1,4 @@
-// The other views: each is a function of the model, and of what was asked for on top of it.
+// The other views. Each is a function of the model and of any data that was requested in addition.
 
 import { durations } from "./chart.js";
 import { NONE, ago, bytes, count, figures, h, legend, ms, percent, rate, s, table } from "./dom.js";
@@ -36,7 +36,7 @@ export function task(model, name, { log, breaks }) {
   ];
 }
 
-// What a task does now; of a job that does not run, what it did on average.
+// Describes the work of a task: its present work or, if the job is not running, its average.
 function speeds(found, present) {
   const parts = (shares, when) => [[`busy${when}`, percent(shares?.busy)], [`blocked${when}`, percent(shares?.blocked)]];
   if (present) return [[`${found.unit}/s`, rate(found.rate)], ["sent", bytes(found.bytes_rate, "/s")], ...parts(found.shares, "")];
@@ -141,7 +141,7 @@ export function hosts(model) {
   ];
 }
 
-// The button for the agent of one of several hosts; a host that cannot be broken says why.
+// The button that kills the agent of a host in a multi-host job; if this is not possible, it states the reason.
 function agentOf(host, breaks) {
   const why = host.state === "lost" ? "lost" : { true: "", false: "started with --no-break" }[host.breakable] ?? "of an older version";
   return why === "" ? breaks("agent", host.host, `Kill the agent of ${host.host}`) : h("button", { type: "button", disabled: true }, `Agent of ${host.host}: ${why}`);
@@ -163,7 +163,7 @@ export function broken(model, { breaks, output }) {
   ];
 }
 
-// The keys that begin so, as buttons that look one up.
+// The keys that begin with the entered text, as buttons that each look up one key.
 function listed(keys, askFor) {
   if (!keys) return null;
   if (keys.asked) return h("p", { class: "quiet" }, "Reading the keys…");
