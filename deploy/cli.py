@@ -343,7 +343,7 @@ def _start(
 
 
 def _planned(arguments: argparse.Namespace, config: JobConfig, version: versions.Version) -> tuple[JobConfig, Plan]:
-    """Return the settings and the plan of a job, with a run ID that is newer than that of any run in its sinks."""
+    """Return the settings and the plan of a job, with a run ID newer than that of any run that wrote to its sinks."""
     planned = plan(version.pipeline, config)
     if arguments.keep_sinks:
         config = replace(config, run=JobConfig.load(Path(arguments.from_)).run)

@@ -124,9 +124,7 @@ def described() -> list[Metric]:
 
 
 def _about(view: JobView, age: float) -> Iterator[Metric]:
-    """Yield the metrics about the page itself: the version that wrote the view, the view's age, and whether it
-    leads.
-    """
+    """Yield the metrics about the page itself: the job's version, the view's age, and which supervisor leads."""
     build = InfoMetricFamily("causal_build", "The version that runs the job.", labels=JOB)
     build.add_metric([view.job], {"version": installed(), "python_version": platform.python_version()})
     view_age = _gauge(

@@ -16,7 +16,7 @@ Value = str | int | float | bool
 PHASES = ("detected", "promoted", "collected", "replayed", "first_output")
 """The phases of a recovery; each begins when the previous one ends."""
 CHECKPOINTS_MAX = 20
-"""For how many checkpoints per view spans are created at most; there are rarely more between two views."""
+"""The largest number of checkpoints per view for which spans are created; there are rarely more between two views."""
 
 
 @dataclass(frozen=True, slots=True)

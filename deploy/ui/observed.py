@@ -36,7 +36,7 @@ STATE_S = 30.0
 TURN_S = 10.0
 """How long such a request waits for the previous one."""
 SETTLED_S = 1.0
-"""How long after a kill the view does not yet show the effect."""
+"""How long it takes after a kill until the view shows its effect."""
 CODE_LOOK_S = 5.0
 """The interval between checks of the code files, which is also the delay before the first check."""
 

@@ -1,4 +1,4 @@
-"""How a supervisor becomes the leader and ceases to be it, as a state machine. Pure.
+"""How a supervisor gains and loses the leadership of a job, as a state machine. Pure.
 
 A candidate watches the journal of the newest term. The growth of that journal is the leader's sign of life, and no
 clock of another machine is read. The candidate stands for the next term only if the journal has not grown for

@@ -22,9 +22,8 @@ DIRECTORY = "checkpoints"
 _MANIFEST = re.compile(r"manifest-(\d+)\.json")
 _SNAPSHOT = re.compile(r"e(\d+)-i\d+\.snap.*")
 _FIRST = re.compile(r"e(\d+)-i\d+-[0-9a-f]+\.snap.*")
-"""The file name of a version's first snapshot in the shared store; its epoch is that of the savepoint it started
-from.
-"""
+"""The file name of a version's first snapshot in the shared store; its epoch is that of the savepoint from which
+the version began."""
 _RECORDING = re.compile(r"e(\d+)-i\d+\.rec.*")
 """The file name of the recording of one epoch, which standbys read once the epoch's checkpoint is complete."""
 

@@ -151,7 +151,7 @@ class Hosts:
                 entry.state = HostState.LOST  # all processes of the job have ended
 
     def accepts(self, name: str, incarnation: int) -> bool:
-        """Return whether the host is alive and a message from that incarnation is from its current one."""
+        """Return whether the host is alive in this incarnation, so that a message from it is accepted."""
         entry = self._all.get(name)
         return entry is not None and entry.living and entry.incarnation == incarnation
 
