@@ -55,7 +55,7 @@ def read_file(path: Path) -> dict[str, Any]:
         table = tomllib.loads(path.read_text("utf-8-sig"))
     except OSError as problem:
         raise PipelineError(f"{path} cannot be read: {problem.strerror}") from None
-    except (ValueError, RecursionError) as problem:  # not TOML, not UTF-8, or too large a number or too much nesting
+    except (ValueError, RecursionError) as problem:  # invalid TOML or UTF-8, or an excessive number or nesting depth
         raise PipelineError(f"{path} is not TOML: {problem}") from None
     return checked(table, str(path))
 

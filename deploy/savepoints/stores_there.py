@@ -1,4 +1,4 @@
-"""Refuses a job whose sinks have lost their files, before their stores are opened, which would create empty ones."""
+"""Refuses a job whose sinks have lost their files, before stores are opened and empty ones are created."""
 
 from __future__ import annotations
 

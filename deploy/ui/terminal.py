@@ -65,7 +65,7 @@ def totals(model: Model) -> str:
 
 
 def values(task: Model) -> dict[str, Any]:
-    """Return column → the value by which the table is sorted."""
+    """Return, for each column, the value by which the table is sorted."""
     shares = task["shares"] or {}
     return {**{name: task.get(name) for name in COLUMNS}, "busy": shares.get("busy"), "blocked": shares.get("blocked")}
 

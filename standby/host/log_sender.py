@@ -19,7 +19,7 @@ TEXT_BYTES_MAX = 1 << 16
 """How many bytes are read at one time, which amounts to 128 KiB per second for a host."""
 
 LINE_CHARACTERS_MAX = 4096
-"""The length beyond which a line is cut."""
+"""Longer lines are truncated to this many characters."""
 
 SENT = "sent.json"
 """The file with the positions up to which lines have been sent, for the next agent."""

@@ -91,7 +91,7 @@ LEAVING = "leaving"
 
 
 def is_leaving(data: bytes) -> bool:
-    """Return whether a message is an agent's last one."""
+    """Return whether a message is the last message of an agent."""
     try:
         return bool(unpack(data)["kind"] == LEAVING)
     except PeerViolation:

@@ -117,7 +117,7 @@ class _Question:
         self._keyed = key is not None
         self._asked_ns = 0
         self.cut_short = False
-        """Whether a handshake ended without a reason, which happens if the supervisor has another key."""
+        """Whether a handshake ended without a stated reason, as it does if the supervisor has a different key."""
         self.refusal = ""
         """Why the last handshake was refused; this supervisor may be a candidate while another one leads."""
         self.client = context.socket(zmq.DEALER)

@@ -147,7 +147,7 @@ class HostUplink:
             elif not self._admits(parts[1]):
                 continue
             elif parts[0]:
-                self._local.send_multipart(parts, zmq.NOBLOCK)  # ZeroMQ drops it if there is no such process
+                self._local.send_multipart(parts, zmq.NOBLOCK)  # ZeroMQ drops messages to absent processes
             else:
                 order = _order(parts[1])
                 if order is not None:

@@ -32,9 +32,9 @@ class ComponentInquiry:
         self.component = tasks[0]
         """The index of the component's first task, which identifies the component in the journal."""
         self.rollback: Rollback = NO_ROLLBACK
-        """The last decision."""
+        """The most recent decision about the component."""
         self.number = 0
-        """The number of the last question."""
+        """The number of the most recent question."""
         self.lost: tuple[Extent, ...] = ()
         """The extents that the open question concerns; empty if no question is open."""
         self._findings: dict[str, tuple[int, OrphanAnswer]] = {}

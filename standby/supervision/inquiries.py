@@ -42,7 +42,7 @@ class Inquiries:
 
     @property
     def number(self) -> int:
-        """The number of the last question."""
+        """The number of the most recent question."""
         return max(each.number for each in self._components.values())
 
     @property

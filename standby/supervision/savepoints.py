@@ -50,7 +50,7 @@ def stopped_at(records: Iterable[Record]) -> tuple[int, dict[str, Files]] | None
             epoch, files = record["epoch"], as_files(record["files"])
             stopped = epoch == final
         elif record["kind"] in ("promoted", "rolled_back"):
-            stopped = False  # unless the run only made rows visible that belong to the savepoint (guarantee epoch)
+            stopped = False  # `stopping` sets this again if the run only made the savepoint's rows visible
         elif record["kind"] == "stopping":
             stopped = stopped or (epoch == final and record["reason"].startswith(STOPPED))
     return (epoch, files) if stopped else None
