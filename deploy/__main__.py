@@ -5,7 +5,7 @@ import sys
 if not sys.flags.safe_path:
     # `-m` puts the working directory first on the path, so that a `queue.py` there would shadow Python's own.  It is
     # therefore moved to the end.
-    import os  # which the interpreter has loaded already
+    import os  # the interpreter has already loaded this module
 
     home, here = __file__.rpartition(os.sep)[0].rpartition(os.sep)[0], sys.path.pop(0)
     if os.path.realpath(here or ".") == os.path.realpath(home):

@@ -1,4 +1,4 @@
-"""The frame of the `causal` command: its parser, and how a command ends.
+"""The code that all `causal` commands share: the parser, and how a command ends.
 
 Exit status: 0 if the command succeeded, 2 for wrong usage or a wrong pipeline, 1 if the job failed.  For an error, one
 line on standard error states the problem and its location; a traceback is never printed.
@@ -119,6 +119,6 @@ def _explained(problem: Exception) -> str | None:
 
 
 def say(line: str, status: int) -> int:
-    """Print one line on standard error, and return the exit status."""
+    """Print one line to standard error, and return the exit status."""
     print(f"causal: {one_line(line)}", file=sys.stderr)
     return status

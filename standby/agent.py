@@ -138,7 +138,7 @@ class Agent:
         self._mark = blueprint.mark(config)
         self._worker = blueprint.worker
         self._companions = {f"companion:{call.name}": call for call in blueprint.companions}
-        if not config.verify_replay:  # forked workers share addresses, and a check must see dependence on addresses
+        if not config.verify_replay:  # the shared addresses of forked workers would hide a dependence on them
             self._children.serve_forks(self._worker)
         self._restarts: dict[str, tuple[float, Child]] = {}
         self._starts: dict[str, Child] = {}
@@ -196,7 +196,7 @@ class Agent:
 
     def close(self) -> None:
         self._uplink.close()
-        self._context.term()  # bounded by the socket's linger
+        self._context.term()  # waits no longer than the sockets' linger time
         close_lock(self._lock)
 
     def _on_terminate(self, number: int, frame: object) -> None:

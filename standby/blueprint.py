@@ -35,7 +35,7 @@ class Constraint:
     host: str = ""
     """The only permitted host; empty for any.  The standby then runs on the same host, so both are lost with it."""
     labels: Mapping[str, str] = field(default_factory=dict)
-    """The labels that a host must have, with these values."""
+    """The labels, with their values, that a host must have."""
 
     def admits(self, host: str, labels: Mapping[str, str]) -> bool:
         """Return whether the task may run on the host with that name and these labels."""

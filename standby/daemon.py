@@ -303,7 +303,7 @@ class Daemon:
             self._gate.close()
         if self._candidates is not None:
             self._candidates.close()
-        self._context.term()  # bounded by the socket's linger
+        self._context.term()  # waits no longer than the sockets' linger time
         self._journal.close()
 
     def _drain(self) -> None:

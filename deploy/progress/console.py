@@ -55,7 +55,7 @@ class Console:
             while not self._ended.wait(0 if news else LOOK_S):
                 news = self.show()
             while self.show():
-                pass  # read until nothing is left
+                pass  # continue until no rows are left to print
         except OSError as problem:
             print(f"causal: rows cannot be shown any more: {problem}; they are in the job's directory", file=sys.stderr)
 

@@ -56,7 +56,7 @@ def add(job: Path, config: JobConfig, planned: Plan) -> None:
         if newest is not None and newest[0] > epoch:
             epoch, files = newest
         if not epoch:
-            return  # every task begins without state
+            return  # without a checkpoint, every task begins without state
         incarnation = assignments.tasks[task.name].incarnation
         fetch(job, files.values(), config)
         cut = _cut(job, planned, task, epoch, files, _store_position(job, config, planned, task, epoch, incarnation))

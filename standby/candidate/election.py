@@ -172,9 +172,9 @@ class Election:
                 self._conclude()
         finally:
             if self._ear is not None:
-                self._ear.close()  # the leader binds the same address
+                self._ear.close()  # the leader will bind the same address
         if self._present_ns is not None:
-            with suppress(Unavailable):  # the leader removes an old mark
+            with suppress(Unavailable):  # otherwise, the leader removes the mark once it is old
                 perform(self._presence.withdraw(), self._depot)
         return None if ledger is None else self._led(ledger)
 
