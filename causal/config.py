@@ -157,7 +157,7 @@ class JobConfig:
     """The treatment of `time.time()`, `random.random()`, `uuid.uuid4()` … in an operator: `capture` logs them, `refuse`
     stops the job, and `allow` does not intervene, so that replays may diverge."""
     state: str = "memory"
-    """Where operators keep their state: in `memory`, or on `disk` for the state beyond `state_memory_bytes_max`."""
+    """The place of operators' state: `memory`, or `disk` for what is beyond `state_memory_bytes_max`."""
     state_memory_bytes_max: int = 256 << 20
     """The approximate amount of memory for the state of one operator in one task, if state is on disk."""
     state_directory: str = ""

@@ -28,7 +28,7 @@ from operators.spark.java import find_java
 OK, NOTE, WRONG = "ok", "note", "wrong"
 PYTHON_MIN = (3, 11)
 FILES_MIN = 4096
-"""How many open files a process of a large job needs: one or two sockets per channel."""
+"""The number of open files that a process of a large job needs: one or two sockets per channel."""
 DISK_BYTES_MIN = 1 << 30
 REQUIRED = {
     "pyzmq": "27.3", "msgpack": "1.2.4", "ormsgpack": "1.13.1", "msgspec": "0.20", "lz4": "4.4.5", "xxhash": "3.5",

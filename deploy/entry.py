@@ -13,7 +13,7 @@ from types import FrameType
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 ENOUGH_S = 5.0
-"""How long cleanup may take; further signals are ignored during this time."""
+"""The time for cleanup, during which another signal is ignored."""
 
 RUNNING = (["run"], ["agent"])
 """The commands that start processes of a job."""

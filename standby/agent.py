@@ -64,14 +64,14 @@ LOCK = "agent.lock"
 """The file that a running agent keeps locked so that a job has only one agent on this host."""
 
 LOCK_S = 5.0
-"""How long the lock of a killed agent may remain locked.  A process that the agent was about to start keeps the
-agent's descriptors open until it executes another program."""
+"""The time for which the lock of a killed agent may stay locked: a process that the agent was about to start has the
+agent's descriptors until it executes another program."""
 
 GRACE_S = 3.0
-"""How long processes have to end after they are asked to."""
+"""The time that processes have to end after they are asked to."""
 
 KILL_S = 2.0
-"""How long a killed process has to disappear."""
+"""The time that a killed process has to disappear."""
 
 BACKOFF_S_MIN, BACKOFF_S_MAX = 0.1, 5.0
 """The shortest and the longest wait before a crashed companion is restarted; the wait doubles with each consecutive
@@ -84,7 +84,7 @@ CRASHES_MAX = 20
 """The number of consecutive crashes of a companion after which the job ends."""
 
 LOOKS_PER_LIMIT = 4
-"""How often the agent checks which processes use the processor, within the silence that counts as a death."""
+"""The number of checks of which processes use the processor, within the silence that counts as a death."""
 
 BEAT_MS_MAX = 500
 """The longest interval between the agent's beats.  The beats also repeat messages that were lost."""

@@ -67,18 +67,18 @@ from standby.supervision.supervision import ANY_SESSION, Supervision
 
 STATUS_S = 0.5
 DRAIN_MAX = 1000
-"""How many messages are received in a row before the clock is read again."""
+"""The number of messages that are received in a row before the clock is read again."""
 
 AGENT_QUEUE_MAX = 10_000
-"""How many orders are kept for an agent that has not connected yet."""
+"""The number of orders that are kept for an agent that has not connected yet."""
 
 DISMISS_S, DISMISS_AGAIN_MS = 1.2, 100
-"""How long hosts have to confirm the end of the job (less than the time that a supervisor has to end), and the pause
-before the order to end is repeated."""
+"""The time that hosts have to confirm the end of the job, which is shorter than the time that a supervisor has to end;
+and the time between two such orders."""
 
 HELD_MAX = 10_000
-"""How many effects may wait for decisions to be written.  Further effects are dropped, because each effect is
-repeated for as long as it is needed."""
+"""The number of effects that may wait for decisions to be written; further effects are dropped, because each of them is
+repeated if it is still needed."""
 
 SOCKET_QUEUE = 10_000
 LINGER_MS = 300

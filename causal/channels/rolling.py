@@ -45,6 +45,6 @@ class RollingDigest:
         self.value = value
 
     def close(self) -> int:
-        """After a barrier has been fed, begin the next epoch with the current value as its seed; return the value."""
+        """Chain the next epoch to this one, after a barrier has been fed."""
         self._hash = xxhash.xxh3_64(seed=self.value)
         return self.value

@@ -103,10 +103,10 @@ SOCKET_BYTES_MAX = 107
 KILL_S = 5.0
 
 LOOK_S = 0.2
-"""How long locking is retried while another process shares the lock."""
+"""The time for which the lock is retried while another process shares it."""
 
 RELEASE_S = 10.0
-"""How long a job's agent has to end its processes after the job's `causal run` was killed."""
+"""The time that the agent of a job has to end its processes after the job's `causal run` was killed."""
 
 
 class JobDirectory:

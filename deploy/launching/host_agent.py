@@ -42,13 +42,13 @@ from standby.network.gate import address_of, is_loopback
 from standby.network.tether import tether
 
 TETHER_S = 1.0
-"""How long a tether may take to connect, and the pause before the next attempt."""
+"""The time that a tether has to connect, and the time until the next attempt."""
 
 SLOTS_PER_CORE = 4
-"""How many processes per core a host has room for, unless the number is configured."""
+"""The number of processes per core for which a host offers room, unless it is configured."""
 
 DRAIN_S, DRAIN_S_MAX = 20.0, 86_400.0
-"""How long tasks have to move when their host is asked to end: the default and the maximum."""
+"""The time that the tasks of a host that is asked to end have to move: the default and the maximum."""
 
 CLOCK_S_MAX, CLOCK_S_NOTED = 60.0, 2.0
 """Differences between a host's wall clock and the supervisor's: the smallest that is refused, and the smallest that

@@ -49,7 +49,7 @@ LOAD_S = 60.0
 """The same limit for an agent that has been silent since it started, because its modules may be on a slow disk."""
 
 ANSWER_S = 2.0
-"""How long a silent supervisor has to answer before it is killed."""
+"""The time that a silent supervisor has to answer before it is killed."""
 
 FREE_BYTES_MIN = 1 << 16
 """If less space than this is free, a disk counts as full."""
@@ -59,9 +59,9 @@ STATUS_HOPELESS = 2
 
 SUPERVISOR_STOP_S = 3.0
 AGENT_STOP_S = 9.0
-"""How long the agent has to end, which is longer than it needs to ask its processes to end, kill them and clean up."""
+"""The time for the agent to end: longer than it needs to ask its processes to end, kill them and sweep."""
 SPARK_STOP_S = 10.0
-"""How long Spark has to end, including its executors."""
+"""The time for Spark to end, including its executors."""
 
 KILL_S = 3.0
 
@@ -70,7 +70,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a run ended."""
+    """The end of a run."""
 
     status: int
     """0 if the job finished, 1 if it failed, 128 + the signal's number if it was interrupted."""
@@ -88,7 +88,7 @@ class Server:
     module: str
     name: str
     stop_s: float
-    """How long the process has to end after it is asked to."""
+    """The time that the process has to end after it is asked to."""
     endings: tuple[int, ...] = ()
     """The exit statuses with which the process ends the whole deployment as intended, without being restarted."""
     interruptible: bool = False

@@ -197,7 +197,7 @@ def _since_s(view: JobView, wait: Wait | Activity | None) -> float:
 
 
 def _behind(view: JobView) -> Metric:
-    """Return how far hot standbys lag behind, omitting tasks whose standby does not perform anything."""
+    """Return the lag of hot standbys, without tasks whose standby does not perform."""
     behind = _gauge(
         "hot_standby_behind_elements",
         "Elements that the task has received and its hot standby has not performed; absent while that is passive.",

@@ -18,7 +18,7 @@ from standby.supervision.job_view import JobView
 from standby.supervision.preview import copies_at_home, hosts_needed, preview
 
 LASTING_NS = 5_000_000_000
-"""How long standbys may be missing before this is reported, because they start after the tasks, one at a time."""
+"""The time for which standbys may be missing before that is reported: they start after the tasks, one at a time."""
 
 
 def placed(planned: Plan, config: JobConfig, members: Sequence[Member]) -> dict[str, Any]:

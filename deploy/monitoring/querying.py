@@ -34,13 +34,13 @@ from standby.supervision.savepoints import finished
 T = TypeVar("T")
 
 WITHIN_S = 10.0
-"""How long the command waits for a task that is recovering."""
+"""The time for which the command waits for a task that is recovering."""
 ANSWER_S = 2.0
 AGAIN_S = 0.2
 KEYS_MAX = 200
 """The largest number of keys that are listed; `--prefix` can be used to narrow down a longer list."""
 TRIES_MAX = 10
-"""How many times a checkpoint may be superseded while its files are read before the command fails."""
+"""The number of checkpoints that may be superseded while their files are read."""
 
 
 def state(arguments: argparse.Namespace) -> int:

@@ -26,10 +26,10 @@ from standby.supervision.job_view import JobView, TaskView, Wait
 
 STATES_SHOWN = 6
 OVERDUE_S = 5.0
-"""After this time, a checkpoint or the upload of a snapshot is shown together with the reason for the delay."""
+"""The duration after which a checkpoint, or the upload of a snapshot, is shown with the reason for the delay."""
 RECOVERIES_SHOWN = 10
 SLOW_CALL_S = 10.0
-"""After this time, a call to the outside world is shown."""
+"""The duration after which a call to the outside world is shown."""
 
 
 def status(arguments: argparse.Namespace) -> int:

@@ -29,7 +29,7 @@ class Span:
     attributes: Mapping[str, Value]
     children: Sequence[Span] = field(default_factory=tuple)
     failed: str = ""
-    """Why the traced work did not succeed; empty if it did."""
+    """The reason why the traced work did not reach its end; empty if it did."""
 
 
 class TraceModel:

@@ -20,7 +20,7 @@ from operators.sinks.delivery.console import CONSOLE
 LOOK_S = 0.1
 CHUNK_BYTES_MAX = 1 << 20
 FREED_BYTES = 1 << 20
-"""How much printed output may accumulate before its space is freed; it is also freed once everything is printed."""
+"""The amount of shown rows after which their space is freed; it is also freed when all rows have been shown."""
 
 
 class Console:

@@ -18,7 +18,7 @@ from standby.supervision.job_view import JobView, TaskView
 RATE_S = 1.0
 """The shortest time span over which a rate is measured."""
 SETTLED_S = 3.0
-"""How long the rate of a bounded input is measured before the remaining time is estimated."""
+"""The time over which the rate of a bounded input is measured before the remaining time is estimated."""
 LONG_NS = 2_000_000_000
 """If work lasts longer than this, it is shown; if several tasks have such work, only the oldest is shown."""
 NAMES_SHOWN = 4
@@ -52,10 +52,10 @@ class TaskRow:
 
 @dataclass(frozen=True, slots=True)
 class Bounded:
-    """How much of a bounded input has been read.
+    """The part of a bounded input that has been read.
 
     Attributes:
-        left_s: the estimated time until all of the input has been read; None if there is no rate yet.
+        left_s: an estimate of the time until all of the input is read; None if there is no rate yet.
     """
 
     read: int

@@ -18,7 +18,7 @@ from rich.text import Text
 from deploy.progress.progress_model import Bounded, ProgressModel, TaskRow, in_bytes
 
 LINES_BESIDE_TASKS = 9
-"""How many lines of the terminal are reserved for content other than tasks."""
+"""The lines of the terminal that are not for tasks."""
 BAR_WIDTH = 40
 Column = tuple[str, int, Callable[[TaskRow], str]]
 

@@ -141,7 +141,7 @@ class Agent:
     failures: int = 0
     """The number of consecutive attempts that ended early."""
     refusals: int = 0
-    """How many of these consecutive attempts ended with `REFUSED`."""
+    """The number of consecutive attempts among them that ended with `REFUSED`."""
 
     def step(self, trigger: str) -> None:
         """Perform the transition for the trigger, which the table must contain."""

@@ -65,7 +65,7 @@ LOOK_S = 1.0
 
 ANSWER_S = 5.0
 JOIN_S = 20.0
-"""After this time, the driver reports that an agent is running but has not joined."""
+"""The time after which a line reports that an agent runs and has not joined."""
 
 CORES = 2
 """The number of cores per executor, unless the user's configuration specifies it."""

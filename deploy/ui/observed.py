@@ -32,11 +32,11 @@ LOG_BYTES_MAX, LOG_LINES_MAX, LINE_MAX = 4 << 20, 300, 2000
 LETTER_BYTES_MAX, LETTER_FILES_MAX, LETTERS_MAX = 1 << 20, 200, 100
 ANSWER_BYTES_MAX = 1 << 20
 STATE_S = 30.0
-"""How long a request for the state of a key may take."""
+"""The time that a request for the state of a key may take."""
 TURN_S = 10.0
-"""How long such a request waits for the previous one."""
+"""The time for which such a request waits for the previous one."""
 SETTLED_S = 1.0
-"""How long it takes after a kill until the view shows its effect."""
+"""The time after a kill before the view shows its effect."""
 CODE_LOOK_S = 5.0
 """The interval between checks of the code files, which is also the delay before the first check."""
 

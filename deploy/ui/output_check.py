@@ -20,7 +20,7 @@ from typing import IO, Any, cast
 from causal.process.interpreter import module_command
 
 REMEMBER_S, CHECK_S = 15.0, 30.0
-"""How long a kill waits until the current rows are remembered, and how long reading them again may take."""
+"""The time that a kill waits until the rows before it are remembered, and the time that reading them again may take."""
 ANSWER_BYTES_MAX = 1 << 16
 
 

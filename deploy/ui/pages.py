@@ -1,7 +1,6 @@
-"""The web application of the dashboard: the page's files, its content as JSON, and a request that kills processes.
+"""The web application of the dashboard: the files of the page, its content as JSON, and a request that kills.
 
-The page sends requests twice a second, so that a slow browser never lags behind, and content that is not requested
-costs nothing.
+The page sends requests twice a second, so a slow browser never lags, and content that is not requested costs nothing.
 """
 
 from __future__ import annotations

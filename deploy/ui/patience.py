@@ -12,9 +12,9 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 REQUEST_S = 10.0
-"""How long a complete request may take, counted from the connection or from the request's first byte."""
+"""The time for a whole request, from the connection or from the request's first byte."""
 ANSWER_S = 90.0
-"""How long an answer may take; a request for the state of a key may need most of this time."""
+"""The time for the answer, most of which a request for the state of a key may need."""
 
 
 class Impatient(H11Protocol):  # type: ignore[misc]

@@ -25,7 +25,7 @@ from operators.builder.loading import load_of_job
 from operators.outputs import Output, open_output
 
 ROWS_MAX = 100_000
-"""How many rows are remembered for all sinks together; for each task, they are the newest ones."""
+"""The number of rows that are remembered for all sinks together, the newest of each task."""
 READABLE = frozenset(("SqliteSink", "JsonLinesSink", "ParquetSink"))
 
 Place = Path | str

@@ -153,7 +153,7 @@ class Election:
         self._ear: Ear | None = None
         self._presence = Presence(self._identity.holder)
         self._present_ns: int | None = None
-        """When the candidate last renewed its mark in the store; None before the first time."""
+        """The time at which the candidate last renewed its mark in the store; None before the first time."""
         self._shown: Candidate | None = None
         """The mark that the candidate last wrote."""
         self._term: Term | None = None

@@ -15,7 +15,7 @@ from standby.network.gate import Gate
 from standby.supervision import events
 
 GATHER_S, MORE_S = 2.0, 0.3
-"""How long to wait for the first beat from any host, and then for beats from other hosts."""
+"""The time to wait for the first beat of any host, and then for the beats of other hosts."""
 
 POLL_MS = 20
 """The longest time for which a handshake waits during this."""

@@ -29,10 +29,10 @@ _log = logging.getLogger("standby.agent")
 
 FILE = "processes.json"
 DEAD_KEPT = 256
-"""How many ended processes each beat reports again; the oldest are dropped first."""
+"""The number of ended processes that each beat reports again; the oldest are dropped first."""
 
 LOGS_KEPT = 200
-"""How many log files of ended processes are kept; the oldest are removed first."""
+"""The number of log files of ended processes that are kept; the oldest are removed first."""
 
 
 @dataclass(slots=True)
@@ -45,7 +45,7 @@ class Child:
     environment: Mapping[str, str]
     pid: int = 0
     started: int = 0
-    """When the process started, in clock ticks since boot."""
+    """The start time of the process, in clock ticks since boot."""
     pidfd: int = -1
     process: subprocess.Popen[bytes] | None = None
     """None for a process that was forked or adopted."""

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections import deque
 
 SAMPLES = 64
-"""How many round trips the offset is chosen from.  Clocks drift apart, so old round trips are dropped."""
+"""The number of round trips from which the offset is chosen: clocks drift apart, so old round trips are dropped."""
 
 SETTLED_SAMPLES = 10
-"""After this many round trips, at least one was probably short."""
+"""The number of round trips after which at least one is probably short."""
 
 
 class ClockOffset:

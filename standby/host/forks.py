@@ -26,14 +26,14 @@ from standby.host.processes import kill_marked
 from standby.host.room import JOB_MARK, SLOT_BYTES_MAX, SLOT_MARK
 
 READY_S = 5.0
-"""How long the first worker of a job waits for the server; after that time, a new interpreter would be ready."""
+"""The time that the first worker of a job waits for the server; by then, a new interpreter would be ready."""
 
 ANSWER_S = 2.0
-"""How long a fork may take."""
+"""The time that a fork may take."""
 
 KILL_S = 1.0
 LOST_MAX = 3
-"""After this many consecutive servers were lost without forking a worker, no other server is started."""
+"""The number of consecutive servers that were lost without forking a worker, after which no other is started."""
 
 _log = logging.getLogger("standby.agent")
 

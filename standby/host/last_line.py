@@ -8,7 +8,7 @@ from pathlib import Path
 from causal.process.processlog import BEGINS, parsed
 
 BYTES_MAX = 1 << 15
-"""How many bytes at the end of a log are examined, enough for the output of `faulthandler` after a crash."""
+"""The size of the end of a log that is examined; it has room for the output of `faulthandler` about a crash."""
 
 CRASH = "Fatal Python error: "
 """The beginning of the line in which `faulthandler` names a crash; stack traces and modules follow that line."""

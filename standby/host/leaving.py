@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 UNHEARD_S = 3.0
-"""After the supervisor has been silent for this long, no task is expected to move."""
+"""The silence of the supervisor after which no task will move."""
 
 
 @dataclass(slots=True)

@@ -18,7 +18,7 @@ from standby.host.children import Child
 from standby.host.processes import has_ended
 
 LOOK_NS = 60_000_000_000
-"""How long after its start a process is checked for a lifeline."""
+"""The time after its start during which a process is checked for a lifeline."""
 
 
 class Lifelines:

@@ -16,7 +16,7 @@ LOOK_S = 0.5
 """The interval between reads of new lines."""
 
 TEXT_BYTES_MAX = 1 << 16
-"""How many bytes are read at one time, which amounts to 128 KiB per second for a host."""
+"""The number of bytes that are read at one time: 128 KiB per second for a host."""
 
 LINE_CHARACTERS_MAX = 4096
 """Longer lines are truncated to this many characters."""

@@ -23,7 +23,7 @@ def _prctl(option: int, value: int) -> None:
 
 
 def die_with_parent() -> None:
-    """Have SIGTERM sent to this process when the parent that the environment names dies, or now if it is already
+    """Request SIGTERM for this process when the parent that the environment names dies, or now if it is already
     dead.
     """
     _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

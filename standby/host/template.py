@@ -35,7 +35,7 @@ READY_S = 5.0
 """The time after which a new interpreter would be ready."""
 
 ANSWER_S = 60.0
-"""How long a fork may take.  It never takes this long, because a process that is forked later would be superfluous."""
+"""The time allowed for a fork: longer than a fork ever takes, because a process forked later would be superfluous."""
 
 
 class Template:

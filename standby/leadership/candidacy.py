@@ -1,12 +1,12 @@
-"""How a supervisor gains and loses the leadership of a job, as a state machine. Pure.
+"""A supervisor's way into leadership and out of it, as a state machine. Pure.
 
-A candidate watches the journal of the newest term. The growth of that journal is the leader's sign of life, and no
+A candidate watches the journal of the newest term: the growth of that journal is the leader's sign of life, and no
 clock of another machine is read. The candidate stands for the next term only if the journal has not grown for
 `SILENCE_NS` of the candidate's own time. Time during which the candidate itself could not read the journal hardly
-counts, because the leader could not write to it either. A candidate that hears no host (`hearing`) waits twice as long,
-because another candidate may hear some. An elected supervisor may need longer than `SILENCE_NS` to read the journal
-before it leads. The silence therefore doubles with each elected supervisor that another one prevented from leading, so
-that candidates of a slow store do not depose each other forever.
+counts, because the leader could not write either. A candidate that hears no host (`hearing`) waits twice as long,
+because another candidate may hear some. An elected supervisor may take longer than `SILENCE_NS` to read the journal
+before it leads: each elected supervisor that another one prevented from leading doubles the silence, so that candidates
+of a slow store do not depose each other forever.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from standby.leadership.terms import DEAF, ENDED, RESIGNED, STOPPED
 from standby.supervision.transitions import following
 
 SILENCE_NS = 5_000_000_000
-"""How long the leader's journal must not have grown before a candidate stands for election."""
+"""The time for which the leader's journal must not grow before a candidate stands for election."""
 
 LOOK_NS = 1_000_000_000
 """The interval between a candidate's looks at the journal."""
@@ -28,8 +28,7 @@ BEAT_NS = 1_000_000_000
 """The interval at which a leader that makes no decisions adds an empty entry to its journal."""
 
 COUNTED_NS_MAX = 2_000_000_000
-"""How much of the time between two looks counts as silence at most; in the rest, the store may have been
-unavailable."""
+"""The most time between two looks that counts as silence: during the rest, the store may have been unavailable."""
 
 
 class Standing(Enum):

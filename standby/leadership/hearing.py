@@ -11,7 +11,7 @@ from __future__ import annotations
 from standby.leadership.candidacy import COUNTED_NS_MAX
 
 HEARS_NS = 2_000_000_000
-"""How long after a message from any host a candidate counts as hearing hosts."""
+"""The time after a message from any host for which a candidate counts as one that hears hosts."""
 
 DEAF_NS_MIN = 5_000_000_000
 """The shortest silence of all hosts after which a leader leaves.  Within this time, candidates that have lost the
@@ -19,13 +19,13 @@ same hosts report in their marks that they do not hear any either."""
 
 
 class Hearing:
-    """How long one supervisor has not heard any host.
+    """The time for which one supervisor has heard no host.
 
     Time during which the supervisor did not check hardly counts, because the supervisor may have been suspended.
 
     Args:
-        leads: whether the supervisor has just begun to lead, in which case silence is counted from now.  A candidate
-            counts as hearing no host until the first message.
+        leads: whether the supervisor has just begun to lead, so that silence begins now; a candidate hears no host
+            until the first message.
     """
 
     def __init__(self, leads: bool) -> None:

@@ -20,7 +20,7 @@ WHOLE_EVERY = 100
 
 
 LAST_KEPT = 2
-"""How many entries of an earlier term are never removed, because a suspended leader may still try to create them."""
+"""The number of entries of an earlier term that are never removed: a suspended leader may still create one of them."""
 
 
 class Ledger:

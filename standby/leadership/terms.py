@@ -23,7 +23,7 @@ ENDED, STOPPED, RESIGNED, DEAF = "ended", "stopped", "resigned", "deaf"
 supervisor should lead the job; the leader hears no host, but a candidate does."""
 
 CHECKPOINTS_KEPT = 2
-"""How many `checkpoint` decisions are kept.  Older ones list removed files, and would grow with the age of the job
+"""The number of `checkpoint` decisions that are kept: older ones list removed files, and would grow with the job's age
 (92 bytes per task each)."""
 
 

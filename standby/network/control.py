@@ -24,7 +24,7 @@ MESSAGE_BYTES_MAX = 4 << 20
 """The length of the longest control message, enough for a snapshot of 10,000 files."""
 
 COMPLAINTS_MAX = 200
-"""How many different complaints are logged; later complaints are only counted."""
+"""The number of different complaints that are logged; later complaints are only counted."""
 
 AGENT = "agent"
 """The identity of the local host's agent on the control socket."""

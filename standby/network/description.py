@@ -43,7 +43,7 @@ class Description:
     address: str
     """The address of that supervisor."""
     wall_ahead_s: float
-    """How far this host's wall clock is ahead of the supervisor's; the error is at most half the round trip."""
+    """The lead of this host's wall clock over the supervisor's; the error is at most half the round trip."""
 
 
 KEY_HINT = f", which ends the connections: compare the key of [{SUPERVISOR}] in hosts.toml here and there"
@@ -119,7 +119,7 @@ class _Question:
         self.cut_short = False
         """Whether a handshake ended without a stated reason, as it does if the supervisor has a different key."""
         self.refusal = ""
-        """Why the last handshake was refused; this supervisor may be a candidate while another one leads."""
+        """The reason why the last handshake was refused; this supervisor may be a candidate while another one leads."""
         self.client = context.socket(zmq.DEALER)
         self.client.linger = 0
         for option, value in (

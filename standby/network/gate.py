@@ -99,7 +99,7 @@ class Gate:
         self._term = term
         self.dropped = 0
         self.heard = 0
-        """How many messages hosts of the roster have sent, including hosts that only ask for the description."""
+        """The number of messages from hosts of the roster, including hosts that only ask for the description."""
         self.authenticator = Authenticator(context, Roster({}))
         self._read_roster()
         self.socket = context.socket(zmq.ROUTER)

@@ -19,10 +19,10 @@ from dataclasses import dataclass, field
 
 LINE_BYTES_MAX = 200
 STRANGERS_MAX = 64
-"""How many connections may be unidentified at the same time; any more are refused immediately."""
+"""The number of connections that may be unidentified at the same time; more are refused immediately."""
 
 INTRODUCTION_S = 2.0
-"""How long a connection has to identify itself."""
+"""The time that a connection has to identify itself."""
 
 
 @dataclass(slots=True)

@@ -27,10 +27,10 @@ from standby.supervision.orders import AnyOrder, read_order
 SOCKET_QUEUE = 1000
 LINGER_MS = 300
 RELAY_MAX = 1000
-"""How many messages are relayed in a row before the agent does anything else."""
+"""The number of messages that are relayed in a row before the agent does anything else."""
 
 CONNECT_MS = 1000
-"""How long a connection may take to begin; the supervisor's host may be cut off, and may return at any moment."""
+"""The time that a connection has to begin: the host of a supervisor may be cut off, and return at any moment."""
 
 HEARTBEAT_MS = 1000
 """The interval between ZeroMQ's own heartbeats, which only renew a dead connection; the time-out is three times

@@ -13,9 +13,9 @@ class Decisions(Protocol):
     """A journal.  An effect may be performed once `written` has reached the number of decisions made before it."""
 
     written: int
-    """How many of the decisions that were appended to this object have been written."""
+    """The number of decisions that were appended to this object and have been written."""
     problem: str
-    """Why decisions are waiting to be written; empty if none are waiting."""
+    """The reason why decisions wait to be written; empty if none wait."""
 
     @property
     def wake(self) -> socket.socket | None:

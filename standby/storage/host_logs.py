@@ -30,7 +30,7 @@ class HostLogs:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self.dropped = 0
-        """How many texts could not be written, or came from a host whose name is not valid in a file name."""
+        """The number of texts that could not be written, or whose host has a name that is not valid in a file name."""
 
     def take(self, host: str, text: str) -> None:
         """Append complete lines from a host."""

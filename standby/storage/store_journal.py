@@ -28,7 +28,7 @@ AGAIN_S = 0.2
 """The pause after a failure, shorter than a candidate's patience because all may regain the store at the same time."""
 
 CLOSE_S = 0.8
-"""How long writing the last entry may take."""
+"""The time that is allowed for writing the last entry."""
 
 WAITING_MAX = 100_000
 """The number of unwritten decisions at which the supervisor ends, because the next one will know the state better."""

@@ -25,7 +25,7 @@ class StoreSweeper(threading.Thread):
         self._order: RemoveFiles | None = None
         self._wake = threading.Event()
         self.problem = ""
-        """Why the last listing or removal failed; empty if it succeeded."""
+        """The reason why the last listing or removal failed; empty if it succeeded."""
 
     def take(self, order: RemoveFiles) -> None:
         """Replace the order that will be carried out next."""

@@ -19,7 +19,7 @@ from standby.supervision.effects import Record
 from standby.supervision.transitions import following
 
 LINE_NS = 5_000_000_000
-"""How long a piece of work must last before it is logged for the first time."""
+"""The time after which work is logged for the first time."""
 
 
 class WorkerState(Enum):
@@ -113,23 +113,23 @@ class WorkerEntry:
     """Whether its task has not performed anything since barrier `epoch`."""
     followed: int | None = None
     seen_ns: int = 0
-    """When this supervisor last received a beat from the worker; 0 for never."""
+    """Time of the last beat that this supervisor received from it; 0 for none."""
     alive_ns: int = 0
-    """When this supervisor last received a beat or a pulse from the worker; 0 for never."""
+    """Time of the last beat or pulse that this supervisor received from it; 0 for none."""
     computed_ns: int = 0
-    """When the agent last reported to this supervisor that the process was using the processor; 0 for never."""
+    """Time of the last report of the agent to this supervisor that the process uses the processor; 0 for never."""
     doing: Activity | None = None
     """The work that has kept it busy for a while."""
     line_after_ns: int = 0
-    """How long its work must have lasted before the next line about the work is logged; 0 for the default."""
+    """The duration that its work must reach before the next line about the work is logged; 0 for the default."""
     known_ns: int = 0
-    """When this supervisor learnt of the process."""
+    """Time at which this supervisor learnt of the process."""
     asked_ns: int = 0
-    """When this supervisor last ordered the process to start or end; 0 for never."""
+    """Time at which this supervisor last ordered its start or its end; 0 for never."""
     ready_ns: int = 0
-    """When it became idle, and therefore a standby."""
+    """Time at which it became idle and thereby a standby."""
     commanded_ns: int = 0
-    """When the last `promote` or `follow` was sent to it."""
+    """Time at which the last `promote` or `follow` was sent to it."""
     following: tuple[str, int, int] | None = None
     """The (task, epoch, incarnation) of the last `follow` that was sent."""
     triggered: tuple[int, int] = (0, 0)
@@ -142,12 +142,12 @@ class WorkerEntry:
     asked_about: tuple[int, int] = (0, 0)
     """The numbers of the (decision, question) that were last sent to it."""
     asked_about_ns: int = 0
-    """When `asked_about` was sent."""
+    """Time at which `asked_about` was sent."""
     peers_sent: dict[str, tuple[str, int]] = field(default_factory=dict)
     """The (endpoint, incarnation) last sent to it for each neighbour; an empty endpoint means that `peer_down` was
     sent."""
     peers_sent_ns: int = 0
-    """When an entry of `peers_sent` was last sent."""
+    """Time at which an entry of `peers_sent` was last sent."""
     peers_known: Mapping[str, int] = field(default_factory=dict)
     """The incarnation of each neighbour, as its beats confirm it; negative after `peer_down`."""
     waiting: tuple[int, str] | None = None
@@ -157,7 +157,7 @@ class WorkerEntry:
     hot_standby: str = ""
     """The endpoint to which its task echoes, according to its beats."""
     echo_asked_ns: int = 0
-    """When a hot standby was last announced to it."""
+    """Time at which a hot standby was last announced to it."""
     shadow: Mapping[str, int | str] = field(default_factory=dict)
     """The counters of the worker if it is a hot standby."""
 

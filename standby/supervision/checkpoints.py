@@ -24,7 +24,7 @@ from standby.supervision.effects import Outbox, Record, RemoveFiles, WriteManife
 from standby.supervision.job_view import DurationsView
 
 AGAIN_NS = 500_000_000
-"""How long a source has to report a barrier before `checkpoint` is sent again."""
+"""The time that a source has to report a barrier before `checkpoint` is sent again."""
 
 MANIFEST_AGAIN_NS, MANIFEST_AGAIN_NS_MAX = 500_000_000, 30_000_000_000
 """The pause after a failure to write a manifest.  It doubles with each failure, up to the maximum."""
@@ -33,7 +33,7 @@ LOOK_AGAIN_NS = 50_000_000
 """The interval between checks of whether all tasks have standbys."""
 
 TOOK_KEPT = 1000
-"""How many durations are kept for the report."""
+"""The number of durations that are kept for the report."""
 
 
 class Coordinator:
@@ -141,7 +141,7 @@ class Coordinator:
 
     @property
     def began_ns(self) -> int | None:
-        """When the checkpoint under way began, as far as this supervisor knows; None if none is under way."""
+        """The time at which this supervisor knows the checkpoint under way to have begun; None if none is under way."""
         return self._began_ns if self.under_way else None
 
     @property

@@ -11,7 +11,7 @@ from standby.supervision.effects import Outbox, StartProcess
 PREFIX = "companion-"
 
 AGAIN_NS = 1_000_000_000
-"""How long the agent has to report a companion after it was asked to start it."""
+"""The time that the agent has to report a companion that it was asked to start."""
 
 
 class Companions:

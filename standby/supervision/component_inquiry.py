@@ -14,7 +14,7 @@ from standby.supervision.assignments import Assignments, TaskEntry, WorkerEntry,
 from standby.supervision.effects import Outbox, Record
 
 AGAIN_NS = 500_000_000
-"""How long to wait before a question or decision is sent again."""
+"""The time to wait for an answer before the question or the decision is sent again."""
 
 
 class ComponentInquiry:

@@ -11,8 +11,7 @@ from __future__ import annotations
 from standby.supervision.assignments import Assignments, WorkerEntry, WorkerState
 
 START_NS_MAX = 60_000_000_000
-"""How long a process may stay silent after its start before it counts as hung; it beats before it loads the
-pipeline."""
+"""The silence after its start for which a process counts as hung: it beats before it loads the pipeline."""
 
 
 class Detector:
@@ -44,7 +43,7 @@ class Detector:
 
     @property
     def listening_since_ns(self) -> int:
-        """Since when the supervisor has been awake and connected without a gap."""
+        """The time since which the supervisor has been awake and connected without a gap."""
         return self._amnesty_ns
 
     def suspects(self, assignments: Assignments, now_ns: int) -> list[WorkerEntry]:

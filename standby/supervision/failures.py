@@ -15,11 +15,11 @@ from standby.supervision.task_counters import TaskCounters
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """What is known about the end of a worker process.
+    """The known facts about the end of a worker process.
 
     Attributes:
-        killed_ns: when the agent killed the process; None if the agent did not kill it.
-        status: the exit status of the process; None if a message has explained the end or the status is unknown.
+        killed_ns: the time of the kill, if the agent killed the process.
+        status: the exit status of the process, if no message has explained its end.
         last_line: the last message of the process to the supervisor, or else the last line of its log.
     """
 

@@ -25,7 +25,7 @@ Buckets = dict[float, Number]
 
 
 class Merge(Enum):
-    """How the reports of a task's incarnations are merged into one value."""
+    """The rule that merges the reports of a task's incarnations into one value."""
 
     SUM = "the sum of all incarnations"
     POSITION = "absolute, and taken back by a rollback: the highest counts"

@@ -19,14 +19,14 @@ LOCAL = ""
 """The host that runs all processes of a job on one machine."""
 
 GATHER_NS, EXPECT_NS, CLUSTER_NS = 2_000_000_000, 10_000_000_000, 600_000_000_000
-"""How long the first tasks wait for more hosts after the first join: if the number of hosts is unknown, if some
-expected hosts are missing, and if a cluster must find room for the hosts."""
+"""The time for which the first tasks wait for more hosts, counted from the first join: if the number of hosts is
+unknown, if some expected hosts are missing, and if a cluster has to find room for the hosts."""
 
 BEATS_PER_TIMEOUT = 6
-"""How many beats a host's agent sends within the silence that counts as its death; more would only add load."""
+"""Beats of a host's agent within the silence that counts as its death; more beats would only load the supervisor."""
 
 REPLACED_KEPT = 16
-"""How many replaced sessions of a host are remembered."""
+"""The number of replaced sessions of a host that are remembered."""
 
 SLOTS_MAX = 10_000
 """The largest number of processes for which a host may offer room."""
@@ -71,7 +71,7 @@ class HostEntry:
     """The machine of the host.  Two hosts may share one machine, for example two executors."""
     labels: Mapping[str, str] = field(default_factory=dict)
     seen_ns: int = 0
-    """When this supervisor last heard from the host's agent, or when it learnt of the host."""
+    """The time at which this supervisor last heard from the host's agent, or learnt of the host."""
     beaten: bool = False
     """Whether the host's agent has sent this supervisor a beat since joining."""
     version: str = ""
@@ -112,7 +112,7 @@ class Hosts:
         self._expect_ns = expect_ns
         self._gathering_ns = 0
         self._heard_ns = self._hearing_since_ns = 0
-        """When any host was last heard, and when a host was first heard again after all hosts had been silent."""
+        """The times of the last sign of life of any host, and of the first one after all hosts were last silent."""
         self._look_ns = 0
         """No host counts as dead before this time, because beats and joins only postpone it."""
         self._all: dict[str, HostEntry] = {}

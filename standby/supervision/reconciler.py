@@ -17,13 +17,13 @@ from standby.supervision.placement import Placement
 from standby.supervision.recoveries import Timeline
 
 AGAIN_NS = 1_000_000_000
-"""How long the beats have to confirm a command before it is repeated."""
+"""The time that the beats have to confirm a command before the command is repeated."""
 
 FOLLOW_NS = 200_000_000
 """The shortest time between two loads by a standby.  If checkpoints complete faster, it loads several together."""
 
 ECHO_NS = 200_000_000
-"""How long a task has to report in its beats that it knows its hot standby."""
+"""The time that a task has to report in its beats that it knows its hot standby."""
 
 BACKOFF_NS_MIN, BACKOFF_NS_MAX = 100_000_000, 5_000_000_000
 """The wait before a standby that died before it was ready is replaced; it doubles with each such death."""

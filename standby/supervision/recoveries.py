@@ -18,13 +18,13 @@ COLD = "cold"
 """The mode of a recovery without a ready standby."""
 
 KEPT = 1000
-"""How many recoveries are kept; the oldest are dropped first."""
+"""The number of recoveries kept; the oldest are dropped first."""
 
 RECENT = 16
-"""How many of the most recent recoveries `busy` examines."""
+"""The number of latest recoveries that `busy` examines."""
 
 UNDISTURBED_NS = 1_000_000_000
-"""How long a recovery may delay the start of new standbys."""
+"""The time for which a recovery may delay the start of new standbys."""
 
 _PHASES = {
     "promoted": "promoted_ns",
@@ -59,7 +59,7 @@ class RecoveryRecord:
     withdrawn: int = 0
     """The number of visible rows that were withdrawn."""
     cause: str = ""
-    """Why the supervisor killed the process; empty if the process ended for another reason."""
+    """The reason why the supervisor killed the process; empty if the process ended on its own."""
     counted: bool = False
     """Whether the recovery is included in the totals, because its task is live or has died again before it was live."""
 

@@ -11,7 +11,7 @@ from standby.supervision.effects import Outbox, Record
 FINISHED = (0, "")
 """The (status, reason) of a job that ended without being stopped."""
 WAIT_NS_MAX = 60_000_000_000
-"""How long the end of the job is delayed for tasks that have no repeated epoch."""
+"""The time for which the end is delayed for tasks without a repeated epoch."""
 
 
 class Checks:

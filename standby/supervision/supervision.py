@@ -39,7 +39,7 @@ ALIVE_NS = 1_000_000_000
 """The interval at which every worker is sent `alive`."""
 
 STOP_NS_MAX = 10_000_000_000
-"""How long workers have to report their last counters and end after the last sink has finished."""
+"""The time that workers have to report their last counters and end, after the last sink has finished."""
 
 WAKE_NS_MIN = 5_000_000
 """The shortest sleep, so that overdue work that cannot be done yet does not cause a busy loop."""
@@ -50,7 +50,7 @@ ANY_SESSION = "*"
 """Matches whatever session the host currently has."""
 
 LOST_NS = 1_000_000_000
-"""How long after a restart a process may be unknown to the agent and silent before it counts as ended."""
+"""The time after a restart for which a process may be unknown to the agent and silent before it counts as gone."""
 
 
 def hot_tasks(config: JobConfig, topology: Topology) -> frozenset[str]:

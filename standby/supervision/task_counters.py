@@ -95,9 +95,9 @@ class TaskCounters:
         self._retired: dict[str, dict[str, Counted]] = {}
         self._living: dict[str, tuple[int, Counters]] = {}
         self.first_record_ns: int | None = None
-        """When the first record entered the job."""
+        """The time at which the first record entered the job."""
         self.life_first_record_ns: int | None = None
-        """When the first record entered after the job was last resumed; injected kills are timed from then."""
+        """The time of the first record since the job was last resumed; injected kills are timed from it."""
         self.last_output_ns: int | None = None
         self._resumed = False
         self._before: dict[str, dict[str, Number]] = {}
