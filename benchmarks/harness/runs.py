@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,7 @@ def job(
     config: Mapping[str, Any] | None = None,
     check: Check | None = None,
     limit_s: float | None = None,
+    beside: Callable[[Path], AbstractContextManager[Any]] | None = None,
 ) -> dict[str, Any]:
     """Run a pipeline to its end and return its report, with `cpu_s`, the CPU time of all of the job's processes.
 
@@ -75,6 +77,7 @@ def job(
         options: further arguments of `causal run`.
         config: fields of `JobConfig` that have no option.
         check: gets the sink's database and the report; what it returns is the report's `checked`.
+        beside: returns a context for the job directory; it is entered while the job runs, and in the report as `beside`.
 
     Raises:
         RunFailed: the exit status was not 0.
@@ -83,9 +86,10 @@ def job(
         place = Path(name)
         words = arguments(place, pipeline, settings, options, config)
         before_s = _cpu_s()
-        output_of("deploy", words, limit_s)
+        with beside(place / "job") if beside is not None else nullcontext() as watching:
+            output_of("deploy", words, limit_s)
         report: dict[str, Any] = json.loads((place / "report.json").read_text())
-        report["cpu_s"] = _cpu_s() - before_s
+        report |= {"cpu_s": _cpu_s() - before_s, "beside": watching}
         if check is not None:
             report["checked"] = check(place / "out.db", report)
         return report
@@ -98,13 +102,14 @@ def tallied_job(
     options: Sequence[str] = (),
     config: Mapping[str, Any] | None = None,
     limit_s: float | None = None,
+    beside: Callable[[Path], AbstractContextManager[Any]] | None = None,
 ) -> dict[str, Any]:
     """Run a pipeline whose sink counts its rows.
 
     Raises:
         RunFailed: the exit status was not 0, or the sink has another number of rows than `rows`.
     """
-    report = job(pipeline, settings, options, config, lambda out, _: tallied(out), limit_s)
+    report = job(pipeline, settings, options, config, lambda out, _: tallied(out), limit_s, beside)
     if report["checked"] != rows:
         raise RunFailed(f"the sink holds {report['checked']} rows of {rows}")
     return report

@@ -9,6 +9,8 @@ are also divided by at-least-once with the same checkpoints (`over_at_least_once
 `cpu_us` is CPU time per record: of all processes of the job from its start to its end, with interpreters that
 start and standbys that follow; of the bare job, its loop alone.  It hardly depends on what else runs.
 `p50_ms` is the median of the time from the source to the store: everything waits for everything here.
+With --profile, one more run of each shows CPU time per record by role and thread (`profile_threads`): figures
+`profile.*` of causal_full, `profile_none.*` and `profile_causal_f1.*` of the others.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from typing import Any
 
 from benchmarks.harness import runs
 from benchmarks.harness.declared import Benchmark, Measurement, Option
+from benchmarks.harness.profile_threads import thread_times
 from benchmarks.jobs import keyed_count
 
 CORES_MAX = 2
@@ -28,6 +31,7 @@ OPTIONS = (
     Option("rounds", 5),
     Option("batch_elements_max", 16384, "rows per read"),
     Option("checkpoint_interval", 1.0, "seconds", setting="checkpoint_interval_s"),
+    Option("profile", False, "where CPU goes, by process and thread: one more run of each"),
 )
 
 
@@ -54,6 +58,10 @@ def _measure(run: Measurement) -> dict[str, int]:
                 f" bare {after:,.0f}, efficiency {efficiency:.3f}"
             )
             before = after
+    if options.profile:
+        for name in runs.GUARANTEES:
+            run.add_all("profile." if name == "causal_full" else f"profile_{name}.", _profile(options, name))
+            run.report(f"profile of {name}: taken")
     return {"cores": cores}
 
 
@@ -67,13 +75,26 @@ def _bare(run: Measurement) -> float:
     return float(job["rps"])
 
 
-def _pipeline(options: argparse.Namespace, guarantee: str) -> dict[str, Any]:
+def _profile(options: argparse.Namespace, guarantee: str) -> dict[str, float]:
+    """CPU µs per record by role and thread, and what no look has seen."""
+    report = _pipeline(options, guarantee, profiled=True)
+    seconds = {
+        f"{role}.{thread}_us": cpu_s
+        for role, threads in report["beside"].seconds().items()
+        for thread, cpu_s in threads.items()
+    }
+    seconds["unseen_us"] = max(0.0, report["cpu_s"] - sum(seconds.values()))
+    return {name: cpu_s / options.records * 1e6 for name, cpu_s in seconds.items()}
+
+
+def _pipeline(options: argparse.Namespace, guarantee: str, profiled: bool = False) -> dict[str, Any]:
     return runs.tallied_job(
         runs.KEYED_COUNT,
         {"count": options.records, "partitions": 2, "parallelism": 2},
         options.records // 2 * 2,
         (*ENTRANTS[guarantee], f"--checkpoint-interval={options.checkpoint_interval}"),
         {"batch_elements_max": options.batch_elements_max},
+        beside=thread_times if profiled else None,
     )
 
 
