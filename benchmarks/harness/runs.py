@@ -77,7 +77,7 @@ def job(
         options: further arguments of `causal run`.
         config: fields of `JobConfig` that have no option.
         check: gets the sink's database and the report; what it returns is the report's `checked`.
-        beside: returns a context for the job directory; it is entered while the job runs, and in the report as `beside`.
+        beside: returns a context for the job directory; entered while the job runs, and in the report as `beside`.
 
     Raises:
         RunFailed: the exit status was not 0.
