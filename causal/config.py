@@ -384,4 +384,4 @@ _CONDITIONS: tuple[tuple[str, str, Callable[[JobConfig], bool]], ...] = (
     ),
 )
 """(setting, required value, check of a job's settings) for conditions that limits and choices do not express."""
-_DEFAULTS = asdict(JobConfig("", "", "", format=0))  # no job has format 0, so the format is always included
+_DEFAULTS = asdict(JobConfig("", "", "", format=0))  # no job has format 0, so the file always contains the format

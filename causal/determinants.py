@@ -18,8 +18,8 @@ from causal.records.batch import FINAL
 from causal.records.varints import read_varint, unzigzag, varint, zigzag
 
 CLOCK, RANDOM, WINDOW, TIMER, CALL, BARRIER, RUN, CALL_LZ4, ANSWER, ANSWER_LZ4 = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10
-# Tags 0x80 to 0xff are Order with the channel in the low seven bits. Tags 0x20 to 0x3f are Order for one element of the
-# channels 0 to 31.
+# Tags 0x80 to 0xfe are Order, with the channel in the low seven bits; 0xff precedes the number of a higher channel.
+# Tags 0x20 to 0x3f are Order for a single element of one of the channels 0 to 31.
 ORDER_ONE_FIRST, ORDER_ONE_LAST = 32, 63
 USER_FIRST, USER_LAST = 64, 127
 _ORDER, _ORDER_WIDE = 0x80, 0xFF

@@ -133,7 +133,7 @@ class Agent:
         self._children = Children(job)
         self._lifelines = Lifelines()
         (job / "logs").mkdir(exist_ok=True)
-        adopt_orphans()  # a forked worker becomes an orphan
+        adopt_orphans()  # forked workers become orphans, and then children of this process
         blueprint = Blueprint.load(job)
         self._mark = blueprint.mark(config)
         self._worker = blueprint.worker
@@ -320,13 +320,13 @@ class Agent:
         match order:
             case orders.Kill(slot):
                 if slot in self._starts:
-                    # The supervisor has ordered both the start and the kill, and it awaits `exited`.
+                    # The supervisor has ordered both the start and the kill, and now awaits `exited`.
                     self._report_unstarted(self._starts.pop(slot))
                 if slot in self._children.living:
                     self._children.kill(self._children.living[slot])
                     self._reap()
             case orders.Start() if not self._welcomed:
-                pass  # the order is for a past incarnation, in which this host had the same name
+                pass  # the order is for an earlier incarnation of the host with this name
             case orders.Start(slot, role):
                 known = (self._children.living, self._children.dead, self._restarts, self._starts)
                 if not any(slot in table for table in known):  # a repeated order must not start a second process
@@ -484,8 +484,8 @@ class Agent:
         child.crashes = 1 if lived_s >= SOUND_S else child.crashes + 1
         if child.crashes > CRASHES_MAX:
             return False
-        # A companion may leave processes running, as a Java virtual machine outlives its driver; the restarted
-        # companion must not encounter them.
+        # A companion may leave processes running, such as a Java virtual machine that outlives its driver.  The
+        # restarted companion must not encounter them.
         kill_marked(self._job, 0.0, only=child.slot)
         wait_s = min(BACKOFF_S_MIN * 2 ** (child.crashes - 1), BACKOFF_S_MAX)
         self._restarts[child.slot] = (time.monotonic() + wait_s, child)

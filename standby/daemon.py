@@ -135,7 +135,8 @@ class Daemon:
         for option, value in (
             (zmq.LINGER, LINGER_MS),
             (zmq.ROUTER_MANDATORY, 1),
-            # A restarted agent takes over the connection, even before the end of the old one is noticed.
+            # A restarted agent takes over the connection of its predecessor, even before the end of that connection is
+            # noticed.
             (zmq.ROUTER_HANDOVER, 1),
             (zmq.SNDHWM, SOCKET_QUEUE),
             (zmq.RCVHWM, SOCKET_QUEUE),

@@ -31,8 +31,8 @@ class Arena:
         if not APART_BYTES_MIN <= size <= APART_BYTES_MAX:
             return payload
         if self._region is None or size > REGION_BYTES - self._used:
-            # Private, because a process forked by user code must not overwrite payloads that this process may send
-            # again.
+            # The mapping is private because a process forked by user code must not overwrite payloads that this process
+            # may send again.
             self._region, self._used = memoryview(mmap.mmap(-1, REGION_BYTES, flags=_PRIVATE)), 0
         kept = self._region[self._used : self._used + size]
         kept[:] = payload

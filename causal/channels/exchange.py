@@ -217,7 +217,7 @@ class Exchange:
             raise PeerViolation(f"a frame has a delta of task {unshared[0]}, whose log its sender does not share")
         if not header.sequence:
             receiver.ahead.clear()
-        if not header.count:  # deltas sent ahead wait for the rest, because a log must not end inside a determinant
+        if not header.count:  # deltas sent ahead wait for the last ones: a log must not end inside a determinant
             receiver.ahead += deltas
             receiver.followed(header.session, header.sequence)
             return
@@ -373,7 +373,7 @@ class Exchange:
         if self.logging:
             lacking, depends = self.holdings.lacking(sender.seen)
             *ahead, rest = split_deltas(lacking, DELTA_BYTES_TARGET)
-            for group in ahead:  # frames without elements, whose deltas are needed by the elements of the last frame
+            for group in ahead:  # these frames contain no elements, but deltas that the elements of the last frame need
                 deltas = sender.deltas.pack(group, [])
                 sender.delta_bytes += len(deltas)
                 header = self._data_header(sender, 0, entry.first)

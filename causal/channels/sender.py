@@ -143,7 +143,7 @@ class Sender(OutputQueue):
             return False
         if welcome.next < self.log.start:
             if welcome.attempt <= self._attempt_at_truncation:
-                return False  # sent before the checkpoint that made these elements unnecessary
+                return False  # this WELCOME was sent before the checkpoint that made these elements unnecessary
             raise DeterminantsLost(
                 f"{self.name}: the receiver asks for position {welcome.next}, but the in-flight log begins at "
                 f"{self.log.start}"

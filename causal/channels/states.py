@@ -56,7 +56,7 @@ SENDER: Mapping[SenderState, Mapping[SenderStep, SenderState]] = {
         SenderStep.LOST: SenderState.ABSENT,
         SenderStep.WELCOMED: SenderState.OPEN,  # the WELCOME was in transit when the receiver died
         SenderStep.OVERTAKEN: SenderState.COMPARING,
-        SenderStep.REGENERATED: SenderState.ABSENT,  # the elements that the dead receiver has came from the same log
+        SenderStep.REGENERATED: SenderState.ABSENT,  # the elements that the dead receiver had came from the same log
     },
     SenderState.GREETING: {
         SenderStep.ANNOUNCED: SenderState.GREETING,

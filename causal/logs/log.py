@@ -183,7 +183,7 @@ class DeterminantLog:
                 f"log of task {self.task}, epoch {epoch}: the stable bytes contradict the bytes of other holders"
             )
         whole = bytearray(prefix[:begin])
-        if len(whole) == begin:  # if shorter, there is a gap before the held bytes, which makes them unusable
+        if len(whole) == begin:  # if it is shorter, there is a gap before the held bytes, which makes them unusable
             whole += content
             whole += prefix[known:extent]
         self._epochs[epoch] = whole

@@ -192,7 +192,7 @@ class Transport:
     def send(self, target: int, parts: list[bytes]) -> None:
         """Send a frame if possible; the protocol copes with frames that do not arrive."""
         endpoint = self._undialled.get(target) if self._undialled else None
-        if endpoint is not None:  # a key may have returned to the roster before a supervisor noticed its absence
+        if endpoint is not None:  # the host's key may have returned to the roster before the supervisor noticed
             self._connect(target, endpoint)
         socket = self._dealers.get(target)
         if socket is None:
@@ -286,8 +286,8 @@ def _take(socket: zmq.Socket[bytes]) -> Iterator[list[bytes]]:
             return
 
 
-# `send_multipart` and `recv_multipart` do additional work and raise an exception when no message is left. This costs as
-# much as a small message itself, so the functions below do not use them.
+# `send_multipart` and `recv_multipart` do additional work, and raise an exception when no message is left. Their
+# overhead is as large as the cost of a small message, so this module does not use them.
 
 
 def _send(socket: zmq.Socket[bytes], parts: list[bytes]) -> None:

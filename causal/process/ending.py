@@ -18,7 +18,8 @@ import sys
 import threading
 import traceback
 
-# The classes in `io` call methods of classes that they do not know, so the base classes in `_io` are used instead.
+# `issubclass` with a class of `io` calls methods of arbitrary other classes, so the base classes in `_io` are used
+# instead.
 from _io import _BufferedIOBase, _IOBase, _TextIOBase
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn

@@ -68,7 +68,7 @@ class Lifeline:
 
     def __init__(self, library: Any, page: mmap.mmap) -> None:
         self._library = library
-        self._page = page  # the mapping keeps the descriptor open, and other processes find it in /proc
+        self._page = page  # the mapping keeps the descriptor open, so that other processes find the page in /proc
         self._pid = os.getpid()
 
     def let_go(self) -> None:

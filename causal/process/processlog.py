@@ -113,7 +113,7 @@ def bound(path: Path, more: int = 0) -> None:
         try:
             fcntl.flock(log, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            return  # the process or its agent is already doing this
+            return  # the process or its agent is already moving the content
         size = os.fstat(log.fileno()).st_size
         if size + more <= LOG_BYTES_MAX:
             return

@@ -109,7 +109,7 @@ def encode_records(records: Sequence[Any] | Batch) -> bytes:
             return _encode_plain(records)
         try:
             return TUPLES + encode_loosely(columns, 1)
-        except NotCarried:  # in columns, a record is nested one level deeper, so it may fit only on its own
+        except NotCarried:  # in columns, a record is nested one level deeper, which may exceed the limit
             return _encode_plain(records)
     return PLAIN + encode_loosely(records if type(records) is list else list(records))
 

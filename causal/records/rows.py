@@ -72,7 +72,7 @@ class Rows(Batch):
     def encode(self) -> bytes:
         try:
             return TUPLES + encode_loosely(self.columns, 1) if len(self) else PLAIN + encode_loosely([])
-        except NotCarried:  # encode like a list of tuples
+        except NotCarried:  # in columns, the rows may be nested too deeply, so encode them as a list of tuples
             return PLAIN + encode_loosely(self.listed())
 
     def joined(self, pieces: Sequence[Rows]) -> Any:

@@ -160,7 +160,7 @@ class TaskDriver:
             self._idle_ns += rested_ns
 
     def _shares(self) -> dict[str, float]:
-        """Return the number of seconds since the task began in which it worked, was blocked, or had nothing to do."""
+        """Return how many seconds the task has spent busy, blocked and idle since it began."""
         busy_ns = max(0, monotonic_ns() - self._began_ns - self._blocked_ns - self._idle_ns)
         seconds = {"busy_s": busy_ns, "blocked_s": self._blocked_ns, "idle_s": self._idle_ns}
         return {name: round(spent_ns / 1e9, 3) for name, spent_ns in seconds.items()}

@@ -163,7 +163,7 @@ class Disk:
                 answer: Event | BaseException | None = self._perform(effect)
             except BaseException as problem:  # passed to the task's thread, which raises it
                 answer = problem
-            del effect  # a snapshot may contain a file as large as the state
+            del effect  # release it before waiting, because a snapshot may contain a file as large as the state
             if answer is not None:
                 self._answer(answer)
 

@@ -46,7 +46,8 @@ class FileLock:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
-        # If the file was deleted, another file with the same name may be locked, so only the existing file counts.
+        # If this file was deleted, another process may have locked a new file with the same name. Only a lock on the
+        # file that now has the name counts.
         if not is_at(self.path, self._descriptor):
             self.close()
             return self._try()

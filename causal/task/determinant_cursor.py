@@ -190,7 +190,7 @@ class DeterminantCursor:
         self.epoch = epoch
         self.complete = False
         invariant(not self._loose and self._event is None, "an event has no place in its epoch", task=self.task_name)
-        self._ruled = 0  # the rule leads a replay to the barrier without an entry
+        self._ruled = 0  # no entry is needed, because the rule also leads a replay to the barrier
         self._codec = DeterminantCodec()
         self._place = 0
         self._ahead = None

@@ -23,7 +23,7 @@ class EchoStep(Enum):
 
     ANNOUNCED = "announced"  # the supervisor has named a hot standby, and a new connection to it has been opened
     GONE = "gone"  # the supervisor no longer names a hot standby
-    GIVEN_UP = "given up"  # the standby lags too far or has lost the echo, or the job has rolled back
+    GIVEN_UP = "given up"  # the standby lags too far behind or has lost the echo, or the job has rolled back
     DUE = "due"  # the pause before the next echo is over
 
 

@@ -25,7 +25,7 @@ class State(Enum):
 class RecoveryStep(Enum):
     """An event that moves a task from one state to the next."""
 
-    SHADOWED = "shadowed"  # the loaded state allows the task's echo to be performed from there
+    SHADOWED = "shadowed"  # the task's echo can be performed from the loaded state
     STARTED = "started"
     COLLECTED = "collected"  # every output channel and every store has answered
     REPLAYED = "replayed"  # all events in the log have been performed

@@ -104,7 +104,8 @@ def next_of(directory: JobDirectory, before: JobConfig, config: JobConfig, path:
     code = code_after_resume(bool(names), stopped, choice)
     if code == KEPT:
         if stopped and choice is None and minor(kept.python) != minor(version.archive.python):
-            return version  # nothing is replayed, and hosts with this Python version refuse code of another version
+            # Nothing is replayed, and a host with this Python version refuses code that was archived with another one.
+            return version
         _compare_versions(kept)
         return replace(version, archive=kept)
     if code is None:
@@ -149,7 +150,7 @@ def job_of(path: Path, state_dir: str | None, settings: dict[str, str]) -> Path:
         return Path(state_dir)
     jobs = []
     for job in sorted(entry.parent for entry in ROOT.glob("*/job.json")):
-        with suppress(PipelineError, OSError):  # the directory may belong to a different job
+        with suppress(PipelineError, OSError):  # unreadable settings may belong to a different job
             if JobConfig.load(job).pipeline == str(path):
                 jobs.append(job)
     if len(jobs) == 1:

@@ -108,7 +108,7 @@ class Parts:
             try:
                 self._alone = not JobConfig.load(self._job).store
             except PipelineError:
-                return False  # no job has written this directory if it has no settings
+                return False  # a directory without settings was not written by a job
         return self._alone
 
     def _irreplaceable(self) -> str:

@@ -292,7 +292,7 @@ def _buckets(counts_by_bound: Sequence[int]) -> Buckets:
 
 def _checkpoints(view: JobView) -> Iterator[Metric]:
     if view.guarantee == "none":
-        return  # the job performs no checkpoints, so no alert may wait for one
+        return  # the job performs no checkpoints, so an alert must not wait for one
     checkpoint, labels = view.checkpoint, [view.job]
     count = _counter("checkpoints", "Complete checkpoints.", JOB)
     count.add_metric(labels, checkpoint.count)

@@ -307,7 +307,7 @@ def begin_from(
     _begin(directory, config, planned, blueprint, begins)
 
 
-# Functions that all of these share.
+# Functions that several of the above functions use.
 
 
 def _read(job: Path, task: Task, files: Files) -> Saved:

@@ -122,7 +122,7 @@ def configuration(config: JobConfig, work: Path) -> dict[str, str]:
         "spark.executor.cores": str(cores_of(config)),
         "spark.dynamicAllocation.enabled": "false",
         "spark.speculation": "false",
-        "spark.task.maxFailures": "1",  # a repeated task would use a key that has been replaced
+        "spark.task.maxFailures": "1",  # a Spark task that is repeated would use a key that has been replaced
     }
 
 
@@ -356,7 +356,7 @@ def main(argv: list[str]) -> int:
         _log.error("%s", problem)
         status = 2 if isinstance(problem, PipelineError) else 1
     finally:
-        # A thread of py4j may be waiting for an answer, and would log only a traceback when the JVM ends.
+        # A py4j thread may be waiting for an answer, and would only log a traceback when the JVM ends.
         logging.disable(logging.CRITICAL)
         if driver is not None:
             driver.close()

@@ -55,7 +55,7 @@ def _nodes_of(file: str, fn: FunctionType) -> Iterator[_Function]:
         try:
             _trees[file] = ast.parse("".join(linecache.getlines(file)))
         except (SyntaxError, ValueError, RecursionError):
-            _trees[file] = None  # the source is not available, so the function cannot be checked
+            _trees[file] = None  # the source cannot be parsed, so the functions in this file are not checked
     tree = _trees[file]
     for node in () if tree is None else ast.walk(tree):
         if isinstance(node, _Function):

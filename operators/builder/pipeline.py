@@ -547,7 +547,7 @@ class Stream(Generic[T]):
         self._outlet.feed(where, name, "sink", sink, parallelism)
         return self.pipeline.place(name, host) if host is not None else self.pipeline
 
-    if not TYPE_CHECKING:  # type checkers report that a plain stream lacks these operators
+    if not TYPE_CHECKING:  # hidden from type checkers, so that they report methods that a plain stream lacks
 
         def __getattr__(self, name: str) -> Any:
             """Return the method of `KeyedStream` with this name; its own checks refuse this stream and name the fix."""

@@ -160,7 +160,7 @@ def of_entropy() -> list[Replacement]:
         *(_named(secrets, name, REMEDY) for name in secrets.__all__ if name not in ("SystemRandom", "compare_digest")),
     ]
     for name, make in (("uuid1", uuid1), ("uuid4", uuid4), ("uuid6", uuid6), ("uuid7", uuid7)):
-        if hasattr(uuid, name):  # Python 3.14 introduced versions 6 and 7
+        if hasattr(uuid, name):  # Python 3.14 introduced UUID versions 6 and 7
             replacements.append(Replacement(uuid, name, getattr(uuid, name), _uuid(getattr(uuid, name), name, make)))
     return replacements
 

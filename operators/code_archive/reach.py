@@ -63,7 +63,7 @@ def _find(name: str, finder: LiveFinder) -> None:
             return
         try:
             spec = finder.spec_in(at, path)
-        except (ImportError, AttributeError, ValueError):  # importing such a module fails when the import runs
+        except (ImportError, AttributeError, ValueError):  # the import of such a module fails when it is executed
             return
         if spec is None or spec.submodule_search_locations is None:
             return

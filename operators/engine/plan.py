@@ -233,7 +233,7 @@ class Plan:
             if channel in link.channels:
                 edge = link.edge
                 sender = f"{edge.source.name}:{edge.tag}:{edge.side}"
-                key_of = None if edge.source.vectors else edge.key_of  # stages on vectors look up the keys
+                key_of = None if edge.source.vectors else edge.key_of  # stages on vectors look up the keys themselves
                 return Input(label, key_of, edge.side, edge.time_of, item_of(key_of), sender)
         return Input(label)
 

@@ -135,7 +135,7 @@ class ReadAhead:
     def _check(self) -> None:
         if self._problem is not None:
             raise self._problem
-        # Not earlier, because the process may fork before the first request.
+        # The thread is started only now, because the process may fork before the first request.
         if self._thread is None and not self._closed:
             self._thread = threading.Thread(target=self._work, name=f"read-{self.name}", daemon=True)
             self._thread.start()
@@ -202,7 +202,7 @@ class _Steps:
         ahead = self._ahead
         manifest = self._log.first() if ahead._next is None else self._log.manifest(ahead._next)
         if manifest is None and ahead._next is not None and not self._arrived:
-            # All channels may have released the next batch, so that the lowest one is higher.
+            # All channels may have released the next batch; in that case, the lowest batch has a higher number.
             lowest = self._log.first()
             manifest = lowest if lowest is not None and lowest.batch >= ahead._next else None
         if manifest is None:

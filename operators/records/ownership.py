@@ -112,6 +112,6 @@ def kept(value: Any) -> Any:
         if kind is dict and not is_tracked(value):
             hash(tuple(value.values()))
             return value.copy()
-    except (TypeError, ValueError):  # a writable memoryview raises ValueError
+    except (TypeError, ValueError):  # hashing a writable memoryview raises ValueError
         return copy_containers(value)
     return copy_containers(value)

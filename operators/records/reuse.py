@@ -114,7 +114,7 @@ def buffers_in(value: Any) -> list[Any]:
     buffers: list[Any] = []
     entered = set[int]()  # a record may contain itself, or the same list in many places
     waiting = [value]
-    while waiting:  # a loop, because records may be nested more deeply than calls
+    while waiting:  # a loop, because records may be nested more deeply than calls can be
         each = waiting.pop()
         kind = type(each)
         if kind is dict or kind is list or kind is tuple:

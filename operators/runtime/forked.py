@@ -69,7 +69,7 @@ def _answered(act: Callable[[], bytes]) -> bytes:
 def _read(reading: int, within_s: float) -> bytes | None:
     """Read to the end of the pipe; return None if that takes too long."""
     due_s, body = time.monotonic() + within_s, b""
-    poll = select.poll()  # `select` does not accept descriptors above 1,023
+    poll = select.poll()  # `select.select` does not accept descriptors above 1,023
     poll.register(reading, select.POLLIN)
     while True:
         if not poll.poll(max(0.0, due_s - time.monotonic()) * 1000):

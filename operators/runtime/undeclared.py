@@ -82,7 +82,7 @@ class Witness:
         def digest_of(value: Any) -> int:
             try:
                 return _Walk(values_max).digest(value)
-            except Exception as problem:  # this runs user code: a subclass of dict, `__repr__` or a property
+            except Exception as problem:  # this runs user code, such as a subclass of dict, a `__repr__` or a property
                 return hash(type(problem).__name__)
 
         digests: dict[Place, int] = {}
@@ -281,7 +281,7 @@ class _Walk:
         self._left = max(0, self._left - 1)
         kind = type(value)
         if kind in SCALARS or kind in (complex, range):
-            # Equal NaN values have different hashes, and a signaling NaN cannot be hashed.
+            # Two NaN objects usually have different hashes, and a signaling NaN cannot be hashed.
             return hash((kind.__name__, repr(value) if kind in (float, complex, Decimal) else value))
         if not self._left or depth > DEPTH_MAX or id(value) in self._within:
             return hash(kind.__name__)

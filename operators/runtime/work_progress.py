@@ -160,9 +160,8 @@ class Progress:
                 if record is _NOTHING and isinstance(records, list) and 0 <= index < len(records):
                     record = records[index]
             if stage is not None and hasattr(stage, "shown_as"):
-                operator = (
-                    stage.name if operator == NO_OPERATOR else operator
-                )  # within ctx.call, no operator counts as running
+                # Within ctx.call, no operator counts as running.
+                operator = stage.name if operator == NO_OPERATOR else operator
                 break  # the frames further out belong to the chain
         return _Place(operator, index, key, record, at)
 
@@ -220,5 +219,5 @@ def _shown(value: object) -> str:
     """Return a value as a shortened line; this works even while the other thread is changing the value."""
     try:
         return " ".join(_BRIEF.repr(value).split())[:TEXT_MAX]
-    except (RuntimeError, LookupError):  # the value lost an item during the call
+    except (RuntimeError, LookupError):  # the value was changed during the call
         return f"<{type(value).__name__} that changes>"

@@ -78,7 +78,7 @@ def configuration(source: SparkSource, work: Path, address: str = LOOPBACK) -> d
             f"-Djava.io.tmpdir={work / 'tmp'}",
             f"-Dlog4j2.configurationFile={work / 'conf' / 'log4j2.properties'}",
             "-XX:+UseSerialGC",
-            "-XX:TieredStopAtLevel=1",  # halves the start-up time; the long-running work is in Python operators
+            "-XX:TieredStopAtLevel=1",  # halves the start-up time; the long-running work is done in Python
             "-XX:-UsePerfData",
         ]
     )
@@ -99,7 +99,7 @@ def configuration(source: SparkSource, work: Path, address: str = LOOPBACK) -> d
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(source.batch_rows_max),
         "spark.sql.execution.arrow.maxBytesPerBatch": str(16 << 20),
         "spark.sql.files.openCostInBytes": str(1 << 20),
-        # Otherwise, listing 33 files would be a Spark job.
+        # Otherwise, listing more than 32 paths would start a Spark job.
         "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
         "spark.sql.streaming.stopTimeout": "5s",
         "spark.python.daemon.module": spark_daemon.__name__,
@@ -252,7 +252,7 @@ def _jvm(work: Path, lock: int) -> Iterator[SparkJvm]:
     jvm = SparkJvm(work, lock)
 
     def end() -> None:
-        # A py4j thread may be waiting for the answer to a request to release an object; it would only log a traceback.
+        # A py4j thread may be waiting for the answer to a request to release an object, and would only log a traceback.
         logging.disable(logging.CRITICAL)
         jvm.end()
 
@@ -285,7 +285,7 @@ def _code_environment(place: IngestPlace, code: str) -> dict[str, str]:
     The package must be installed on the hosts of the executors.
     """
     return {
-        "PYTHONSAFEPATH": "1",  # Spark starts workers with -m, and nothing in the working directory may be imported
+        "PYTHONSAFEPATH": "1",  # Spark starts workers with -m, which must not import from the working directory
         spark_daemon.JOB: str(place.job_directory),
         spark_daemon.CODE: code,
         spark_daemon.STORE: place.store,

@@ -109,7 +109,8 @@ class BatchPublisher:
 
     def _segments(self, frame: DataFrame, batch: int, log: IngestLog) -> list[Segment]:
         """Write the rows of a batch, in the driver or in tasks, and return the segments in order."""
-        # A query that keeps state must compute each batch only once, but collecting may stop and start a batch again.
+        # A query that keeps state must compute each batch only once, but collecting may abandon a batch and start it
+        # again.
         few = None if (self._checkpoint / "state").exists() else self._small.collected(frame)
         if few is not None:
             segments = [self._write_here(log, batch, partition, pieces) for partition, pieces in few.items()]

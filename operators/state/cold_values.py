@@ -184,7 +184,7 @@ class ColdValues(dict[Any, Any]):
         value = super().get(key, _ABSENT)
         if value is not _ABSENT:
             return value
-        if key in self._recent:  # the store has already been read
+        if key in self._recent:  # the store has already been read for this key
             return default
         self.touch((key,))
         return super().get(key, default)

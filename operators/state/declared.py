@@ -199,7 +199,7 @@ class _One(State, Generic[T]):
     def _no_operand(self, *_: object) -> NoReturn:
         raise self._no_value()
 
-    if not TYPE_CHECKING:  # a type checker then reports the use of these operators
+    if not TYPE_CHECKING:  # hidden from type checkers, so that they report the use of these Python operators
         __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __floordiv__ = _no_operand
         __mod__ = __or__ = __and__ = __lt__ = __le__ = __gt__ = __ge__ = _no_operand
 

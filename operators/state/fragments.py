@@ -32,7 +32,7 @@ def packed(entry: Entry) -> bytes:
     """
     lists = [_spread(items, _DEPTH_MAX) for items in entry]
     if any(length for length, *_ in lists):
-        with suppress(NotCarried):  # columns nest more deeply, perhaps too deeply; then try the unchanged lists
+        with suppress(NotCarried):  # columns are nested more deeply; if that is too deep, encode the unchanged lists
             return encode([*lists, _COLUMNS])
     return encode(list(entry))
 

@@ -354,7 +354,7 @@ def _encoded(table: KeyedTable, entry: Entry) -> bytes:
         raise
     if len(fragment) > LARGE_BYTES and table.large_fragments != NAMED:
         table.large_fragments += 1
-        if table.large_fragments.bit_count() == 1:  # rarely, as a search costs as much as encoding
+        if table.large_fragments.bit_count() == 1:  # ever more rarely, because a search costs as much as encoding
             _warn_of_large(table, entry)
     return fragment
 

@@ -134,8 +134,9 @@ class Children:
         self.forks.begin()
 
     def await_forks(self) -> None:
-        """Wait until the fork server is ready, so that later starts need not wait while the agent must keep sending
-        beats.
+        """Wait until the fork server is ready.
+
+        Waiting for it later, once the agent must send beats, would delay them.
         """
         self.patient = False
         if self.forks is not None:
@@ -150,8 +151,8 @@ class Children:
         child.process = None
         if self.forks is None or child.companion or child.environment:
             return None
-        # While the job starts, the agent has nothing else to do.  Later starts do not wait for a server that is
-        # loading.
+        # While the job starts, the agent has nothing else to do, so it waits for the server to load.  Later starts do
+        # not wait.
         patient = self.patient and len(self.living) == 1
         return self.forks.start(child.argv, child.slot, self._log_of(child), patient=patient)
 

@@ -89,7 +89,7 @@ def _fork(order: Mapping[str, Any], strings: Strings) -> int:
     read, write = os.pipe()
     try:
         between = os.fork()
-    except OSError:  # the machine has no room for another process, which may change
+    except OSError:  # at the moment, the machine has no room for another process
         os.close(read)
         os.close(write)
         raise

@@ -82,7 +82,7 @@ class LocalUplink:
         try:
             self._socket.send(pack(kind, **keys), zmq.NOBLOCK)
         except zmq.Again:
-            return  # no supervisor has been running for a long time; the next beat repeats the message
+            return  # the queue is full, because no supervisor has answered for long; the next beat repeats the message
 
     def close(self) -> None:
         self._socket.close(0)  # `causal run` ends the supervisor before the agent, so no process would read the rest

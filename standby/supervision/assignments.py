@@ -318,7 +318,7 @@ class Assignments:
     def _checkpoint(self, record: Record) -> None:
         for entry in self.tasks.values():
             entry.survived += entry.state is not TaskState.WAITING
-            if entry.survived > 1:  # one checkpoint may still precede the input that kills each process
+            if entry.survived > 1:  # one checkpoint may complete before a process reaches the input that kills it
                 entry.failures = 0
 
     def _phase(self, record: Record) -> None:

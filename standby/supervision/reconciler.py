@@ -257,7 +257,7 @@ class Reconciler:
     def _start(self, purpose: str, now_ns: int, outbox: Outbox) -> None:
         host = self._placement.host_for(purpose)
         if host is None:
-            return  # the view shows the tasks without a process; one is started when a host joins or has room again
+            return  # the view shows the tasks that wait; a process is started when a host joins or has room again
         number = self._assignments.started_max + 1
         name = f"w{number}"
         where = {"host": host} if host else {}

@@ -212,7 +212,8 @@ class Supervision:
         slot.alive_ns, slot.pid, slot.waiting = self._now_ns, event.pid, event.waiting
         slot.reported_state = event.state or slot.reported_state
         self._doing(slot, event.doing)
-        # A supervisor that has just started then need not wait for a beat from the worker's loop.
+        # Take the endpoint from the pulse, so that a supervisor that has just started need not wait for a beat from the
+        # worker's loop.
         if event.endpoint and not slot.endpoint:
             slot.endpoint, slot.remote = event.endpoint, event.remote
             self._dirty.whereabouts(slot)
@@ -381,7 +382,7 @@ class Supervision:
     def _host_hello(self, event: events.HostHello) -> None:
         if event.mark not in ("", self._mark):
             self._outbox.add(SendHost(event.host, orders.Ended(again=True).message()))
-            return  # the agent belongs to an earlier run or version; this makes it request the description again
+            return  # the agent belongs to an earlier run or version; the order makes it request the description again
         host = self.hosts.get(event.host)
         if host is not None and event.session in host.replaced:
             self._outbox.add(SendHost(event.host, orders.Refused(REPLACED, event.session).message()))

@@ -251,9 +251,7 @@ def _ask(fn: Callable[[Any, str], Any], body: bytes) -> tuple[bool, bytes]:
     record, key = decode(body)
     try:
         return outcome(lambda: fn(record, key), "call")
-    except (
-        BaseException
-    ) as problem:  # record a failure, because the thread must survive and the request needs a response
+    except BaseException as problem:  # the thread must survive, and the request needs a response
         return False, raised(problem)
 
 

@@ -183,7 +183,8 @@ class ProcessStage(Stage):
             ctx.key = key
             ctx.state = state = states[key]
             for output in process(record, ctx):  # type: ignore[union-attr]
-                # The same as `ownership.kept`, but inlined: yielded values must not change with the state.
+                # The same as `ownership.kept`, but inlined: records that were yielded must not change when the state
+                # changes.
                 try:
                     if type(output) is tuple:
                         hash(output)

@@ -95,7 +95,7 @@ class Sliding:
     def panes(self, times_ns: Sequence[int]) -> list[Sequence[int]]:
         """See `Assigner`."""
         every_ns, size_ns = self.every_ns, self.size_ns
-        # The starts are the smallest one above time - size and all later ones up to the time.
+        # The starts are those above `time - size`, up to and including the time.
         back_ns = size_ns - every_ns
         reach_ns = size_ns + self.offset_ns
         return [

@@ -62,9 +62,8 @@ class CountWindowStage(Stage):
                 stored(content, "its accumulator")
         else:
             if self.failures.set_aside and isinstance(subject, Aggregate):
-                subject.add(
-                    subject.initial(), copy_containers(record)
-                )  # keeps a record that the aggregate refuses out of all windows
+                # A record that the aggregate refuses must not enter any window.
+                subject.add(subject.initial(), copy_containers(record))
             if content is _NOTHING:
                 content = []
             content.append(record)

@@ -141,9 +141,8 @@ class PaneStage(AssignedStage):
             for pair, entry in list(self._entries.items())
             if pair not in contents or entry[UNSEEN] or self._ended(pair[0], end_ns(pair[1]))
         )
-        self._entries.update(
-            {pair: [False, None, 0, 0, {}] for pair in self._entries}
-        )  # replace the entries of any former trigger
+        # Replace the entries of any former trigger.
+        self._entries.update({pair: [False, None, 0, 0, {}] for pair in self._entries})
 
     def _rebuild(self) -> None:
         for pair in self._contents.values:

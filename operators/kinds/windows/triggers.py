@@ -65,7 +65,7 @@ class Every(Trigger):
     def on_record(self, state: dict[str, Any], record: Any, window: Window, mark_s: float | None) -> Firing:
         """See `Trigger`."""
         count = state.get("count", 0) + 1
-        is_full = count >= self.n  # greater than n if an earlier version of the pipeline had a larger n
+        is_full = count >= self.n  # the count exceeds n if an earlier version of the pipeline had a larger n
         state["count"] = 0 if is_full else count
         return self._firing if is_full else Firing.NOTHING
 

@@ -79,7 +79,8 @@ class WindowedStage(Stage, ABC):
             self._floors.of_group or (self.mark_ns is not None and min(times) < self.mark_ns)
         )
         if self._lateness_ns and may_be_late:
-            # Process records one by one, so that each late record causes its windows to be emitted again in any batch.
+            # Process records one by one, so that each late record causes its windows to be emitted again, however the
+            # records are batched.
             places = self._places
             for at in range(len(rows)):
                 one = slice(at, at + 1)
@@ -124,9 +125,8 @@ class WindowedStage(Stage, ABC):
 
     def advance(self, mark_ns: int) -> Any:
         before_ns = self.mark_ns
-        if (
-            before_ns is not None and mark_ns <= before_ns
-        ):  # event time never decreases, even if new watermarks are lower
+        # Event time never decreases, even if a new watermark is lower.
+        if before_ns is not None and mark_ns <= before_ns:
             return []
         self.mark_ns = mark_ns
         out: list[Any] = []

@@ -95,7 +95,7 @@ def stops_zombies_that_wake_up(subject: Subject, stops: int = 8, seed: int = 1) 
     """Check that a writer that is stopped at a random moment and replaced is fenced when it resumes."""
     chance = Random(seed)
     for incarnation in range(1, 2 * stops, 2):
-        # The pause gives the stopped writer a chance of not holding a lock.
+        # The pause makes it possible that the stopped writer holds no lock.
         pid = _writer(subject, incarnation, pause_s=0.003)
         time.sleep(chance.uniform(0.0, 0.01))
         os.kill(pid, signal.SIGSTOP)

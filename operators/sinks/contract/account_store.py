@@ -233,7 +233,7 @@ class ConnectedStore(AccountStore[C]):
         except BaseException:
             self._drop()
             raise
-        # Only here, because a transaction ends together with the context of its connection.
+        # Do this only here, because a transaction ends together with the context of its connection.
         if self._account is not None:
             self._acknowledged = self._account.next
 

@@ -50,7 +50,7 @@ def _written(column: pa.Array, encode: Encode) -> pa.Array:
                 pc.binary_join_element_wise(quote, text, quote, pa.scalar("", pa.large_string())), "null"
             )
     if types.is_floating(kind):
-        # Encode every value separately: by distinct value, 0.0 and -0.0 would be treated as the same.
+        # Encode every value separately, because 0.0 and -0.0 would be the same distinct value.
         return pa.array([encode(value) for value in column.to_pylist()], pa.large_string())
     encoded = column.dictionary_encode(null_encoding="encode")
     distinct = pa.array([encode(value) for value in values_of(encoded.dictionary)], pa.large_string())

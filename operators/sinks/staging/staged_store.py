@@ -267,7 +267,7 @@ class StagedStore:
             if bundle.first + bundle.count <= self._next:
                 continue
             if bundle.first != self._next:
-                break  # no complete checkpoint covers its epoch
+                break  # no complete checkpoint covers the bundle's epoch
             self._gather(replace(bundle, incarnation=self._incarnation), b"")
         with self._owned():
             if self._gathered:

@@ -243,8 +243,8 @@ class ParquetBlocks:
         self.mark = mark
         self._handle = _opened(file)
         try:
-            # Microseconds cover all years. For INT96 times, a second file shows which times lose a fraction as
-            # microseconds.
+            # Microseconds can represent all years. A file with INT96 times is opened a second time, to find the times
+            # that lose a fraction of a microsecond.
             self._file: pq.ParquetFile = pq.ParquetFile(self._handle, coerce_int96_timestamp_unit="us")
             check_carried(self._file.schema_arrow)
             self._fine = pq.ParquetFile(self._handle) if has_old_times(self._file) else None
