@@ -369,7 +369,7 @@ def _warn(planned: Plan, config: JobConfig, job: Path) -> None:
 def _directory(
     arguments: argparse.Namespace, path: Path, explicit: Mapping[str, Any]
 ) -> tuple[JobDirectory, versions.Version | None]:
-    """Return the locked job directory and, for a new job, its code, from whose name the directory follows."""
+    """Return the locked job directory, which is named after the pipeline by default, and the code of a new job."""
     check_processes_are_shown()
     check_room_for_sockets()
     if not arguments.resume:

@@ -1,7 +1,8 @@
 """`causal doctor`: checks this machine against the requirements of jobs and prints one line per check.
 
-ok       the requirement is met note     something is missing that only some jobs need wrong    no job runs well without
-this; the exit status is 1
+ok       the requirement is met
+note     something is missing that only some jobs need
+wrong    something is missing that every job needs; the exit status is 1
 """
 
 from __future__ import annotations

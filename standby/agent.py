@@ -1,8 +1,8 @@
 """The host agent, which starts, kills and reaps the processes of a job on one host.
 
 `python -m standby.agent JOB_DIRECTORY`.  For a supervisor on the same machine, `causal run` starts the agent.  An agent
-that `causal agent` starts is one host of several and joins a supervisor elsewhere (design 0024).  The agent starts only
-programs that the job's own description names; no order contains a command line.  It notices the exit of a process
+that `causal agent` starts serves one of several hosts and joins a supervisor elsewhere (design 0024).  The agent starts
+only programs that the job's own description names; no order contains a command line.  It notices the exit of a process
 immediately, through the process's pidfd.  The death of a worker that has much memory to free is noticed even earlier,
 through the worker's lifeline.  The agent may be killed at any moment: its processes continue to run, and the next agent
 adopts them.  It signals a process only after the start time, or the marks in the process environment, have proved that
@@ -64,7 +64,7 @@ LOCK = "agent.lock"
 """The file that a running agent keeps locked so that a job has only one agent on this host."""
 
 LOCK_S = 5.0
-"""The time for which the lock of a killed agent may stay locked: a process that the agent was about to start has the
+"""The time that the lock of a killed agent may take to become free: a process that the agent was about to start has the
 agent's descriptors until it executes another program."""
 
 GRACE_S = 3.0
@@ -84,7 +84,7 @@ CRASHES_MAX = 20
 """The number of consecutive crashes of a companion after which the job ends."""
 
 LOOKS_PER_LIMIT = 4
-"""The number of checks of which processes use the processor, within the silence that counts as a death."""
+"""How often the agent checks which processes use the processor, within the silence that counts as a death."""
 
 BEAT_MS_MAX = 500
 """The longest interval between the agent's beats.  The beats also repeat messages that were lost."""
@@ -138,7 +138,7 @@ class Agent:
         self._mark = blueprint.mark(config)
         self._worker = blueprint.worker
         self._companions = {f"companion:{call.name}": call for call in blueprint.companions}
-        if not config.verify_replay:  # the shared addresses of forked workers would hide a dependence on them
+        if not config.verify_replay:  # forked workers share addresses, which would hide a dependence on addresses
             self._children.serve_forks(self._worker)
         self._restarts: dict[str, tuple[float, Child]] = {}
         self._starts: dict[str, Child] = {}
@@ -251,8 +251,8 @@ class Agent:
 
     @property
     def _may_start(self) -> bool:
-        """Whether processes may start.  On a multi-host job, they use the supervisor's time, so the offset of its
-        clock must be known first.
+        """Whether processes may start.  On a multi-host job, processes use the supervisor's time, so the offset of the
+        supervisor's clock must be known first.
         """
         return self._host is None or self._clock.known
 
@@ -423,9 +423,7 @@ class Agent:
         self._uplink.send("started", slot=child.slot, pid=child.pid, at_ns=self._shifted(child.began_ns))
 
     def _report_unstarted(self, child: Child, status: int | None = None, why: str = "") -> None:
-        """Report a process that never ran as ended, because the times it would report are wrong without a known
-        clock offset.
-        """
+        """Report the end of a process whose start was ordered but that never ran."""
         self._children.dead[child.slot] = status
         at_ns = self._shifted(time.monotonic_ns())
         self._uplink.send("exited", slot=child.slot, pid=0, at_ns=at_ns, status=status, last_line=why)

@@ -33,7 +33,7 @@ class Constraint:
     """The hosts on which the processes of a task may run."""
 
     host: str = ""
-    """The only permitted host; empty for any.  The standby then runs on the same host, so both are lost with it."""
+    """The only permitted host; empty for any.  The task and its standby then both run there, and are lost with it."""
     labels: Mapping[str, str] = field(default_factory=dict)
     """The labels, with their values, that a host must have."""
 

@@ -373,7 +373,7 @@ class Exchange:
         if self.logging:
             lacking, depends = self.holdings.lacking(sender.seen)
             *ahead, rest = split_deltas(lacking, DELTA_BYTES_TARGET)
-            for group in ahead:  # these frames contain no elements, but deltas that the elements of the last frame need
+            for group in ahead:  # frames without elements, only with deltas that the elements of the last frame need
                 deltas = sender.deltas.pack(group, [])
                 sender.delta_bytes += len(deltas)
                 header = self._data_header(sender, 0, entry.first)

@@ -137,7 +137,7 @@ def check(planned: Plan, config: JobConfig, arguments: argparse.Namespace) -> No
 
 
 def _check_port(listen: str) -> None:
-    """Refuse an address that cannot be bound before any state of an earlier job is discarded."""
+    """Refuse an address that cannot be bound; this happens before any state of an earlier job is discarded."""
     address, port = address_of(listen)
     try:
         socket.create_server((address, port), family=socket.AF_INET6 if ":" in address else socket.AF_INET).close()

@@ -182,8 +182,8 @@ def enrol(config: JobConfig, job: Path) -> None:
 
 
 def refuse_if_led(config: JobConfig, job: Path) -> None:
-    """Refuse a new run if its place in the store is in use, or its previous run is led elsewhere or was interrupted
-    here.
+    """Refuse a new run if its place in the store is in use, or if the job's previous run is led elsewhere or was
+    interrupted here.
 
     Raises:
         PipelineError: the run is refused; the message names the owner and the remedy.
@@ -290,7 +290,7 @@ def takes_over(brought: Brought, before: JobConfig, config: JobConfig, job: Path
 
 
 def fetch_decisions(job: Path) -> bool:
-    """Fetch the decisions of a multi-host job that no supervisor leads from the store into the job directory.
+    """Fetch from the store, into the job directory, the decisions of a multi-host job that no supervisor leads.
 
     The settings, the graph and the manifest of the last checkpoint are replaced with those to which the decisions
     apply.  Files that an upgrade has left in the directory count only if the upgrade is in the store.  If no supervisor

@@ -52,9 +52,7 @@ def coming_up(job: Path) -> bool:
 
 
 def ended(job: Path, slot: str, within_s: float) -> bool:
-    """Return whether the supervisor shows, within `within_s`, that a process has ended after it was asked to kill
-    it.
-    """
+    """Return whether the supervisor shows, within `within_s`, the end of a process that it was asked to kill."""
     deadline, before = time.monotonic() + within_s, ""
     while time.monotonic() < deadline:
         try:

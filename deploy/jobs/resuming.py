@@ -128,7 +128,7 @@ def kept(written: Written, config: JobConfig, explicit: Mapping[str, Any]) -> Jo
 
 
 def written_before(job: Path, config: JobConfig) -> Written | None:
-    """Return the version that the current version replaced; None if it replaced none, or a checkpoint completed since.
+    """Return the version that the current version replaced; None if there is none or a checkpoint completed since.
 
     Args:
         config: the settings of the current version.

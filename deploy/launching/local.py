@@ -1,7 +1,7 @@
 """A job on this machine, with `causal run` as the root of all its processes.
 
-It starts the supervisor and the agent, restarts them when they die, and leaves no process running when it ends, for
-whatever reason.  It makes no decisions about the job; it follows the supervisor's latest view.
+`causal run` starts the supervisor and the agent, restarts them when they die, and leaves no process running when it
+ends, for whatever reason.  It makes no decisions about the job; it follows the supervisor's latest view.
 """
 
 from __future__ import annotations

@@ -98,7 +98,7 @@ class _Exported:
 
 
 class _Problem(logging.Handler):
-    """Stores the first line that OpenTelemetry logs until the job ends, as a collector may be unavailable
+    """Stores, until the job ends, the first line that OpenTelemetry logs, because a collector may be unavailable
     throughout.
     """
 

@@ -29,7 +29,8 @@ class Console:
     Args:
         out: the binary stream to which rows are written.
 
-    State: `shown` is whether any row has been printed.
+    Attributes:
+        shown: whether any row has been printed.
     """
 
     def __init__(self, job: Path, out: BinaryIO) -> None:

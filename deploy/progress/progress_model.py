@@ -36,8 +36,8 @@ class TaskRow:
 
     Attributes:
         entering, leaving: how many elements were delivered to the task, and how many rows or records left it, per
-            second; None if there is no rate.  busy, blocked: the shares of time for which the task was busy and
-            blocked.
+            second; None if there is no rate.
+        busy, blocked: the shares of time for which the task was busy and blocked.
         waiting_bytes: the bytes that have arrived but have not been performed yet.
     """
 

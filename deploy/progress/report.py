@@ -31,7 +31,7 @@ MEANINGS = {
 
 
 def kills_missed(view: JobView) -> str:
-    """Return the error about kills (`--kill`) that were not yet due when the job ended, including how long it was
+    """Return the error about kills (`--kill`) that were not yet due when the job ended; it states how long the job was
     active.
     """
     seconds = figures.active_s(view)

@@ -2,8 +2,8 @@
 
 A page of another site can make a browser send requests to 127.0.0.1, under that site's name (DNS rebinding) or under
 the dashboard's, and any user of the machine can connect to a port.  A request must therefore use one of the dashboard's
-own names and contain the token that `causal ui` printed.  If it changes anything, it must also have the origin of the
-dashboard's own page.
+own names and contain the token that `causal ui` printed.  A request that changes anything must also have the origin of
+the dashboard's own page.
 """
 
 from __future__ import annotations

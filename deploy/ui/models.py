@@ -24,7 +24,7 @@ from standby.supervision.job_view import Figure, JobView, ProcessView, RecoveryV
 PHASES = ("detected", "promoted", "collected", "replayed", "live")
 """The phases of a recovery in order, each named by its end; the first begins with the failure."""
 BEFORE_S, VIEW_EVERY_S = 5.0, 0.5
-"""The time before a failure whose rate is compared with the rate during it, and the interval of views."""
+"""The time before a failure whose rate is compared with the rate during the failure; the interval between views."""
 SECRETS = ("password", "passwd", "secret", "token", "credential", "apikey", "api_key", "access_key", "auth")
 HIDDEN = "•••"
 TEXT_MAX = 2000

@@ -18,7 +18,7 @@ GATHER_S, MORE_S = 2.0, 0.3
 """The time to wait for the first beat of any host, and then for the beats of other hosts."""
 
 POLL_MS = 20
-"""The longest time for which a handshake waits during this."""
+"""The longest time for which a handshake waits while the beats are gathered."""
 
 RECEIVE_MAX = 1000
 

@@ -81,7 +81,7 @@ class Children:
     """Processes that count as dead while the kernel frees their memory."""
     forks: ForkServer | None = None
     patient: bool = True
-    """Whether the very first start waits for the fork server, during which the agent does nothing else."""
+    """Whether the very first start waits for the fork server; the agent does nothing else while it waits."""
 
     def save(self) -> None:
         """Write the table to disk, replacing the file atomically.

@@ -72,10 +72,10 @@ class Entry:
     Attributes:
         records: the decisions, in order; empty if the entry only shows that the leader is alive.
         at_ns: the job's time when the entry was written.
-        whole: whether the records are all decisions of the job up to this entry that are still necessary.  job, graph:
-            the settings and the graph to which these decisions apply, as in a term; empty if the entry is not whole.  A
-            change to them is a decision, so a supervisor that inherits decisions reads them from here and not from a
-            term.
+        whole: whether the records are all decisions of the job up to this entry that are still necessary.
+        job, graph: the settings and the graph to which these decisions apply, as in a term; empty if the entry is not
+            whole.  A change to them is a decision, so a supervisor that inherits decisions reads them from here and not
+            from a term.
         sealed_by: the term whose supervisor created the entry in place of the leader; 0 for an entry of the leader
             itself.
         closing: why this is the leader's last entry; empty for an ordinary entry.

@@ -1,4 +1,4 @@
-"""The tether: a TCP connection from each `causal agent` to the supervisor that the kernel closes if the agent dies.
+"""The tether: a TCP connection, closed by the kernel if the agent dies, from each `causal agent` to the supervisor.
 
 A tether carries two lines: the supervisor's challenge, and the host's name and session with a proof.  The proof is
 computed with a secret of that host.  The host has received this secret over the authenticated connection, and it is

@@ -25,7 +25,7 @@ from standby.leadership.terms import ENDED
 from standby.supervision.effects import Record
 
 AGAIN_S = 0.2
-"""The pause after a failure, shorter than a candidate's patience because all may regain the store at the same time."""
+"""The pause after a failure, shorter than a candidate's patience, as all supervisors may regain the store together."""
 
 CLOSE_S = 0.8
 """The time that is allowed for writing the last entry."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from standby.supervision.assignments import Assignments, WorkerEntry, WorkerState
 
 START_NS_MAX = 60_000_000_000
-"""The silence after its start for which a process counts as hung: it beats before it loads the pipeline."""
+"""The silence after which a process that was just started counts as hung: it beats before it loads the pipeline."""
 
 
 class Detector:

@@ -23,7 +23,7 @@ GATHER_NS, EXPECT_NS, CLUSTER_NS = 2_000_000_000, 10_000_000_000, 600_000_000_00
 unknown, if some expected hosts are missing, and if a cluster has to find room for the hosts."""
 
 BEATS_PER_TIMEOUT = 6
-"""Beats of a host's agent within the silence that counts as its death; more beats would only load the supervisor."""
+"""The number of beats within the silence that counts as a host's death; more would only load the supervisor."""
 
 REPLACED_KEPT = 16
 """The number of replaced sessions of a host that are remembered."""

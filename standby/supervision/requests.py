@@ -1,8 +1,8 @@
 """Answers clients' requests to a running supervisor: `causal status`, `kill`, `savepoint`, `state --live`.
 
 Only the task itself can report the state that it stores for a key.  The request to the task contains the client's
-address, and the supervisor forwards the task's answer to it.  The supervisor stores nothing for this; a client that
-receives no answer repeats its request.
+address, to which the supervisor forwards the task's answer.  The supervisor stores nothing about the request; a client
+that receives no answer repeats its request.
 """
 
 from __future__ import annotations
