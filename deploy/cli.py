@@ -343,7 +343,10 @@ def _start(
 
 
 def _planned(arguments: argparse.Namespace, config: JobConfig, version: versions.Version) -> tuple[JobConfig, Plan]:
-    """Return the settings and the plan of a job, with a run ID newer than that of any run that wrote to its sinks."""
+    """Return the settings and the plan of a job.
+
+    Unless a new job keeps the sinks of a savepoint, its run ID is newer than that of any run that wrote to its sinks.
+    """
     planned = plan(version.pipeline, config)
     if arguments.keep_sinks:
         config = replace(config, run=JobConfig.load(Path(arguments.from_)).run)
@@ -560,8 +563,8 @@ def _show(lines: Sequence[str], out: TextIO) -> None:
 
 
 def _way_back(job: Path) -> str:
-    """Return a clause with the command that rolls back the upgrade that a failed job began with; empty if there is
-    none.
+    """Return a clause with the command that rolls back the upgrade that a failed job began with; empty if this is
+    impossible.
     """
     try:
         to_roll_back(job)
@@ -571,7 +574,9 @@ def _way_back(job: Path) -> str:
 
 
 def _explained(reason: str, job: Path, config: JobConfig) -> str:
-    """Return the reason for a failure, with the command that resumes with the earlier code if other code caused it."""
+    """Return the reason for a failure and, if changed code or settings caused it, the command that resumes with the old
+    ones.
+    """
     if ReplayDivergence.__name__ not in reason or resuming.written_before(job, config) is None:
         return reason
     return f"its code or settings were changed; resume with the old ones: {resume_command(job)} --code kept; {reason}"

@@ -119,8 +119,8 @@ def _kept(job: Path, arguments: argparse.Namespace) -> int:
 
 
 def _needed(job: Path) -> str | None:
-    """Return the name of the savepoint to which the job can still be rolled back; None if there is none, or if
-    unknown.
+    """Return the name of the savepoint to which the job can still be rolled back; None if there is none, or if the job
+    is running.
     """
     if running(job):  # the running supervisor uses the journal
         return None
@@ -139,7 +139,9 @@ def _check_empty(directory: str) -> None:
 
 
 def _copied(job: Path, to: Path, epoch: int) -> int:
-    """Copy a complete checkpoint of `epoch` or a later one, with everything that a job needs to begin with it."""
+    """Copy the checkpoint of `epoch` or a later one, with all that a job needs to begin from it; return the epoch
+    copied.
+    """
     while True:
         still = running(job)
         newest = newest_manifest(job)

@@ -200,7 +200,8 @@ class Agent:
         close_lock(self._lock)
 
     def _on_terminate(self, number: int, frame: object) -> None:
-        """End the agent.  On a multi-host job, end it once its tasks have moved, or when it is asked a second time.
+        """End the agent.  If it has joined a multi-host job, end it once its tasks have moved, or when it is asked a
+        second time.
 
         If the `causal agent` process has ended, this agent ends immediately, because the supervisor already counts the
         host as lost.

@@ -147,7 +147,7 @@ def _check_port(listen: str) -> None:
 
 
 def share(config: JobConfig, archive: Archive) -> None:
-    """Upload everything that hosts need before they can load the job to the shared store.
+    """Upload to the shared store everything that hosts need before they can load the job.
 
     Raises:
         PipelineError: the store cannot be used.

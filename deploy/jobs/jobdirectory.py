@@ -178,7 +178,7 @@ class JobDirectory:
                 closed_to_others(self.path / name)
 
     def clear(self) -> None:
-        """End the remaining processes of the previous job, and discard that job's state."""
+        """End the remaining processes of the previous job, and discard that job's state except its savepoints."""
         self.end_leftovers()
         try:
             for name in OWNED:
@@ -316,7 +316,7 @@ class JobDirectory:
         return True
 
     def open_runtime(self) -> None:
-        """Create a directory for sockets that has a short path.
+        """Create the directories that a job's processes need, including one for sockets, which has a short path.
 
         Raises:
             PipelineError: as `check_room_for_sockets`.
@@ -415,5 +415,5 @@ def _whole() -> Iterator[None]:
 
 
 def begun(job: Path) -> bool:
-    """Return whether a supervisor has made decisions about the job in this directory, here or in the shared store."""
+    """Return whether a supervisor may have made decisions about the job in this directory, here or in the store."""
     return (job / JOURNAL).exists() or (job / IDENTITY).exists()

@@ -52,7 +52,9 @@ def coming_up(job: Path) -> bool:
 
 
 def ended(job: Path, slot: str, within_s: float) -> bool:
-    """Return whether the supervisor shows, within `within_s`, the end of a process that it was asked to kill."""
+    """Return whether, within `within_s`, the supervisor shows the end of a process that it was asked to kill, or the
+    job ends.
+    """
     deadline, before = time.monotonic() + within_s, ""
     while time.monotonic() < deadline:
         try:

@@ -209,7 +209,7 @@ def _behind(view: JobView) -> Metric:
 
 
 def _standbys(view: JobView) -> Metric:
-    """Return the number of waiting standbys, without samples for finished tasks or if no standbys are configured."""
+    """Return the number of waiting standbys; finished tasks have no sample, and a job without standbys has none."""
     standbys = _gauge("standbys", "Processes that wait to take over; with a pool one series, whose task is empty.")
     if not view.standbys.isdecimal():
         for task in view.tasks:

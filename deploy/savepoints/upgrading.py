@@ -297,7 +297,7 @@ def beginning(
 def begin_from(
     directory: JobDirectory, begins: Beginning, config: JobConfig, planned: Plan, blueprint: Blueprint
 ) -> None:
-    """Begin a new job from a savepoint in `directory`, which is empty.
+    """Begin a new job in `directory`, which is empty, from a savepoint.
 
     Raises:
         PipelineError: a store of the job cannot accept the job's rows.

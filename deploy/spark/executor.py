@@ -22,7 +22,7 @@ REFUSED = 2
 
 
 def host_agent(assignments: Iterator[str]) -> Iterator[str]:
-    """Run the agent that the only element of a partition describes until the agent ends.
+    """Run, until it ends, the agent that the only element of a partition describes.
 
     Yields: the outcome as JSON: the exit status, or None if the agent was not started, and a line with the reason.
     """

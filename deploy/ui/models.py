@@ -125,7 +125,7 @@ def state_of(facts: Facts) -> str:
 
 
 def operators(facts: Facts) -> list[str]:
-    """Return the user's operators, beginning with those of tasks that have state and neither read nor write."""
+    """Return the user's operators, beginning with those of tasks that have state and are neither sources nor sinks."""
     ends = {task.task: task.source or task.sink for task in (facts.view.tasks if facts.view is not None else ())}
     tasks = [task for task in facts.topology.tasks if task.name != figures.LETTER_TASK]
     tasks.sort(key=lambda task: (bool(ends.get(task.name)), not facts.snapshots.get(task.name)))

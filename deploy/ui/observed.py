@@ -101,8 +101,8 @@ class ObservedJob:
         return Facts(self._config, self._topology, view, alive, self._age_s(), self._manifest, edited)
 
     def settled(self, since_s: float) -> bool:
-        """Return whether all tasks were at work in a view that is clearly later than `since_s` (as of
-        `time.time()`).
+        """Return whether all tasks were at work in a view that is clearly later than `since_s` (as of `time.time()`);
+        also true if the job is not running.
         """
         with self._lock:
             facts = self._facts()

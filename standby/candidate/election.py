@@ -179,7 +179,7 @@ class Election:
         return None if ledger is None else self._led(ledger)
 
     def _pause(self, span_ns: int) -> int:
-        """Wait for `span_ns`, meanwhile publish the state of this candidate, and return the time."""
+        """Publish the state of this candidate unless `span_ns` is 0, wait for `span_ns`, and return the time."""
         if span_ns:
             if self._ear is None:
                 self._ear = Ear(self._own, self._job)

@@ -20,8 +20,8 @@ class Computing:
         self._used: dict[int, int] = {}
 
     def look(self, pids: Mapping[str, int]) -> list[str]:
-        """Return the names of the processes that have used the processor since the last check, or are waiting for
-        it.
+        """Return the names of the processes that have used the processor since the last check, or whose main thread has
+        one of the states `_RUNNABLE`.
         """
         before, self._used = self._used, {}
         computing: list[str] = []

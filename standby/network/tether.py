@@ -108,7 +108,7 @@ class Tethers:
             self.wake.register(connection.fileno(), select.EPOLLIN)
 
     def _introduced(self, end: _End, data: bytes) -> bool:
-        """Return whether a connection may stay, because it has identified itself or still has time to do so."""
+        """Return whether a connection may stay, because it has identified itself or has not sent a whole line yet."""
         end.received += data
         line, newline, _ = end.received.partition(b"\n")
         if not newline:

@@ -131,8 +131,8 @@ def listed_totals(view: JobView) -> Iterator[tuple[str, Number]]:
 
 
 def total(view: JobView, figure: str, kind: str = "") -> int:
-    """Return the sum of a metric over all tasks, or over those of one kind ("source" or "sink"), without dead
-    letters.
+    """Return the sum of a metric over all tasks, or over those of one kind ("source" or "sink") except the dead-letter
+    task.
     """
     return sum(int(task.number(figure)) for task in view.tasks if not kind or _is(task, kind))
 
