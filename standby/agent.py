@@ -84,7 +84,7 @@ CRASHES_MAX = 20
 """The number of consecutive crashes of a companion after which the job ends."""
 
 LOOKS_PER_LIMIT = 4
-"""How often the agent checks which processes use the processor, within the silence that counts as a death."""
+"""The number of checks for processes that use the processor, within the silence that counts as a death."""
 
 BEAT_MS_MAX = 500
 """The longest interval between the agent's beats.  The beats also repeat messages that were lost."""

@@ -192,7 +192,8 @@ class Transport:
     def send(self, target: int, parts: list[bytes]) -> None:
         """Send a frame if possible; the protocol copes with frames that do not arrive."""
         endpoint = self._undialled.get(target) if self._undialled else None
-        if endpoint is not None:  # the host's key may have returned to the roster before the supervisor noticed
+        # The key of the host may have returned to the roster before the supervisor noticed its absence.
+        if endpoint is not None:
             self._connect(target, endpoint)
         socket = self._dealers.get(target)
         if socket is None:

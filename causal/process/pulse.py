@@ -62,7 +62,7 @@ class Pulse:
         try:
             socket.linger = 0
             socket.setsockopt(zmq.IDENTITY, (self._slot + PULSE_SUFFIX).encode())
-            socket.setsockopt(zmq.SNDHWM, LOOKS_PER_LIMIT)  # a longer queue would contain only outdated messages
+            socket.setsockopt(zmq.SNDHWM, LOOKS_PER_LIMIT)  # a longer queue would only retain outdated messages
             socket.setsockopt(zmq.RECONNECT_IVL, 20)
             socket.setsockopt(zmq.RECONNECT_IVL_MAX, 200)
             socket.connect(self._endpoint)

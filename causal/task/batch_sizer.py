@@ -45,5 +45,5 @@ class BatchSizer:
         self.turn_elements = self.turn_bytes = 0
         if over > 1 and elements:
             self.elements = max(1, min(self.elements, int(elements / over)))
-        elif over <= 0.25 and elements * 2 >= self.elements:  # even four times as many elements would have been fine
+        elif over <= 0.25 and elements * 2 >= self.elements:  # even four times as many elements would meet the limits
             self.elements = min(self._elements_max, self.elements * 2)

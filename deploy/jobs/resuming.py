@@ -166,8 +166,8 @@ def written(job: Path, config: JobConfig) -> Written:
 def note(job: Path, before: JobConfig, config: JobConfig) -> None:
     """Record that a resumption replaces the version that wrote the log.
 
-    The record counts until the new version completes a checkpoint.
-    This function must be called before `job.json` contains the new settings.
+    The record counts until the new version completes a checkpoint.  This function must be called before `job.json`
+    contains the new settings.
     """
     origin, now = written(job, before), Written.by(config)
     if now in (Written.by(before), origin):

@@ -31,7 +31,7 @@ def adopt(directory: Path) -> None:
     fence, manifests = directory / FENCE, directory / "manifests"
     try:
         token = _number(fence, "token")
-    except FileNotFoundError:  # this file is removed last, so without it no old manifest may remain
+    except FileNotFoundError:  # this file is removed last, so no old manifest may exist without it
         if any(manifests.glob("*.json")):
             raise CorruptData(f"{fence} is missing although batches exist; {RESTORE}") from None
         return

@@ -135,7 +135,8 @@ def _shifted(parts: list[Any], value: Any, sign: int, number: int) -> Total:
         parts[_WHOLE] = parts[_WHOLE] + value if sign > 0 else parts[_WHOLE] - value
     if is_decimal:
         parts[_DECIMALS] += sign * number
-        if not parts[_DECIMALS] and parts[_TENS]:  # an older version added the ints to the Decimals
+        # An older version of this package added ints to the Decimals.
+        if not parts[_DECIMALS] and parts[_TENS]:
             parts[_WHOLE], parts[_TENS] = int(_decimal_of(parts)), {}
     return parts if any(parts[_NANS:_SCALED]) else parts[_WHOLE]
 

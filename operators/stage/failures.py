@@ -108,7 +108,7 @@ class Failures:
         try:
             size = self._size((key, row))
         except NotCarried:
-            self._size(row)  # if the row is the cause, this error names the place within it
+            self._size(row)  # if the row is the cause, this call raises an error that names the place within it
             raise
         if 2 * size > self._record_bytes_max and size + self._size(row) + _REVISION_BYTES > self._record_bytes_max:
             raise ValueError(

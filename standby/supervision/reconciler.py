@@ -204,7 +204,7 @@ class Reconciler:
         incarnation = self._assignments.tasks[slot.purpose].incarnation if self._hot else 0
         since_ns = now_ns - slot.commanded_ns
         if slot.following == (slot.purpose, epoch, incarnation):
-            # A standby of an earlier version does not report the incarnation that it follows.
+            # A standby with an earlier version of this package does not report the incarnation that it follows.
             follows = slot.followed == epoch and slot.shadow.get("incarnation", incarnation) == incarnation
             if follows or since_ns < AGAIN_NS:
                 return

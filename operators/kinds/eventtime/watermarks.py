@@ -219,7 +219,8 @@ class WatermarkStage(OneToOneStage):
 
     def load_header(self, header: dict[str, Any], full: bool) -> None:
         self._largest, self._idle = list(header["largest"]), list(header["idle"])
-        self._quiet = list(header.get("quiet", [0] * len(self._idle)))  # missing from the headers of earlier versions
+        # An earlier version of this package did not store this field.
+        self._quiet = list(header.get("quiet", [0] * len(self._idle)))
         self._merge.load(header["merge"])
         self._next_ns, self._was_late = header["next_ns"], header.get("was_late", False)
         self._generators = [self._fresh_generator() for _ in header["generators"]]

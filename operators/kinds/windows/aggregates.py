@@ -187,7 +187,7 @@ class _Extreme(Aggregate[T, Any]):
         def subtract(values: list[Any], record: T) -> list[Any]:
             value = checked(of(record), name)
             place, known = _place(values, value)
-            if not known:  # an older version did not sort equal values
+            if not known:  # an older version of this package did not sort equal values
                 place = next((at for at, other in enumerate(values) if other == value), len(values))
             invariant(place < len(values), "a value was added before it is retracted", value=value)
             del values[place]

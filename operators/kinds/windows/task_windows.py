@@ -93,7 +93,7 @@ class WindowStage(ClockBounds):
 
     def _emptied(self, window: Window) -> Any:
         """Remove all contents and return the records that the function returns for them."""
-        if self._job is not None:  # the function may change records that the job has not encoded yet
+        if self._job is not None:  # the function may change records that the snapshot has not encoded yet
             self._job.step(len(self._job.left))
         contents = self._gathered()
         self._generation += 1

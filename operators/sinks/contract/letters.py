@@ -71,7 +71,7 @@ def standing(every: Iterable[Kept], run: str, state: StoreState) -> list[Kept]:
     for kept in every:
         if (kept.run, kept.next, kept.digest) == (run, state.next, state.digest):
             while stand and stand[-1].after > kept.before:
-                stand.pop()  # their writer did not record that they were kept, and their rows were refused again
+                stand.pop()  # the writer did not record that it kept these letters, and the rows were refused again
             stand.append(kept)
     while stand and stand[-1].after > state.refused:
         stand.pop()

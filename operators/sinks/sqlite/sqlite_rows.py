@@ -43,7 +43,8 @@ def insert(db: sqlite3.Connection, path: Path, task: str, bundle: Bundle) -> Non
     else:
         return
     if not db.in_transaction:
-        db.execute("BEGIN IMMEDIATE")  # a trigger may have rolled back the transaction; this one is never committed
+        # A trigger may have rolled back the transaction. The new one is never committed.
+        db.execute("BEGIN IMMEDIATE")
     refused: list[tuple[int, str]] = []
     db.execute("DELETE FROM output WHERE task = ? AND position >= ?", (task, bundle.first))
     for position, line in zip(*lines_of(bundle)):

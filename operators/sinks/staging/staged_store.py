@@ -294,7 +294,7 @@ class StagedStore:
         rows = b"".join([bundle.rows for bundle, _ in self._gathered])
         next_ = last.first + last.count
         name = f"{self._place.folder}/{self._incarnation:08d}-{self._token}-{first.first:012d}-{next_:012d}"
-        # If the object already exists, it contains the same rows, because its token belongs to this `open`.
+        # If the object already exists, it contains the same rows, because the token in its name belongs to this `open`.
         self._store.create(name, framed(rows), self._place.durable)
         entry = Entry(name, first.first, next_, last.digest, last.epoch, mark, len(rows))
         self._journal.append(encode(list(astuple(entry))))
@@ -399,7 +399,8 @@ class StagedStore:
             Fenced, PipelineError, CorruptData: this process may not succeed the process named in the first record.
         """
         try:
-            task, run, incarnation, *listed = decode(records[0])  # earlier versions stored no list for directories
+            # For directories, earlier versions of this package stored no list.
+            task, run, incarnation, *listed = decode(records[0])
             task, run, incarnation = str(task), str(run), int(incarnation)
             entries: Iterable[Sequence[object]] = [*(listed[0] if listed else ()), *map(decode, records[1:])]
             stored = [Entry(*each) for each in entries]  # type: ignore[arg-type]

@@ -130,7 +130,7 @@ class FileReader:
             self._places[0].index,
             *astuple(self._places[0].mark),
         ]
-        with suppress(Unavailable):  # an unstored mark only costs reading
+        with suppress(Unavailable):  # without the new mark, a later process only reads more of the file
             write_parts(self._path, [json.dumps(body).encode()], durable=False)
 
     def close(self) -> None:
