@@ -417,7 +417,7 @@ def _resume(
     version: versions.Version,
     written: Plan | None,
 ) -> bool:
-    """Replace the job's state with that of the resumed version; return whether the job begins at a savepoint."""
+    """Roll back or upgrade the job, or check its stores if it is unchanged; return whether it begins at a savepoint."""
     if written is not None:
         rows = roll_back(directory, config, planned, blueprint, written, arguments.allow_dropped_state)
         versions.warn(f"rolled back to the savepoint; {rows:,} rows written since then are withdrawn")

@@ -540,8 +540,9 @@ def _locked(job: Path) -> int:
 def main(argv: list[str]) -> int:
     """Run the agent of one job on this host.
 
-    Returns: 0 if all processes have ended after SIGTERM or because the job has ended; `STATUS_AGAIN` if the job may be
-    resumed; `STATUS_WRONG` for an error that would recur after a restart; otherwise 1.
+    Returns: 0 if the job has ended or, on one machine, SIGTERM has arrived; 128 + the number of SIGTERM, or
+    `STATUS_LEFT`, if a host has left; `STATUS_AGAIN` if the job may be resumed; `STATUS_WRONG` for an error that would
+    recur after a restart; otherwise 1.
     """
     if len(argv) != 1:
         print("usage: python -m standby.agent JOB_DIRECTORY", file=sys.stderr)

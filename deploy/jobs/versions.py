@@ -139,7 +139,7 @@ def _compare_versions(kept: Archive) -> None:
 
 
 def job_of(path: Path, state_dir: str | None, settings: dict[str, str]) -> Path:
-    """Return the directory of the job that runs the pipeline file at `path`.
+    """Return `state_dir` if it is set, otherwise the directory of the job that runs the pipeline file at `path`.
 
     The file is loaded only if no job on disk runs it, or more than one does.
 

@@ -47,7 +47,7 @@ def state(arguments: argparse.Namespace) -> int:
     """Run the command and return its exit status.
 
     Raises:
-        PipelineError: there is no such job, operator or key.
+        PipelineError: there is no such job or operator, or the key or an option cannot be used.
         Unavailable: no checkpoint is complete yet, or the task does not answer.
     """
     _without_job(arguments)

@@ -182,9 +182,7 @@ def _uploading(upload: Wait, at_ns: int) -> Iterator[str]:
 
 
 def _hosts(view: JobView) -> Iterator[str]:
-    """Yield lines about hosts that are lost or draining, or have a different version; `causal hosts` shows all
-    hosts.
-    """
+    """Yield lines about the hosts, their clocks and versions, and a lack of room; `causal hosts` shows each host."""
     states: dict[str, list[str]] = {}
     versions: dict[str, list[str]] = {}
     for host in view.hosts:

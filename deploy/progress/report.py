@@ -219,7 +219,9 @@ def recovered(recoveries: Iterable[RecoveryView]) -> Iterator[str]:
 
 
 def _changes(result: Report) -> Iterator[str]:
-    """Yield the lines about lost hosts and about records and rows that were dropped, checked, withdrawn or refused."""
+    """Yield the lines about lost hosts, operators' counts, checked epochs, withdrawn and refused rows, and dead
+    letters.
+    """
     for loss in (host for host in result.hosts or () if host.lost_ms is not None):
         live_ms = loss.recovered_ms
         live = "never all live again" if live_ms is None else f"live {_number(live_ms, ' ms')}"

@@ -88,7 +88,8 @@ def change(
 ) -> bool:
     """Upgrade the job in `directory` if it resumes as another version; return whether it does.
 
-    A change is refused, if at all, before anything has been modified.
+    A change is refused, if at all, before anything has been modified.  If the job did not stop at a savepoint, only a
+    dead-letter task can be added to it.
 
     Args:
         other_code: whether the code has changed.

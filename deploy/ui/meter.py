@@ -35,7 +35,8 @@ class Meter:
     def take(self, view: JobView) -> None:
         """Process a view unless it is the same as the previous one; a view of another run starts a new history.
 
-        A supervisor that has just started does not know the totals of tasks from which it has not heard.
+        A supervisor that has just started does not know the totals of tasks from which it has not heard, so its views
+        are skipped until all tasks are at work.
         """
         at_ns = view.at_ns
         if view.run != self._run or (self._samples and at_ns < self._samples[-1][0]):

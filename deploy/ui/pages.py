@@ -31,7 +31,9 @@ Answer = Callable[[], Any]
 
 
 def application(job: ObservedJob, output: OutputCheck, token: str) -> Starlette:
-    """Return the application for one job; `token` is the secret that every request must contain."""
+    """Return the application for one job; `token` is the secret that all requests except those for the page's own files
+    must contain.
+    """
     files = {path.name: path.read_bytes() for path in FILES.iterdir() if path.suffix in TYPES}
 
     async def file(request: Request) -> Response:

@@ -157,7 +157,7 @@ def elected(term: Term) -> Procedure[bool]:
 
 
 def inherited(number: int, won: bool = True) -> Procedure[Inherited]:
-    """Seal the journals of the terms before `number`, newest first, and return their decisions.
+    """Seal the journals of the terms before `number`, newest first, up to one with an entry; return its decisions.
 
     The newest journal with an entry contains all decisions, because its leader began it with the earlier ones.
 

@@ -75,8 +75,8 @@ class Inquiry:
             term: the lowest term that is accepted; descriptions from earlier terms are ignored.
 
         Raises:
-            PipelineError: the supervisor refuses this host; if there are several supervisors, none of them has
-            answered.
+            PipelineError: the supervisor refuses this host; if there are several supervisors, one refuses it and none
+            has answered.
             Unavailable: the description is no longer wanted.
         """
         context: zmq.Context[Any] = zmq.Context()

@@ -45,7 +45,7 @@ class Draining:
         self._kill = kill
 
     def settle(self, now_ns: int, outbox: Outbox) -> None:
-        """Remove the next process from each draining host if that process can be moved now."""
+        """Kill the standbys on draining hosts, and the process of at most one task that can move now."""
         names = [host.name for host in self._hosts if host.state is HostState.DRAINING]
         if not names:
             return

@@ -93,7 +93,7 @@ def hosts_needed(topology: Topology, depth: int) -> int:
 
 
 def copies_at_home(topology: Topology, hosts: Mapping[str, str], depth: int) -> dict[str, int]:
-    """Return, for each task, how many copies of its determinants on one path are on its own host, for the worst path.
+    """Return, for each task, how many copies of its determinants are on its own host, on the path with the most.
 
     Args:
         depth: the number of consecutive downstream tasks that hold a task's determinants.
