@@ -324,8 +324,8 @@ def check(name: str, where: str, nodes: Sequence[Node]) -> None:
         _check_form(node)
         if node.kind == "source" and node.subject.partitions < node.parallelism:
             raise PipelineError(
-                f"{node.where}: source {node.name!r} has {node.subject.partitions} partitions for parallelism "
-                f"{node.parallelism}; give it more partitions or a lower parallelism"
+                f"{node.where}: source {node.name!r} has fewer partitions ({node.subject.partitions}) than tasks "
+                f"(parallelism={node.parallelism}); give it more partitions or a lower parallelism"
             )
 
 

@@ -180,7 +180,8 @@ class DeterminantLog:
         known = begin + len(content)
         if content and begin < len(prefix) and prefix[begin:known] != content[: len(prefix) - begin]:
             raise PeerViolation(
-                f"log of task {self.task}, epoch {epoch}: the stable bytes contradict the bytes of other holders"
+                f"log of task {self.task}, epoch {epoch}: the bytes on stable storage contradict the bytes that "
+                "other tasks hold"
             )
         whole = bytearray(prefix[:begin])
         if len(whole) == begin:  # if it is shorter, there is a gap before the held bytes, which makes them unusable

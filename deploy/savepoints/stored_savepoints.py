@@ -82,7 +82,10 @@ def _fetch(url: str, to: Path) -> None:
     except (Missing, Unavailable) as problem:
         raise PipelineError(f"--from {url}: {problem}") from None
     except OSError as problem:
-        raise PipelineError(f"--from {url} cannot be copied to {to}: {problem.strerror}; set TMPDIR") from None
+        raise PipelineError(
+            f"--from {url} cannot be copied to {to}: {problem.strerror}; set TMPDIR to a directory that can be "
+            "written and has free space"
+        ) from None
     named = {} if manifest is None else {path: size for each in manifest[1].values() for path, size, _ in each}
     lacking = [path for path, size in named.items() if sizes.get(path) != size]
     lacking += [name for name in (FILE, "job.json", "topology.json") if name not in sizes]

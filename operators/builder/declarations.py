@@ -84,7 +84,8 @@ class Declarations:
             )
         if reader.options.get("versions_read"):
             raise PipelineError(
-                f"{graph.caller()}: a join reads the versions of table {target!r}; connect it before that"
+                f"{graph.caller()}: a join reads the versions of table {target!r}, so the table cannot get further "
+                "inputs; call connect before the join"
             )
         key_of = reader.edges[0].key_of if reader.edges else None
         reader.edges.append(Edge(origin, key_of, origin.time_of))

@@ -1057,7 +1057,7 @@ class Table(Generic[K, V]):
         """
         raise PipelineError(
             f"{graph.caller()}: sink {name!r} reads table {self.name!r}; put .revisions(name) or .to_stream(name, fn) "
-            "before it"
+            "before the sink"
         )
 
     def _derived(self, where: str, name: str, kind: str, method: str, fn: Callable[..., Any]) -> Table[Any, Any]:

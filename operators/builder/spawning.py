@@ -56,6 +56,6 @@ def refusing_children() -> Iterator[None]:
 
 def _refused(name: str) -> dict[str, Any]:
     raise RuntimeError(
-        f"{name} would be a new interpreter, which loads this file again; start it in `open` of an operator, or "
+        f"{name} would start a new interpreter, which loads this file again; start it in `open` of an operator, or "
         'use get_context("fork") or threads'
     )

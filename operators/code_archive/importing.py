@@ -270,8 +270,8 @@ def _bytes(path: Path) -> bytes:
     try:
         if path.stat().st_size > _SOURCE_BYTES_MAX:
             raise PipelineError(
-                f"{path} has more than {_SOURCE_BYTES_MAX:,} bytes, which is too large for the archive of a "
-                "run; split it"
+                f"{path} has more than {_SOURCE_BYTES_MAX:,} bytes, the limit for one file in a code archive; "
+                "split the file"
             )
         return path.read_bytes()
     except OSError as problem:

@@ -104,13 +104,14 @@ class ChainState:
                 what = "positions" if stage.kind == "source" else "state"
                 raise PipelineError(
                     f"{stage.kind} {stage.name!r} was {meant} when the checkpoint was taken and is "
-                    f"{stage.meaning} now; its {what} would have another meaning: give it a new name and pass "
-                    "--allow-dropped-state"
+                    f"{stage.meaning} now; its {what} would have another meaning: give the "
+                    f"{stage.kind} a new name and pass --allow-dropped-state"
                 )
             if _swapped(header.get("before", {}).get(stage.name, ()), stage.before):
                 raise PipelineError(
                     f"{stage.kind} {stage.name!r} keeps state for each of its inputs, and the inputs have "
-                    "changed places: restore their order, or give it a new name and pass --allow-dropped-state"
+                    f"changed places: restore their order, or give the {stage.kind} a new name and pass "
+                    "--allow-dropped-state"
                 )
             stage.load_header(header["stages"].get(stage.name, {}), header["full"])
             stage.counts = dict(header["counts"].get(stage.name, {}))

@@ -140,7 +140,7 @@ class Plan:
         if edge.key_of is not None and readers > self._config.key_groups:
             raise PipelineError(
                 f"{target.root.where}: operator {target.root.name!r} has parallelism {readers}, but the job has "
-                f"only {self._config.key_groups} key groups; lower it, or raise key_groups"
+                f"only {self._config.key_groups} key groups; lower the parallelism, or raise key_groups"
             )
         one_each = edge.key_of is None and not edge.broadcast and readers <= senders
         channels = [

@@ -87,7 +87,7 @@ class IngestReader:
         if position > self._end:
             raise DeterminantsLost(
                 f"{self._place}: the job has read up to {position}, but {self._log.where} ends at {self._end}: "
-                f"it was removed or replaced; {RESTORE}"
+                f"the log was removed or replaced; {RESTORE}"
             )
         if position == self._end:
             return Read([], time.monotonic_ns(), ended=True) if self._ended else None
@@ -205,7 +205,7 @@ class IngestReader:
         try:
             return rows_of(table, start, count, repairs=True)
         except Unheld as problem:
-            raise OperatorFailed(f"{self._place}: {problem}; change or drop it in read()") from None
+            raise OperatorFailed(f"{self._place}: {problem}; change or drop this value in read()") from None
 
     def _vectors_of(self, table: pa.Table, start: int, count: int) -> Any:
         try:

@@ -38,7 +38,7 @@ def in_fork(act: Callable[[], bytes], within_s: float) -> bytes:
     if answer is None:
         raise Unavailable(f"it took more than {within_s:g} s")
     if not answer:
-        raise Unavailable("the process that performed it died")
+        raise Unavailable("the child process died")
     if answer[:1] == _FAILED:
         raise Unavailable(answer[1:].decode())
     return answer[1:]

@@ -207,14 +207,14 @@ class Rescaling:
                     was, now = ("by key", "without a key")[:: -1 if stage.keyed else 1]
                     raise PipelineError(
                         f"operator {name!r} kept its state {was} at the savepoint, and would look for it {now}: "
-                        f"give it a new name and pass {ALLOW}"
+                        f"give the operator a new name and pass {ALLOW}"
                     )
                 if not (same or self._plan.keyed(name)):
                     if not stage.moves:
                         raise PipelineError(
-                            f"operator {name!r} keeps state per task and cannot change from "
-                            f"{len(self._had[name])} tasks to {parallelism}; keep its parallelism, or give it a "
-                            f"new name and pass {ALLOW}"
+                            f"operator {name!r} keeps state per task, so its parallelism cannot change from "
+                            f"{len(self._had[name])} to {parallelism}; keep the parallelism, or give the operator "
+                            f"a new name and pass {ALLOW}"
                         )
                     group = without_key
                 if same or task_of_group(group, parallelism, self._key_groups) == place:
@@ -322,8 +322,8 @@ class Rescaling:
         for source, count in before.items():
             if source in now and now[source] != count:
                 raise PipelineError(
-                    f"source {source!r} had {count} partitions at the savepoint and now has {now[source]}; keep "
-                    f"their number, or give it a new name and pass {ALLOW}"
+                    f"the number of partitions of source {source!r} was {count} at the savepoint and is "
+                    f"{now[source]} now; keep the number of partitions, or give the source a new name and pass {ALLOW}"
                 )
 
     def _check_dropped(self) -> None:

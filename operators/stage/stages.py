@@ -85,7 +85,7 @@ def apply(
             if type(each) is CoroutineType:
                 each.close()  # otherwise Python would warn that it was never awaited
         return apply(
-            partial(_refuse, TypeError(f"{results[0].__qualname__} gave a coroutine; {PLAIN}")), records, failed
+            partial(_refuse, TypeError(f"{results[0].__qualname__} returned a coroutine; {PLAIN}")), records, failed
         )
     return results, lost
 
@@ -344,8 +344,8 @@ class Stage:
         """
         if any(header != headers[0] for header in headers):
             raise PipelineError(
-                f"operator {self.name!r} keeps state per task; its parallelism cannot change; keep it, or give "
-                "the operator a new name and pass --allow-dropped-state"
+                f"operator {self.name!r} keeps state per task, so its parallelism cannot change; keep the "
+                "parallelism, or give the operator a new name and pass --allow-dropped-state"
             )
         return headers[0] if headers else {}
 

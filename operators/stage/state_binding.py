@@ -217,8 +217,8 @@ class Binding:
             where = f"state {name!r} of operator {self._operator!r}"
             if state.label != label:
                 raise PipelineError(
-                    f"{where} was {label} and is now read as {state.label}; give it a new name, or start from "
-                    "the beginning"
+                    f"{where} was {label} and is now read as {state.label}; give the state a new name, or start "
+                    "from the beginning"
                 )
             table: Any = state.table
             table.read = table.codec.reader(shape, where)

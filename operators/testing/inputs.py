@@ -120,8 +120,8 @@ def _partitions(name: str, source: Source, inputs: Any) -> list[Partition]:
         lists = [lists] + [[] for _ in range(source.partitions - 1)]
     if len(lists) != source.partitions:
         raise PipelineError(
-            f"inputs of source {name!r} are {len(lists)} lists, but it has {source.partitions} partitions; use "
-            "one list for each, or one list of records that are not lists"
+            f"the number of lists in the inputs of source {name!r} is {len(lists)}, but its number of partitions is "
+            f"{source.partitions}; use one list for each partition, or one list of records that are not lists"
         )
     if source.vectors:
         return [Partition(_as_vectors(name, each)) for each in lists]

@@ -99,7 +99,7 @@ def test_a_text_of_another_encoding_is_read_once_that_is_given(start: Start, tmp
     job = start(tmp_path / "pipeline.py")
     status, line = job.finish()
     assert status == 1 and "BadInput: " in line and "in.txt:2: not utf-8" in line
-    assert "; give encoding= the encoding of the file, for example 'latin-1', and resume with --code new, or" in line
+    assert "; pass the encoding of the file, such as encoding='latin-1', and resume with --code new, or" in line
     (tmp_path / "pipeline.py").write_text(TEXT.replace("ENCODING", "latin-1"))
     job.start("--resume", "--code", "new").finish_well()
     assert written(tmp_path / "out.db") == ["a", "é"]

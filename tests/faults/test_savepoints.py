@@ -122,8 +122,8 @@ def test_what_cannot_continue_is_refused_and_nothing_is_lost(start: Start, tmp_p
     job.until_warm(records=200)
     stop(job)
     changes: tuple[tuple[dict[str, object], str], ...] = (
-        ({"sources": 4}, "operator 'alone' keeps state per task and cannot change from 2 tasks to 4"),
-        ({"partitions": 5}, "source 'numbers' had 4 partitions at the savepoint and now has 5; keep their number"),
+        ({"sources": 4}, "operator 'alone' keeps state per task, so its parallelism cannot change from 2 to 4"),
+        ({"partitions": 5}, "partitions of source 'numbers' was 4 at the savepoint and is 5 now; keep the number"),
         ({"shape": "other"}, "positions of source 'numbers', which this pipeline does not have"),
     )
     for settings, line in changes:

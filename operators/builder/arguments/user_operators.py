@@ -53,7 +53,9 @@ def broadcast(
     check_bool(where, f"{what} has wait", wait)
     left, right = records.consume(), rules.consume()
     if any(edge.key_of is not None for edge in right):
-        raise PipelineError(f"{where}: the rules of {what} are keyed, but every task gets all; leave key_by out")
+        raise PipelineError(
+            f"{where}: the rules of {what} are keyed, but every task receives all rules; leave key_by out"
+        )
     # An operator reads either all its inputs by key or none of them. Every task receives every rule, so it does not
     # matter which task owns the key of a rule.
     of_no_key = _no_key if any(edge.key_of is not None for edge in left) else None
@@ -71,8 +73,8 @@ def _check_methods(what: str, operator: object) -> None:
         raise PipelineError(f"{what}: {type(operator).__name__} has commutes = {commutes!r:.60}; use True or False")
     if commutes and getattr(type(operator), "on_timer", None) is not Operator.on_timer:
         raise PipelineError(
-            f"{what}: {type(operator).__name__} has commutes = True and on_timer, and timers of one time fire in the "
-            "order in which they were set; leave one of them out"
+            f"{what}: {type(operator).__name__} has commutes = True and on_timer, but timers for the same time fire "
+            "in the order in which they were set; remove commutes or on_timer"
         )
     check_methods(what, operator, {"open": ("ctx",)})
     check_methods(what, operator, _GIVING, generates=True)

@@ -56,7 +56,7 @@ def window_options(
     if vectors and (isinstance(contents, Aggregate) or not isinstance(assigner, (int, float))):
         raise PipelineError(
             f"{where}: window {name!r} on vectors takes a number of seconds and a function of (batch, window); "
-            "put .to_rows(name) before it for any other"
+            "put .to_rows(name) before any other window"
         )
     if isinstance(assigned, Session) and isinstance(contents, Aggregate) and contents.merge is None:
         raise PipelineError(f"{where}: session window {name!r} aggregates without merge; use Aggregate(..., merge=fn)")
@@ -85,8 +85,8 @@ def _assigner(where: str, name: str, argument: object) -> Assigned:
     if isinstance(argument, Assigner) and not isinstance(argument, type):
         if clock_of(where, kind_of(argument), argument.clock) == "processing":
             raise PipelineError(
-                f"{where}: window {name!r} was given {kind_of(argument)}, which uses the wall clock; Tumbling, "
-                "Sliding and Session can"
+                f"{where}: window {name!r} was given {kind_of(argument)}, which uses the wall clock; only "
+                "Tumbling, Sliding and Session can use it"
             )
         return argument
     if isinstance(argument, (int, float)):

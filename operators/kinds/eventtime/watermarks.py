@@ -263,8 +263,8 @@ def _one_per_stream(node: Node) -> None:
         if before is not None:
             raise PipelineError(
                 f"{node.where}: watermarks {node.name!r} follows other watermarks ({before.name!r}, "
-                f"{before.where}), but a stream has only one; use .timed(fn) if new records have their time "
-                "elsewhere"
+                f"{before.where}), but a stream can have watermarks only once; use .timed(fn) if new records have "
+                "their time elsewhere"
             )
 
 

@@ -26,7 +26,9 @@ def check_time(node: Node, what: str) -> None:
     for edge in node.edges:
         name = edge.source.name
         if not watermarked(edge.source):
-            raise PipelineError(f"{node.where}: {what}, but {name!r} has none; put .watermarks(name, time) before it")
+            raise PipelineError(
+                f"{node.where}: {what}, but {name!r} has no event time; put .watermarks(name, time) before it"
+            )
         if edge.time_of is None or time_of_side(node, edge.side) is None:
             raise PipelineError(
                 f"{node.where}: {what}, but nothing says where the records of {name!r} have their time; put "

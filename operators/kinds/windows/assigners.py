@@ -89,7 +89,7 @@ class Sliding:
         if self.clock == "processing" and self.size_ns % self.every_ns:
             raise PipelineError(
                 f"{where}: size_s {size_s} of a Sliding window by the wall clock is not a multiple of its "
-                f"every_s {every_s}; make it one"
+                f"every_s {every_s}; make size_s a multiple of every_s"
             )
 
     def panes(self, times_ns: Sequence[int]) -> list[Sequence[int]]:

@@ -202,7 +202,7 @@ def foreign_rows(place: object, sink: str) -> PipelineError:
     """Return the error for a store that contains rows of another run."""
     return PipelineError(
         f"{place} holds rows of another run; resume that run if it has not ended "
-        f'(causal run PIPELINE.py --resume), give another path, or empty it with {sink}(…, existing="replace")'
+        f'(causal run PIPELINE.py --resume), use another path, or empty this one with {sink}(…, existing="replace")'
     )
 
 

@@ -165,7 +165,7 @@ class Sink(ABC):
 def check_writable(directory: Path, sink: str) -> None:
     """Raise `PipelineError` unless a file can be created in `directory`; the check leaves no file there."""
     if not directory.is_dir():
-        raise PipelineError(f"{sink}: the directory {directory} does not exist; make it first (mkdir -p {directory})")
+        raise PipelineError(f"{sink}: the directory {directory} does not exist; create it first (mkdir -p {directory})")
     try:
         tempfile.TemporaryFile(dir=directory).close()
     except OSError as problem:

@@ -80,8 +80,8 @@ class CallbackSink(Sink):
         except Exception as problem:
             raise OperatorFailed(
                 f"sink task {task}, positions {delivery.positions[0]} to {delivery.positions[-1]}: its function raised "
-                f"{described(problem)}; correct it, or let it raise RowRefused for a row that is never taken, "
-                "Unavailable to be called again"
+                f"{described(problem)}; correct the function, or let it raise RowRefused for a row that is never "
+                "accepted, or Unavailable to be called again"
             ) from problem
 
 

@@ -66,6 +66,6 @@ class ConsoleStore(JsonLinesStore):
             raise Unavailable(
                 f"{self._path}: {taken} bytes of rows wait to be printed, but kept_bytes_max is "
                 f"{self._kept_bytes_max}; read the output of causal run faster, use another sink, or put the "
-                "job's directory on a file system that can free part of a file (ext4, xfs, btrfs, tmpfs)"
+                "job directory on a file system that can free part of a file (ext4, xfs, btrfs, tmpfs)"
             )
         super().write(bundle)

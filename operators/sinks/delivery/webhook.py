@@ -108,7 +108,7 @@ class Courier:
         import http.client  # this import takes longer than the rest of a worker's start, and few jobs need it
 
         if monotonic() < self._not_before_s:
-            raise Unavailable(f"{self._sink.place} has asked for a pause between calls")
+            raise Unavailable(f"{self._sink.place} asked for a pause before the next call")
         rows = ", ".join(map('{{"position": {}, "record": {}}}'.format, delivery.positions, delivery.lines))
         body = f'{{"run": {json.dumps(delivery.run)}, "task": {json.dumps(delivery.task)}, "rows": [{rows}]}}\n'
         try:

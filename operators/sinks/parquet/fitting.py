@@ -105,7 +105,7 @@ def _parts(records: Any, names: Sequence[str]) -> Sequence[list[Any]]:
         if kinds == {dict}:
             strangers = set().union(*records).difference(names)
             if strangers:
-                raise Misfit(f"{min(map(str, strangers))!r} is not one of its columns ({_shown(names)})")
+                raise Misfit(f"column {min(map(str, strangers))!r} is not in the schema of the files ({_shown(names)})")
             return [list(map(dict.get, records, repeat(name))) for name in names]
         if not kinds <= {tuple, list}:
             _no_columns(next(record for record in records if type(record) not in (tuple, list)))
@@ -114,7 +114,9 @@ def _parts(records: Any, names: Sequence[str]) -> Sequence[list[Any]]:
             raise Misfit("the records have different lengths")
         parts = list(map(list, zip(*records, strict=True)))
     if len(parts) != len(names):
-        raise Misfit(f"it has {len(parts)} values for {len(names)} columns ({_shown(names)})")
+        raise Misfit(
+            f"the number of values is {len(parts)}, but the number of columns is {len(names)} ({_shown(names)})"
+        )
     return parts
 
 
@@ -161,7 +163,7 @@ def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         return batch
     strangers = [name for name in batch.schema.names if name not in schema.names]
     if strangers:
-        raise Misfit(f"{strangers[0]!r} is not one of its columns ({_shown(schema.names)})")
+        raise Misfit(f"column {strangers[0]!r} is not in the schema of the files ({_shown(schema.names)})")
     columns = []
     for field in schema:
         place = batch.schema.get_field_index(field.name)

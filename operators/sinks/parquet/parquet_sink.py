@@ -121,7 +121,7 @@ class ParquetSink(Sink):
         self.durability = durability
         self.busy_ms = busy_ms
         if self.schema is not None and self.columns not in (None, self.schema.names):
-            raise PipelineError("ParquetSink: columns differ from those of the schema; give only one of the two")
+            raise PipelineError("ParquetSink: columns differ from those of the schema; pass only one of the two")
 
     def encode(self, records: Sequence[Any]) -> bytes:
         """Return a block that contains the unchanged records; they become columns when they are written."""
@@ -175,7 +175,7 @@ class ParquetSink(Sink):
 def _names_of(columns: Sequence[str]) -> list[str]:
     names = [columns] if isinstance(columns, str) else list(columns)
     if not names or not all(type(name) is str and name for name in names) or len(dict.fromkeys(names)) < len(names):
-        raise PipelineError(f"ParquetSink: columns are {columns!r}; use a list of names, each once")
+        raise PipelineError(f"ParquetSink: columns are {columns!r}; use a list of distinct names")
     return names
 
 

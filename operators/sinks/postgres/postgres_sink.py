@@ -194,10 +194,11 @@ def _check_said(
         raise PipelineError(f"{said}: a column is named twice, or has no name: {every}")
     if existing == "replace" and columns and not place_columns:
         raise PipelineError(
-            f"{said}: rows of another run cannot be recognized without place_columns; use them, or append"
+            f"{said}: rows of another run cannot be recognized without place_columns; pass place_columns, or "
+            'existing="append"'
         )
     if existing == "append" and (not columns or place_columns):
-        raise PipelineError(f"{said}: appending needs columns and no place_columns")
+        raise PipelineError(f'{said}: existing="append" needs columns, and does not allow place_columns')
 
 
 def _needs_psycopg() -> None:
@@ -205,5 +206,5 @@ def _needs_psycopg() -> None:
         import psycopg  # noqa: F401
     except ImportError as problem:
         raise PipelineError(
-            f"PostgresSink needs psycopg ({problem}); pip install -e '.[postgres]' in the checkout"
+            f"PostgresSink needs psycopg ({problem}); run `pip install -e '.[postgres]'` in the checkout"
         ) from None

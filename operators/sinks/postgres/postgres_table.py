@@ -40,8 +40,8 @@ def make_tables(db: BoundedConnection, statements: Statements, place: str) -> No
     if not fit:
         if known:
             raise PipelineError(
-                f"{place}: table {statements.name} of this sink is missing; restore it, or delete its rows from "
-                "causal_task"
+                f"{place}: table {statements.name} of this sink is missing; restore the table, or delete the "
+                "rows of the sink from causal_task"
             )
         db.execute(statements.rows_made)
 

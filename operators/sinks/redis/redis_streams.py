@@ -79,7 +79,7 @@ class RedisSink(Sink):
     ) -> None:
         said = f"RedisSink(stream={stream!r})"
         if not stream:
-            raise PipelineError(f"{said}: stream is empty; use the prefix of the keys")
+            raise PipelineError(f"{said}: stream is empty; pass a prefix for the keys")
         if not _is_address(url):
             raise PipelineError(f'{said}: url is not an address; use one like "redis://host:6379/0"')
         if urlsplit(url).scheme not in _SCHEMES:
@@ -128,7 +128,7 @@ class RedisSink(Sink):
             client.ping()
             check_durable(client, target)
         except (TypeError, UnicodeError) as problem:  # the url has an unknown option or an invalid host
-            raise PipelineError(f"{target.place}: its url cannot be used ({problem}); correct it") from None
+            raise PipelineError(f"{target.place}: its url cannot be used ({problem}); correct the url") from None
         except redis.RedisError as problem:
             error = translated(problem, target.place)
             if not isinstance(error, Unavailable):
@@ -183,5 +183,5 @@ def _needs_redis() -> None:
         import redis  # noqa: F401
     except ImportError as problem:
         raise PipelineError(
-            f"RedisSink needs redis-py ({problem}); pip install -e '.[redis]' in the checkout"
+            f"RedisSink needs redis-py ({problem}); run `pip install -e '.[redis]'` in the checkout"
         ) from None

@@ -91,7 +91,8 @@ class SqliteStore(WithdrawingConnectedStore[sqlite3.Connection]):
                 mode = db.execute("PRAGMA journal_mode = WAL").fetchone()[0]
                 if mode != "wal":
                     raise PipelineError(
-                        f"{self._sink.path}: this file system does not support a SQLite log; use another path"
+                        f"{self._sink.path}: this file system does not support the write-ahead log of SQLite; use "
+                        "another path"
                     )
                 db.execute(f"PRAGMA synchronous = {_SYNCHRONOUS[self._sink.durability or 'process']}")
                 db.execute(f"PRAGMA wal_autocheckpoint = {PAGES_MAX}")

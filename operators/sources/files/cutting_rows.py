@@ -24,7 +24,7 @@ from operators.stage.unreadable import Unreadable
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 """It is no part of the first row of a text."""
-ENCODING_OPTION = "give encoding= the encoding of the file, for example 'latin-1',"
+ENCODING_OPTION = "pass the encoding of the file, such as encoding='latin-1',"
 """The change that a text of another encoding than that of its source needs."""
 RAW_BYTES_MAX = 1 << 16
 """The most of an unreadable row that its dead letter holds."""
@@ -227,7 +227,8 @@ class CsvCutter:
         where = f"{self._where}:{line}"
         if any(map(_undecoded, values)):
             return undecodable(text, where, self._encoding, ENCODING_OPTION)
-        return Unreadable(where, f"{len(values)} columns, not {len(self.columns or ())}", text[:RAW_BYTES_MAX])
+        count = f"{len(values)} column{'s' * (len(values) != 1)}"
+        return Unreadable(where, f"{count}, not {len(self.columns or ())}", text[:RAW_BYTES_MAX])
 
     def _header(self, values: list[str], texts: list[str]) -> Sequence[str]:
         twice = sorted({name for name in values if values.count(name) > 1})

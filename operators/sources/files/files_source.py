@@ -124,7 +124,7 @@ class FilesSource(Source[Any]):
         if self.columns is not None and (
             self.format != "csv" or not _are_names(self.columns) or len(set(self.columns)) < len(self.columns)
         ):
-            raise PipelineError(f"{where} has columns {self.columns!r}; use the names in a CSV file, each once")
+            raise PipelineError(f"{where} has columns {self.columns!r}; use the distinct column names of a CSV file")
         if self.format == "parquet" and find_spec("pyarrow") is None:
             raise PipelineError(f"{where}: Parquet needs pyarrow; run `pip install pyarrow`")
 

@@ -104,7 +104,7 @@ def _whole(answer: Any, source: Polled, clock: Callable[[], float]) -> bytes:
         ValueError: the body is not the whole page, or nothing confirms that it is.
     """
     if answer.status not in WHOLE:
-        raise ValueError(f"the answer has status {answer.status}, which is not the whole page")
+        raise ValueError(f"the answer has status {answer.status}, so it is not the whole page")
     if "Content-Range" in answer.headers:
         raise ValueError(f"the answer is only part of the page ({answer.headers['Content-Range']})")
     encodings = answer.headers.get_all("Content-Encoding", []) + answer.headers.get_all("Transfer-Encoding", [])

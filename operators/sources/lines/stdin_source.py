@@ -100,8 +100,8 @@ def _of_file(descriptor: int, position: int) -> Callable[[], bytes]:
         size = os.fstat(descriptor).st_size
         if size < position:
             raise PipelineError(
-                f"the file at standard input had {position:,} bytes when they were read and now has {size:,}: "
-                "it was truncated or replaced; restore it, then resume"
+                f"the file at standard input was read up to byte {position:,}, but now ends at byte {size:,}: it "
+                "was truncated or replaced; restore it, then resume"
             )
         data = os.pread(descriptor, READ_BYTES, position)
         position += len(data)

@@ -149,7 +149,9 @@ def test_a_file_that_is_gone_is_lost_or_stops_the_job() -> None:
     mine, flushing = collecting()
     mine.merge([mark(0, 60), LogDelta(0, 0, 60, LOG[60:80])])
     flushing.request_read()
-    with pytest.raises(DeterminantsLost, match="the stable bytes contradict the bytes of other holders"):
+    with pytest.raises(
+        DeterminantsLost, match="the bytes on stable storage contradict the bytes that other tasks hold"
+    ):
         flushing.read([LogDelta(0, 0, 0, LOG[:70] + b"\xff" * 9)])
 
 

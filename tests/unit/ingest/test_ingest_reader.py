@@ -208,5 +208,5 @@ def test_a_value_that_no_record_holds_ends_the_job_with_one_line(tmp_path: Path)
         IngestReader(log, 0, "times").read(0, 1)
     assert str(refused.value) == (
         f"source 'times', partition 0: column n: {2**62} us since 1970 is not a time in years 1 to 9999; change "
-        "or drop it in read()"
+        "or drop this value in read()"
     )

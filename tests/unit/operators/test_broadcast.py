@@ -178,7 +178,7 @@ class Silent(Operator):
         (lambda s, r: s.broadcast("op", r, Silent()), "was given a Silent; pass an instance of a BroadcastOperator"),
         (lambda s, r: s.broadcast("op", r, Tagged), "was given the class Tagged"),
         (lambda s, r: s.broadcast("op", [1], Tagged()), "the rules of broadcast 'op' are a list"),
-        (lambda s, r: s.broadcast("op", r.key_by(key_of), Tagged()), "are keyed, but every task gets all"),
+        (lambda s, r: s.broadcast("op", r.key_by(key_of), Tagged()), "are keyed, but every task receives all"),
         (lambda s, r: s.broadcast("op", r, Tagged(), wait=1), "has wait 1; use True or False"),
     ],
 )

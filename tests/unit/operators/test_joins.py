@@ -220,7 +220,7 @@ def unkeyed(pipeline: Pipeline) -> Stream[Any]:
                 .key_by(key_of)
                 .join("j", p.source("c", source()).key_by(key_of), within=(0, 1))
             ),
-            "keeps records by event time, but 'c' has none; put .watermarks(name, time) before it",
+            "keeps records by event time, but 'c' has no event time; put .watermarks(name, time) before it",
         ),
         (lambda p, a, b: a.join("j", b.process("p", Nothing()).key_by(key_of), within=(0, 1)), "put .timed(fn)"),
         (lambda p, a, b: a.window_join("w", b, Session(3)), "was given a Session; pass Tumbling(size_s) or Sliding"),

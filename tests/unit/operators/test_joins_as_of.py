@@ -178,5 +178,5 @@ def test_what_has_no_versions_is_refused() -> None:
     pipeline = Pipeline("no-time")
     records, rows = stream_and_table(pipeline, watermarked=False)
     records.join_table("joined", rows.table("table"), as_of=True).sink("out", SqliteSink("o.db"))
-    with pytest.raises(PipelineError, match="as of the time of each record, but 'rows' has none; put .watermarks"):
+    with pytest.raises(PipelineError, match="as of the time of each record, but 'rows' has no event time; put"):
         pipeline.check()

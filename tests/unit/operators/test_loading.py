@@ -52,7 +52,7 @@ def test_settings_and_modules_beside_the_file_are_there_and_the_main_part_does_n
 
 def test_children_that_would_load_the_file_again_are_refused(tmp_path: Path) -> None:
     text = 'import multiprocessing\nmultiprocessing.get_context("forkserver").Process(target=print).start()\n'
-    with pytest.raises(PipelineError, match=r"job\.py:2: RuntimeError: .+ would be a new interpreter, which"):
+    with pytest.raises(PipelineError, match=r"job\.py:2: RuntimeError: .+ would start a new interpreter, which"):
         load(written(tmp_path, text + GOOD))
     assert spawn.get_preparation_data("child")["name"] == "child"
 

@@ -68,7 +68,7 @@ MISTAKES: list[tuple[Callable[[Pipeline, Any], object], str]] = [
     (loose_key_by, "nothing reads the output of key_by; follow it with .process"),
     (loose_union, "nothing reads the output of union; follow it with"),
     (half_keyed, "'p' reads one stream with key_by and one without; call key_by after the union"),
-    (too_parallel_source, "'wide' has 2 partitions for parallelism 3"),
+    (too_parallel_source, r"'wide' has fewer partitions \(2\) than tasks \(parallelism=3\)"),
     (
         lambda p, s: s.map("in", lambda r: r),
         r"operator 'in' already exists \(.*test_pipeline.py:\d+\); choose another name",

@@ -185,7 +185,7 @@ def test_state_per_task_keeps_its_tasks() -> None:
     saved_tasks = saved(before, {"alone/0": fed(before, "alone/0", [owned(list(range(9)), 0, 2)])})
     assert rescaled(before, saved_tasks, planned(2, alone)).chains()
     with pytest.raises(
-        PipelineError, match="operator 'alone' keeps state per task and cannot change from 2 tasks to 3"
+        PipelineError, match="operator 'alone' keeps state per task, so its parallelism cannot change from 2 to 3"
     ):
         rescaled(before, saved_tasks, planned(3, alone)).chains()
 

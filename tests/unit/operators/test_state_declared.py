@@ -360,7 +360,7 @@ def test_another_declaration_reads_what_it_can_and_refuses_the_rest() -> None:
     for operator, line in [
         (
             declaring(pages=ValueState()),
-            "state 'pages' of operator 'op' was a list and is now read as a value; give it a new",
+            "state 'pages' of operator 'op' was a list and is now read as a value; give the state a new",
         ),
         (declaring(pages=ListState[int]()), "state 'pages' of operator 'op' was str and is now int; add a new field"),
         (declaring(total=ValueState[int]()), "state 'total' of operator 'op' was a record of n and is now int"),

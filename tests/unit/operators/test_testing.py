@@ -162,7 +162,10 @@ def test_partitions_have_lists_of_their_own() -> None:
 REFUSED: list[tuple[str, dict[str, Any]]] = [
     ("inputs name the source 'other', but pipeline 'kit' has numbers", {"inputs": {"other": []}}),
     ("inputs of source 'numbers' are a int; use a list", {"inputs": {"numbers": 3}}),
-    ("inputs of source 'numbers' are 2 lists, but it has 1 partitions", {"inputs": {"numbers": [[1], [2]]}}),
+    (
+        "lists in the inputs of source 'numbers' is 2, but its number of partitions is 1",
+        {"inputs": {"numbers": [[1], [2]]}},
+    ),
     ("inputs is 3; use a dict", {"inputs": 3}),
     ("crash names the task 'count/0', but pipeline 'kit' has all/0, op/0", {"crash": {"count/0": 1}}),
     ("crash of 'op/0' is at 0; use a number", {"crash": {"op/0": 0}}),

@@ -396,7 +396,7 @@ MISTAKES: list[tuple[Callable[[Pipeline, Any], object], str]] = [
     (lambda p, s: s.key_by(second).watermarks("t", second), "watermarks 't' follows key_by"),
     (
         lambda p, s: s.watermarks("t", second).map("m", len).watermarks("u", second).sink("o", NoSink()),
-        r"watermarks 'u' follows other watermarks \('t', .*test_time.py:\d+\), but a stream has only one; use .timed",
+        r"watermarks 'u' follows other watermarks \('t', .*test_time.py:\d+\), but a stream can have watermarks only",
     ),
     (lambda p, s: s.timed(3), "timed was given a int; pass a function"),
     (

@@ -54,7 +54,7 @@ WRONG: dict[str, list[tuple[dict[str, Any], str]]] = {
                      ({"columns": ["k"], "place_columns": ["task"]}, "two of the columns"),
                      ({"columns": ["k", "k"]}, "named twice"),
                      ({"columns": ["k"], "existing": "replace"}, "cannot be recognized without place_columns"),
-                     ({"existing": "append"}, "appending needs columns")],
+                     ({"existing": "append"}, 'existing="append" needs columns')],
     "RedisSink": [({"stream": ""}, "stream is empty"), ({"url": "localhost:6379"}, "url must begin with one of"),
                   ({"existing": "append"}, "existing is 'append'"), ({"durability": "none"}, "durability is 'none'"),
                   ({"rows_max": 0}, "rows_max is 0"), ({"timeout_ms": 0}, "timeout_ms is 0")],
@@ -142,7 +142,7 @@ def test_a_place_in_which_nothing_can_be_written_is_refused_before_the_job(
     name = NAME[kind]  # type: ignore[index]
     kind(tmp_path / name).check()
     assert list(tmp_path.iterdir()) == []
-    with pytest.raises(PipelineError, match=r"none does not exist; make it first \(mkdir -p"):
+    with pytest.raises(PipelineError, match=r"none does not exist; create it first \(mkdir -p"):
         kind(tmp_path / "none" / name).check()
     (tmp_path / "file").write_text("")
     is_file = kind is SqliteSink

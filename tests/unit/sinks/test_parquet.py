@@ -168,8 +168,8 @@ def test_the_schema_is_that_of_the_first_bundle_and_stays(tmp_path: Path) -> Non
         ({"l": [1.5]}, r"column 'l\[\]' has type int64, not float"),
         ({"m": {"other": 1}}, "has no field 'other'"),
         ({"d": Decimal("1.001")}, "column 'd' has type decimal"),
-        ({"unknown": 1}, "'unknown' is not one of its columns"),
-        (("a", "tuple"), "it has 2 values for 10 columns"),
+        ({"unknown": 1}, "column 'unknown' is not in the schema of the files"),
+        (("a", "tuple"), "the number of values is 2, but the number of columns is 10"),
         ("text", "a str has no columns; use dicts"),
     ):
         with pytest.raises(RowRefused, match=said) as refused:
@@ -185,7 +185,7 @@ def test_tuples_need_names_and_vectors_of_other_columns_are_refused(tmp_path: Pa
     write(sink, [("a", 1), ("b", 2)])
     assert read(tmp_path / "b").to_pydict() == {"key": ["a", "b"], "n": [1, 2]}
     for wrong, said in (
-        (Vectors.of({"key": ["a"], "m": [1]}), "'m' is not one of its columns"),
+        (Vectors.of({"key": ["a"], "m": [1]}), "column 'm' is not in the schema of the files"),
         (Vectors.of({"key": [1]}), "column 'key' has type string, not int64"),
         (Vectors.of({"n": pa.array([1 << 63], pa.uint64())}), "column 'n' has type int64"),
         (Vectors.of({"n": pa.array([1.5])}), "column 'n' has type int64"),

