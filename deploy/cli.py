@@ -364,7 +364,7 @@ def _warn(planned: Plan, config: JobConfig, job: Path) -> None:
     for name in planned.without_withdrawal(job):
         print(
             f"causal: sink {name!r} cannot withdraw rows, so the job ends if more tasks fail at the same time "
-            f"than --sharing-depth {config.sharing_depth} covers; with --sharing-depth full it never does",
+            f"than --sharing-depth {config.sharing_depth} covers; use --sharing-depth full to prevent this",
             file=sys.stderr,
         )
 
@@ -579,7 +579,8 @@ def _explained(reason: str, job: Path, config: JobConfig) -> str:
     """
     if ReplayDivergence.__name__ not in reason or resuming.written_before(job, config) is None:
         return reason
-    return f"its code or settings were changed; resume with the old ones: {resume_command(job)} --code kept; {reason}"
+    resume = f"{resume_command(job)} --code kept"
+    return f"its code or settings were changed; resume with the earlier code and settings: {resume}; {reason}"
 
 
 def _kill(arguments: argparse.Namespace) -> int:

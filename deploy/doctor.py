@@ -176,7 +176,7 @@ def open_files(limits: tuple[int, int]) -> Line:
     if soft == resource.RLIM_INFINITY or soft >= FILES_MIN:
         return OK, "open files", f"{soft:,} per process" if soft != resource.RLIM_INFINITY else "no limit"
     able = "" if hard == resource.RLIM_INFINITY or hard >= FILES_MIN else " (as root: it is above the hard limit)"
-    return NOTE, "open files", f"{soft:,} per process; for jobs of many tasks run `ulimit -n {FILES_MIN}` first{able}"
+    return NOTE, "open files", f"{soft:,} per process; for jobs with many tasks run `ulimit -n {FILES_MIN}` first{able}"
 
 
 def sockets() -> Line:
@@ -198,8 +198,8 @@ def dashboard_port(port: int) -> Line:
     """Check the port that the dashboard uses by default."""
     state, subject, _ = free(port)
     if state == WRONG:
-        return NOTE, subject, f"{port} is in use: `causal ui` takes another one"
-    return OK, subject, f"{port} is free, for `causal ui`; `--port` looks at others"
+        return NOTE, subject, f"{port} is in use: `causal ui` uses another port"
+    return OK, subject, f"{port} is free for `causal ui`; `--port` checks another port"
 
 
 def free(port: int) -> Line:
@@ -210,5 +210,5 @@ def free(port: int) -> Line:
             probe.bind(("127.0.0.1", port))
     except (OSError, OverflowError) as problem:
         why = getattr(problem, "strerror", None) or problem
-        return WRONG, "port", f"{port}: {why}; choose another, or end what uses it (`ss -ltnp`)"
+        return WRONG, "port", f"{port}: {why}; choose another port, or end the process that uses it (`ss -ltnp`)"
     return OK, "port", f"{port} is free"

@@ -105,7 +105,7 @@ def _kept(job: Path, arguments: argparse.Namespace) -> int:
         ):
             print(line)
         if not savepoints and not arguments.json:
-            print("no savepoints are kept; `causal savepoint --stop` makes one")
+            print("no savepoints are kept; `causal savepoint --stop` creates one")
         return 0
     chosen = savepoint_store.named(job, arguments.delete)
     if needed == chosen.name:

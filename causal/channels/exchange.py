@@ -201,7 +201,7 @@ class Exchange:
                 raise ReplayDivergence(
                     f"an operator upstream of {self.name}",
                     f"channel {receiver.id}, position {receiver.next}: the upstream task sends elements that do "
-                    f"not continue those it sent before: {problem}",
+                    f"not continue the elements that it sent before: {problem}",
                 ) from None
             self.fault(f"{problem}; the frame is requested again")
             return self._resync(link, receiver, now_ns)
@@ -214,7 +214,7 @@ class Exchange:
         payload = wire.unpack_payload(header, parts[2])
         if not receiver.upstream.shared.issuperset(map(_task_of, deltas)):
             unshared = sorted(set(map(_task_of, deltas)) - receiver.upstream.shared)
-            raise PeerViolation(f"a frame has a delta of task {unshared[0]}, whose log its sender does not share")
+            raise PeerViolation(f"a frame has a delta of task {unshared[0]}, whose log the sender does not share")
         if not header.sequence:
             receiver.ahead.clear()
         if not header.count:  # deltas sent ahead wait for the last ones: a log must not end inside a determinant

@@ -151,8 +151,8 @@ class SinkChannel:
             raise DeterminantsLost(
                 f"{self.name}: its store{f' {state.place}' if state.place else ''} holds rows up to "
                 f"{state.next}, but the checkpoint was taken at {self.position}; the store was emptied or "
-                "replaced, or is a different one (a relative path counts from the current directory): restore "
-                "it, or start the job without --resume"
+                "replaced, or is a different one (a relative path is resolved from the current directory): restore "
+                "the store, or start the job without --resume"
             )
         self._held_next, self._held_digest = state.next, state.digest
         if self._befores is not None:

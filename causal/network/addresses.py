@@ -44,10 +44,10 @@ def check_url(who: str, url: object) -> SplitResult:
         raise PipelineError(f"{who} {url!r}, which is not a URL; use one that begins with http:// or https://")
     if "@" in parts.netloc:
         raise PipelineError(
-            f"{who} a URL with a user name at {host}, which would not be sent; use a header or a token instead"
+            f"{who} a URL with a user name for {host}, but user names are not sent; use a header or a token instead"
         )
     if port == 0 or not _can_be_host(host):
-        raise PipelineError(f"{who} {url!r}, which cannot name a host; correct its address")
+        raise PipelineError(f"{who} {url!r}, whose host or port is invalid; correct it")
     odd = any(character <= "\x20" or character == "\x7f" for character in url)
     if odd or not f"{parts.path}{parts.query}".isascii():
         raise PipelineError(

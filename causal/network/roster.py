@@ -100,7 +100,7 @@ class Roster:
             member, revoked = _member(name, table, where)
             other = names.setdefault(member.public, name)
             if other != name:
-                raise PipelineError(f"{where}: {other} and {name} have the same public key; make one per host")
+                raise PipelineError(f"{where}: {other} and {name} have the same public key; create one per host")
             if not revoked:
                 members[name] = member
         return cls(members)
@@ -178,7 +178,7 @@ def load_key(path: Path) -> KeyPair:
             raise ValueError("a field is malformed")
     except (KeyError, TypeError, ValueError, RecursionError) as problem:
         raise PipelineError(
-            f"{path} does not contain a key ({problem}); make one with `causal keys new NAME`"
+            f"{path} does not contain a key ({problem}); create one with `causal keys new NAME`"
         ) from None
     return KeyPair(name, public, secret)
 

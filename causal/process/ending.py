@@ -104,7 +104,7 @@ def _write_files() -> None:
         writing.join(within_s)
         if writing.is_alive():
             what = "files" if on_disk else "pipes and sockets"
-            print(f"the process exits before {what} that are still open could be written", file=sys.stderr)
+            print(f"the process exits before the data of all open {what} could be written", file=sys.stderr)
 
 
 def _write(files: Sequence[Any]) -> None:

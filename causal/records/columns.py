@@ -185,8 +185,8 @@ def joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
             columns = ", ".join(f"{field.name} {field.type}" for field in batch.schema)
             known = ", ".join(f"{field.name} {field.type}" for field in batches[0].schema)
             raise NotCarried(
-                f"a batch has other columns ({columns}) than earlier batches of its stream ({known}); give "
-                "all batches the same columns"
+                f"the columns of a batch ({columns}) differ from those of earlier batches of its stream "
+                f"({known}); give all batches the same columns"
             )
     return _one(pa.Table.from_batches(batches))
 

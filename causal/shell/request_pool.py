@@ -98,7 +98,7 @@ class _Operator:
         if len(self.abandoned) > ABANDONED_PER_PLACE * self.policy.concurrency:
             raise OperatorFailed(
                 f"operator {self.policy.operator!r}: {len(self.abandoned)} calls timed out after "
-                f"{self.policy.timeout_s:g} s and have not returned; set a timeout in the client that it calls"
+                f"{self.policy.timeout_s:g} s and have not returned; set a timeout in the client that the calls use"
             )
         return late
 
@@ -194,7 +194,7 @@ class RequestPool:
             if len(each.abandoned) >= each.policy.concurrency:
                 timeout_s, name = each.policy.timeout_s, each.policy.operator
                 return (
-                    f"operator {name!r}: {each.policy.concurrency} calls or more have not returned within "
+                    f"operator {name!r}: {each.policy.concurrency} or more of its calls have not returned within "
                     f"{timeout_s:g} s; further calls run in new threads"
                 )
         return ""

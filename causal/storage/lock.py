@@ -122,11 +122,11 @@ def absent(place: object, journal: object = None) -> Unavailable:
     """Return the error for a place, or a journal of rows, that existed at a checkpoint and is now missing."""
     if isinstance(place, Path) and _shows_rows(place):
         return Unavailable(
-            f"{journal}, which belongs to {place}, is missing although the checkpoint has rows in it: put it "
-            "back (a copy needs the hidden files, too), or start the job without --resume"
+            f"{journal}, which belongs to {place}, is missing although the checkpoint has rows in it: put the "
+            "journal back (a copy must include the hidden files), or start the job without --resume"
         )
     return Unavailable(
-        f"{place} is missing but existed when the checkpoint was taken: put it back (a relative path counts "
+        f"{place} is missing but existed when the checkpoint was taken: put it back (a relative path is resolved "
         "from the current directory), or start the job without --resume"
     )
 

@@ -106,7 +106,7 @@ class Depot(Objects):
         if len(data) > OBJECT_BYTES_MAX:
             raise PipelineError(
                 f"{self.url}: {self._path(name)} has {len(data):,} bytes, but at most {OBJECT_BYTES_MAX:,} can "
-                "be read back; give the operator that writes it a higher parallelism"
+                "be read back; raise the parallelism of the operator that writes it"
             )
         try:
             self._api.put(self._store, self._path(name), bytes(data), mode="create")

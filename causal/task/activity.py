@@ -78,7 +78,7 @@ def sentence(activity: Activity, now_ns: int) -> str:
     if kind == "start":
         return f"loading the pipeline {lasted}{_at(activity)}"
     if kind == "store":
-        return f"in a call of its store {lasted}{_at(activity)}"
+        return f"in a call to its store {lasted}{_at(activity)}"
     if kind == "work":
         return f"busy {lasted}{_at(activity)}"
     key = f", key {activity.key}" if activity.key else ""

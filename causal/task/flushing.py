@@ -81,7 +81,7 @@ class Flushing:
             epoch, begin = next(iter(sorted(hanging.items())))
             raise DeterminantsLost(
                 f"{self._name}, epoch {epoch}: {begin} bytes of its determinants were stable, but only "
-                f"{len(prefixes.get(epoch, b''))} can be read under determinants/ in the job's directory; "
+                f"{len(prefixes.get(epoch, b''))} can be read under determinants/ in the job directory; "
                 "restore the files, or start a new job without --resume"
             )
         self._read_at = holdings.version

@@ -176,7 +176,8 @@ class Schedule:
     def _has_arrived(self, order: Order) -> bool:
         if order.input >= len(self._inputs):
             raise ReplayDivergence(
-                self._cursor.task_name, f"its log names input {order.input}, but it has only {len(self._inputs)} inputs"
+                self._cursor.task_name,
+                f"its log names input {order.input}, but the number of its inputs is {len(self._inputs)}",
             )
         channel = self._inputs[order.input]
         channel.starved = channel.queued < order.count

@@ -56,7 +56,7 @@ def add_parsers(commands: Any) -> None:
 def _new_key(arguments: argparse.Namespace) -> int:
     folder = Path(arguments.dir)
     path = save_key(folder, new_key(arguments.name))
-    print(f"{path} is the secret of {arguments.name}; {folder / ROSTER} has its public half")
+    print(f"{path} contains the secret key of {arguments.name}; {folder / ROSTER} contains the public key")
     return 0
 
 
@@ -73,9 +73,7 @@ def settings_of(arguments: argparse.Namespace) -> dict[str, Any]:
     on = getattr(arguments, "on", None)
     if on is not None:
         if store is None:
-            raise PipelineError(
-                "--on needs --store URL: what every executor must be able to read (s3://… or file:///…)"
-            )
+            raise PipelineError("--on needs --store URL: a store that every executor can read (s3://… or file:///…)")
         result.update(options.settings_of(arguments, on))
         listen = result["listen"] = listen or options.default_listen(on)
     elif options.for_executors(arguments):
@@ -87,7 +85,7 @@ def settings_of(arguments: argparse.Namespace) -> dict[str, Any]:
         return result
     address, _ = address_of(listen)
     if store is None:
-        raise PipelineError("--listen needs --store URL: what every host must be able to read (file:///… or s3://…)")
+        raise PipelineError("--listen needs --store URL: a store that every host can read (file:///… or s3://…)")
     if (key is None) != (roster is None):
         raise PipelineError("--key and --hosts belong together: the supervisor's key, and the public keys of the hosts")
     if key is None and on is None and not is_loopback(address):
@@ -121,7 +119,7 @@ def check(planned: Plan, config: JobConfig, arguments: argparse.Namespace) -> No
         if not places.get(task, ("", {}))[0]:
             operator = task.rpartition("/")[0]
             raise PipelineError(
-                f"{task}: {reason}, so it cannot move to another host; keep it on one with "
+                f"{task}: {reason}, so the task cannot move to another host; keep it on one host with "
                 f'pipeline.place({operator!r}, host="NAME"), or use PostgresSink, RedisSink, or JsonLinesSink or '
                 "ParquetSink with the URL of a store (s3://BUCKET/PREFIX)"
             )
@@ -132,7 +130,7 @@ def check(planned: Plan, config: JobConfig, arguments: argparse.Namespace) -> No
                 f"{task} is placed on {host}, but executors come and go; use --hosts with a host of that name"
             )
         if host and config.hosts and host not in names:
-            raise PipelineError(f"{task} is placed on {host}, which {config.hosts} does not have")
+            raise PipelineError(f"{task} is placed on {host}, which is not in {config.hosts}")
     _check_port(config.listen)
 
 
@@ -183,7 +181,7 @@ def _hosts(arguments: argparse.Namespace) -> int:
         print(json.dumps(to_builtins(answer), indent=1))
         return 0
     if not JobConfig.load(job).listen:
-        print(f"{view.job} is only on this machine; run it on several hosts with `causal run --listen`")
+        print(f"{view.job} runs only on this machine; run it on several hosts with `causal run --listen`")
         return 0
     present = alive and not view.ended
     if not present:
@@ -216,7 +214,8 @@ def shown(view: JobView, present: bool = True) -> Iterator[str]:
         yield f"candidate: {candidate_shown(each)}, heard {each.heard_ms / 1000:.0f} s ago{deaf}"
     for loss in view.host_losses[-5:]:
         live = "not all live again" if loss.recovered_ms is None else f"live again after {loss.recovered_ms:.0f} ms"
-        yield f"lost {loss.host}: {loss.why}; {len(loss.tasks)} tasks {live}"
+        tasks = f"{len(loss.tasks)} task{'s' * (len(loss.tasks) != 1)}"
+        yield f"lost {loss.host}: {loss.why}; {tasks} {live}"
     for title, names in (
         ("without a process", view.without_process),
         ("without a standby", view.without_standby),
@@ -238,9 +237,9 @@ def _drain(arguments: argparse.Namespace) -> int:
     if not answer.get("ok"):
         raise PipelineError(str(answer.get("error")))
     if arguments.undo:
-        print(f"{arguments.host} may have processes again")
+        print(f"{arguments.host} may run processes again")
     else:
         left = answer["tasks"]
-        what = f"{len(left)} tasks move off it: {', '.join(left)}" if left else "no task is on it"
+        what = f"tasks that move off it: {', '.join(left)}" if left else "no task is on it"
         print(f"{arguments.host} drains; {what}", file=sys.stdout)
     return 0

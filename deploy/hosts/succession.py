@@ -193,8 +193,8 @@ def refuse_if_led(config: JobConfig, job: Path) -> None:
         return
     if Depot(config.store, config.place_in_store).names(TERMS):
         raise PipelineError(
-            f"run {config.run} of job {config.name}, in whose sinks --keep-sinks continues, is in "
-            f"{config.store} itself; resume it with --resume in its directory, or use another --store"
+            f"{config.store} contains run {config.run} of job {config.name}, in whose sinks --keep-sinks would "
+            "continue; resume that run with --resume in its job directory, or use another --store"
         )
     depot, seen = _run_before(config)
     if depot is None or seen is None:
@@ -359,8 +359,8 @@ def _check_checkpoint(config: JobConfig, job: Path) -> None:
     lacking = [path for files in newest[1].values() for path, _, _ in files if path not in present]
     if lacking:
         raise CorruptData(
-            f"{config.store}: {config.place_in_store} lacks {len(lacking)} files of checkpoint {newest[0]}, "
-            f"such as {lacking[0]}; restore it from a copy, or start again without --resume"
+            f"{config.store}: {config.place_in_store} lacks files of checkpoint {newest[0]} ({len(lacking)} in "
+            f"total), such as {lacking[0]}; restore them from a copy, or start again without --resume"
         )
 
 

@@ -30,7 +30,7 @@ def _differing(kept: Archive) -> Iterator[str]:
         try:
             now = Path(module.path).read_bytes()
         except OSError:
-            yield f"{kept.shown(module)} (gone)"
+            yield f"{kept.shown(module)} (deleted)"
             continue
         if now != module.source:
             yield kept.shown(module)

@@ -130,7 +130,7 @@ class JobDirectory:
             foreign = [name for name in OWNED if (self.path / name).exists()]
             if foreign and not ours:
                 raise PipelineError(
-                    f"{self.path} has {', '.join(foreign)} and is not a job's directory; use another --state-dir"
+                    f"{self.path} has {', '.join(foreign)} but is not a job directory; use another --state-dir"
                 )
             self._lock = keep_from_children(os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         except OSError as problem:
@@ -140,7 +140,7 @@ class JobDirectory:
             raise PipelineError(f"a job runs in {self.path}; stop it first, or use another --state-dir")
         if not self._locks_what_is_there():
             close_lock(self._lock)
-            raise PipelineError(f"another job was being refused in {self.path} at the same time; start this one again")
+            raise PipelineError(f"another job was refused in {self.path} at the same time; start this job again")
         self._note_view()
 
     def _note_view(self) -> None:
@@ -229,7 +229,7 @@ class JobDirectory:
             began = path.read_bytes() if path.exists() else b""
         except OSError as problem:
             raise CorruptData(
-                f"{path} cannot be read: {problem.strerror}; remove it, and the rates start again"
+                f"{path} cannot be read: {problem.strerror}; remove it, and the rates of sources start again"
             ) from None
         if began and not began.removeprefix(b"-").isdigit():
             raise CorruptData(f"{path} is damaged; remove it, and the rates of sources start again")
@@ -353,7 +353,7 @@ class JobDirectory:
         left = kill_marked(self.path, KILL_S)
         if left:
             raise PipelineError(
-                f"{left} processes of the previous job in {self.path} cannot be killed; stop them first"
+                f"processes of the previous job in {self.path} cannot be killed ({left} left); stop them first"
             )
         self._drop_runtime()
 

@@ -84,8 +84,8 @@ def check(written: Written, config: JobConfig, read: Settings) -> None:
     if changes:
         raise PipelineError(
             f"{' and '.join(changes)}; the job did not stop at a savepoint, so its events can be replayed only "
-            "with the old value: resume without the change, then make it after `causal savepoint --stop`; "
-            "--code new replays with the new value, and ends the job if the rows differ from visible ones"
+            "with the old value: resume with that value, and change it after `causal savepoint --stop`; "
+            "--code new replays with the new value, and ends the job if the rows differ from the visible rows"
         )
 
 
@@ -149,7 +149,7 @@ def written_before(job: Path, config: JobConfig) -> Written | None:
         return None
     except (ValueError, KeyError, TypeError, RecursionError) as problem:
         raise CorruptData(
-            f"{path} is damaged ({problem}); remove it, and --code kept will mean the code of the last resume"
+            f"{path} is damaged ({problem}); remove it, and --code kept then uses the code of the last resume"
         ) from None
     return before if by == Written.by(config) and _complete(job) <= epoch else None
 

@@ -112,8 +112,8 @@ def next_of(directory: JobDirectory, before: JobConfig, config: JobConfig, path:
         raise PipelineError(
             f"{listed(names)} changed since this run started, but its events can be replayed only by the code "
             "that performed them: resume with that code with --code kept, then upgrade after `causal savepoint "
-            "--stop`; --code new replays with the new code, and ends the job if the rows differ from visible "
-            "ones"
+            "--stop`; --code new replays with the new code, and ends the job if the rows differ from the "
+            "visible rows"
         )
     return replace(version, changed=tuple(names))
 

@@ -149,7 +149,7 @@ def _check_addresses(seats: Sequence[Seat], key: KeyPair | None, own: str | None
     for option, address in [*named, (f"--address {own}", own or "localhost")]:
         if key is None and not is_loopback(address):
             raise PipelineError(
-                f"{option} is on the network; use --key NAME.key (create it with `causal keys new NAME`)"
+                f"{option} is a network address; use --key NAME.key (create it with `causal keys new NAME`)"
             )
 
 
@@ -195,7 +195,7 @@ def check_clock(name: str, ahead_s: float) -> None:
         return
     line = f"{name}: its clock is {abs(ahead_s):,.1f} s {'ahead of' if ahead_s > 0 else 'behind'} the supervisor's"
     if abs(ahead_s) >= CLOCK_S_MAX:
-        raise PipelineError(f"{line}; set it (NTP), then start `causal agent` again")
+        raise PipelineError(f"{line}; set the clock (NTP), then start `causal agent` again")
     say(f"{line}: code that reads the time of day sees a jump when a task moves")
 
 
@@ -269,7 +269,7 @@ def fetch_code(path: Path, config: JobConfig) -> Archive | None:
         body = insist(lambda: depot.read(name), outage.report, partial(_waits, path)) or b""
         archive = Archive.unpacked(body, config.code, f"{depot.url}: {config.place_in_store}/{name}")
     except CorruptData as problem:
-        raise PipelineError(f"{problem}, or start the job again from its code") from None
+        raise PipelineError(f"{problem}, or start the job again from its pipeline file") from None
     target = path_of(path, config.code)
     target.parent.mkdir(exist_ok=True)
     fresh = target.with_name(f"{target.name}.tmp")

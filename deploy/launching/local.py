@@ -388,4 +388,4 @@ class LocalDeployment:
             time.sleep(0.005)
         self._reap()
         if left:
-            raise PipelineError(f"{left} processes of the job in {self._job} cannot be killed")
+            raise PipelineError(f"processes of the job in {self._job} cannot be killed ({left} left)")

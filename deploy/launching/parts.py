@@ -87,7 +87,7 @@ class Parts:
                 f"{self._job / DESCRIPTION} was removed while the job was running; start the job again without --resume"
             )
         if runtime is not None and not runtime.exists():
-            return f"the directory of its sockets {runtime} was removed; resume it with: {resume_command(self._job)}"
+            return f"its socket directory {runtime} was removed; resume the job with: {resume_command(self._job)}"
         return self._renewable() or self._irreplaceable() or self._unchecked()
 
     def _renewable(self) -> str:

@@ -353,7 +353,7 @@ def serve(address: str, port: int, job: Path) -> Callable[[], None]:
         server, thread = start_http_server(port, addr=address, registry=registry)
     except OSError as problem:
         where = f"--metrics-port {port}" if address == "127.0.0.1" else f"--metrics-listen {address}, port {port},"
-        raise PipelineError(f"{where} cannot be used: {problem.strerror}; use another") from None
+        raise PipelineError(f"{where} cannot be used: {problem.strerror}; use another port") from None
 
     def stop() -> None:
         server.shutdown()

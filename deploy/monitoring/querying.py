@@ -56,7 +56,9 @@ def state(arguments: argparse.Namespace) -> int:
     operator: str = arguments.operator
     if arguments.key is None:
         if arguments.live:
-            raise PipelineError("--live asks for one key; without it, the keys of the last checkpoint are listed")
+            raise PipelineError(
+                "--live asks for one key; add a key, or leave out --live to list the last checkpoint's keys"
+            )
         listed = _listed(job, config, operator, arguments.prefix)
         print(encode_json(listed) if arguments.json else _keys_shown(listed))
         return 0
@@ -192,11 +194,14 @@ def _is_number(text: str) -> bool:
 def _keys_shown(listed: Mapping[str, Any]) -> str:
     count = f"{listed['count']:,}{'' if listed['complete'] else ' or more'}"
     begin = f" that begin with {listed['prefix']}" if listed["prefix"] else ""
-    lines = [f"{listed['operator']}, as of checkpoint {listed['epoch']}: {count} keys{begin}", *listed["keys"]]
+    lines = [
+        f"{listed['operator']}, as of checkpoint {listed['epoch']}: {count} key{'s' * (count != '1')}{begin}",
+        *listed["keys"],
+    ]
     if listed["count"] > len(listed["keys"]):
-        lines.append(f"and {listed['count'] - len(listed['keys']):,} more: --prefix chooses among them")
+        lines.append(f"and {listed['count'] - len(listed['keys']):,} more: select some with --prefix")
     if not listed["complete"]:
-        lines.append("the state is large: only a part of its key groups was looked at")
+        lines.append("the state is large: only some of its key groups were searched")
     return "\n".join(lines)
 
 
@@ -207,7 +212,7 @@ def _asked(job: Path, task: Task, operator: str, key: Any) -> dict[str, Any]:
     deadline, why = time.monotonic() + WITHIN_S, ""
     while time.monotonic() < deadline:
         if not running(job):
-            raise PipelineError(f"the job in {job} is not running; ask without --live, as of its last checkpoint")
+            raise PipelineError(f"the job in {job} is not running; ask without --live to see its last checkpoint")
         sockets = (job / "runtime").read_text().strip()
         reply = ask(sockets, "inspect", {"task": task.name, "operator": operator, "key": key}, ANSWER_S)
         if reply is not None and "tables" in reply:
@@ -256,6 +261,6 @@ def _show(answers: list[dict[str, Any]], key: Any, below_full: bool) -> None:
         for table, value in each["state"].items():
             print(f"  {table:<{width}}  {encode_json(_dated(value) if table == 'timers' else value)}")
         if not each["state"]:
-            print("  nothing is kept for it")
+            print("  nothing is kept for this key")
     if below_full:
         print("this may still be rolled back: the job's sharing depth is below full")

@@ -168,7 +168,7 @@ def _overdue(view: JobView) -> Iterator[str]:
     lasted_s = figures.since_s(checkpoint.since_ns or None, view)
     if lasted_s >= OVERDUE_S and checkpoint.waits_for:
         yield (
-            f"checkpoint {checkpoint.under_way} has been under way for {lasted_s:.1f} s, it waits for "
+            f"checkpoint {checkpoint.under_way} has been under way for {lasted_s:.1f} s and waits for "
             + ", ".join(checkpoint.waits_for)
         )
 

@@ -49,7 +49,9 @@ def traces(job: str) -> Traces:
     try:
         import opentelemetry.exporter.otlp.proto.http  # noqa: F401
     except ImportError:
-        line = "no traces: a collector is named, and its library is missing; run: pip install 'causal-streams[otel]'"
+        line = (
+            "no traces: a collector is configured, but its library is missing; run: pip install 'causal-streams[otel]'"
+        )
         print(f"causal: {line}", file=sys.stderr)
         return NoTraces()
     return _Exported(job)

@@ -58,7 +58,7 @@ class Console:
             while self.show():
                 pass  # continue until no rows are left to print
         except OSError as problem:
-            print(f"causal: rows cannot be shown any more: {problem}; they are in the job's directory", file=sys.stderr)
+            print(f"causal: rows cannot be shown any more: {problem}; they are in the job directory", file=sys.stderr)
 
     def show(self) -> bool:
         """Print new rows, up to a limit per file; return whether there were any."""
@@ -73,7 +73,7 @@ class Console:
         with open(path, "rb") as file:
             size = os.fstat(file.fileno()).st_size
             if size < offset:
-                print(f"causal: rows shown of {path.stem} were withdrawn; others come in their place", file=sys.stderr)
+                print(f"causal: printed rows of {path.stem} were withdrawn; other rows replace them", file=sys.stderr)
                 replace_text(note, str(size))
                 self._freed[path] = min(size, self._freed.get(path, 0))
                 return True
@@ -102,7 +102,7 @@ class Console:
             if not isinstance(problem, BrokenPipeError):
                 raise
             self._out = None
-            print("causal: the rows are no longer read; they are dropped from here on", file=sys.stderr)
+            print("causal: the printed rows are no longer read; further rows are dropped", file=sys.stderr)
 
     def _free(self, path: Path, shown: int, least: int) -> None:
         """Free the space of printed rows if the file system supports this.

@@ -225,7 +225,8 @@ def _changes(result: Report) -> Iterator[str]:
     for loss in (host for host in result.hosts or () if host.lost_ms is not None):
         live_ms = loss.recovered_ms
         live = "never all live again" if live_ms is None else f"live {_number(live_ms, ' ms')}"
-        yield f"lost host {loss.host}: detected {_number(loss.lost_ms, ' ms')}, {len(loss.tasks)} tasks {live}"
+        tasks = f"{len(loss.tasks)} task{'s' * (len(loss.tasks) != 1)}"
+        yield f"lost host {loss.host}: detected {_number(loss.lost_ms, ' ms')}, {tasks} {live}"
     for operator, reasons in result.counts.items():
         counted = ", ".join(f"{count:,} {MEANINGS.get(reason, reason)}" for reason, count in reasons.items())
         yield f"{operator}: {counted}"

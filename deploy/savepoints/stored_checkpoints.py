@@ -65,9 +65,9 @@ def check_unbound(config: JobConfig, planned: Plan, only: str = "") -> None:
     for task, reason in planned.bound() if config.listen else ():
         if only in ("", task):
             raise PipelineError(
-                f"{task}: {reason}, but a multi-host job is changed from the supervisor's machine; use "
-                "PostgresSink, RedisSink, or JsonLinesSink or ParquetSink with the URL of a store, or resume "
-                "the job unchanged"
+                f"{task}: {reason}, but a multi-host job is changed on the supervisor's machine, which cannot open "
+                "this store; use PostgresSink, RedisSink, or JsonLinesSink or ParquetSink with the URL of a store, or "
+                "resume the job unchanged"
             )
 
 

@@ -70,7 +70,9 @@ def _fetch(url: str, to: Path) -> None:
     if not any(name.startswith(_MANIFEST) for name in sizes):
         raise PipelineError(f"{url} has an incomplete savepoint: its manifest is missing; {again}")
     if len(sizes) > FILES_MAX:
-        raise PipelineError(f"{url} has {len(sizes)} objects, more than any savepoint; use the URL of a savepoint")
+        raise PipelineError(
+            f"{url} has {len(sizes)} objects, more than a savepoint can have; use the URL of a savepoint"
+        )
     depot = _depot(url)
     try:
         for name in sizes:

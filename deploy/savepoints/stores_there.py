@@ -13,7 +13,7 @@ from operators.engine.plan import Plan
 from standby.blueprint import Blueprint
 from standby.storage.manifests import newest_manifest
 
-RELATIVE = "a relative path counts from the current directory"
+RELATIVE = "a relative path is resolved from the current directory"
 RENAME = "or rename the sink so that it starts empty"
 AFRESH = "or start the job without --resume"
 

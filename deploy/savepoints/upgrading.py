@@ -275,7 +275,7 @@ def beginning(
         PipelineError: there is no savepoint, or the job cannot begin from it with this graph.
     """
     if where.resolve() == job:
-        raise PipelineError(f"{where} is the job's own directory; use --resume, or use another --state-dir")
+        raise PipelineError(f"{where} is the job directory itself; use --resume, or use another --state-dir")
     if not where.is_dir():
         raise PipelineError(f"{where} does not contain a savepoint; create one with `causal savepoint --to {where}`")
     config_before = JobConfig.load(where)
@@ -286,8 +286,8 @@ def beginning(
         raise PipelineError(f"the savepoint in {where} has key_groups {config_before.key_groups}; use the same number")
     if planned.companions(job) or not planned.positions_travel:
         raise PipelineError(
-            f"a source of {config.name} reads a log in the directory of its job; stop that job with `causal "
-            "savepoint --stop` and then use --resume"
+            f"a source of {config.name} reads a log in the directory of the job that created the savepoint; stop that "
+            "job with `causal savepoint --stop` and then use --resume"
         )
     begins = _beginning(where, savepoint, planned, config, allow_dropped)
     if keep_sinks:

@@ -289,7 +289,7 @@ class Driver:
             return
         self._hinted.add((name, attempt))
         _log.warning(
-            "%s runs in an executor and has not joined; if it cannot reach %s, use --listen another address",
+            "%s runs in an executor and has not joined; if it cannot reach %s, use --listen with another address",
             name,
             self._config.listen,
         )

@@ -50,7 +50,7 @@ def lacking(version: str) -> str:
     except ImportError as problem:
         return f"{where} lacks causal-streams ({problem}); {remedy}"
     if runtime_version() != version:
-        return f"{where} has causal-streams {runtime_version()}, the job {version}; {remedy}"
+        return f"{where} has causal-streams {runtime_version()}, but the job needs {version}; {remedy}"
     return ""
 
 

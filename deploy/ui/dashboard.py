@@ -93,4 +93,4 @@ def _bound(port: int | None) -> socket.socket:
             return listening
         except OSError as problem:
             reason = os.strerror(problem.errno) if problem.errno and problem.errno > 0 else str(problem)
-    raise PipelineError(f"--port {port} cannot be used: {reason}; use another")
+    raise PipelineError(f"--port {port} cannot be used: {reason}; use another port")

@@ -149,7 +149,9 @@ def _says(facts: Facts) -> str:
         return f"{said} This is the last state that its supervisor wrote."
     leader = view.leader
     if leader is not None:
-        shown = "" if leader.here else "; what is shown is as of its journal, and kills are for that machine"
+        shown = (
+            "" if leader.here else "; what is shown is as of its journal, and processes are killed from that machine"
+        )
         return _cut(f"Led by {led_by(leader)}{shown}.")
     return ""
 

@@ -140,7 +140,7 @@ class ObservedJob:
             # The file is read again each time, and the page shows the error until the file is readable.
             self._stamps.pop(VIEW, None)
             raise PipelineError(
-                f"{path} is damaged, or of another version of causal-streams ({problem!s:.80}); "
+                f"{path} is damaged, or was written by another version of causal-streams ({problem!s:.80}); "
                 "a running job replaces it twice a second"
             ) from None
 

@@ -181,9 +181,9 @@ class _Question:
                 "(create it with `causal keys new NAME`, and add its table to the supervisor's hosts.toml)"
             )
         return (
-            f"the supervisor at {self._seat.endpoint} refuses the key of {name}, or has a different key itself: "
-            f"its hosts.toml must contain the table [{name}] of this host's file, and this host's file must "
-            f"contain its table [{self._seat.name or SUPERVISOR}]"
+            f"the supervisor at {self._seat.endpoint} refuses the key of {name}, or has another key than this host "
+            f"expects: the supervisor's hosts.toml must contain the table [{name}] of this host's file, and this "
+            f"host's file must contain the supervisor's table [{self._seat.name or SUPERVISOR}]"
         )
 
     def close(self) -> None:

@@ -246,6 +246,6 @@ def agent_silent(view: JobView) -> str:
     if silent_s < AGENT_SILENT_S:
         return ""
     return (
-        f"the agent has been silent for {silent_s:.0f} s: the death of a process goes unnoticed, and no process "
+        f"the agent has been silent for {silent_s:.0f} s: the death of a process would go unnoticed, and no process "
         "can be started"
     )

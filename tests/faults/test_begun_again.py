@@ -65,7 +65,7 @@ def test_what_an_interrupted_and_a_finished_job_left_is_neither_overwritten_nor_
     store, aside = tmp_path / "out.db", tmp_path / "aside.db"
     store.rename(aside)
     said = assert_refused(job, ("--resume",), 2, f"the store of out/0, {store}, is missing")
-    assert "a relative path counts from the current directory" in said and not store.exists()
+    assert "a relative path is resolved from the current directory" in said and not store.exists()
     store.touch()
     said = assert_refused(job, ("--resume",), 1, "the checkpoint was taken at")
     assert str(store) in said

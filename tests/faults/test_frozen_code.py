@@ -109,7 +109,8 @@ def test_a_run_is_resumed_with_its_own_code_and_no_other_contradicts_what_is_vis
         line = one_line(said)
         assert status == 1 and "ReplayDivergence: " in line
         assert line.startswith(
-            "causal: job counts: its code or settings were changed; resume with the old ones: causal run counts.py "
+            "causal: job counts: its code or settings were changed; resume with the earlier code and settings: causal "
+            "run counts.py "
         )
         assert "--resume --state-dir job --code kept; " in line
     path.unlink()

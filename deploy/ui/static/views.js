@@ -175,7 +175,7 @@ function listed(keys, askFor) {
     keys.keys.length > 0 && h("p", { class: "keys" }, keys.keys.map((key) => [
       h("button", { type: "button", "data-key": `${keys.operator} ${key}`, onclick: () => askFor({ operator: keys.operator, key, live: "" }) }, key), " "])),
     more > 0 && h("p", { class: "quiet" }, `And ${count(more)} more: type how they begin.`),
-    !keys.complete && h("p", { class: "quiet" }, "The state is large: only a part of its key groups was looked at."),
+    !keys.complete && h("p", { class: "quiet" }, "The state is large: only some of its key groups were searched."),
   ];
 }
 

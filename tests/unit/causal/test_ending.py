@@ -98,7 +98,7 @@ def test_a_pipe_that_nobody_reads_holds_up_neither_files_nor_the_end(tmp_path: P
         [sys.executable, "-c", UNREAD], cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60
     )
     assert (tmp_path / "file").read_text() == "rows"
-    assert ended.stderr.endswith("pipes and sockets that are still open could be written\n")
+    assert ended.stderr.endswith("the data of all open pipes and sockets could be written\n")
 
 
 STUCK = """

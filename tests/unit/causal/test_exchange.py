@@ -172,7 +172,7 @@ def test_a_delta_that_the_sender_has_no_business_with_is_told_of_with_its_task()
     pair = Pair()
     pair.receiver.receive(UNFIT["a delta of no task"](pair.send("a")))
     (line,) = pair.receiver.lines
-    assert "a delta of task 77, whose log its sender does not share" in line
+    assert "a delta of task 77, whose log the sender does not share" in line
 
 
 def test_a_gap_is_asked_for_and_not_for_every_frame_behind_it() -> None:

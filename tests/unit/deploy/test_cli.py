@@ -156,7 +156,7 @@ def test_a_state_directory_that_holds_something_else_is_left_alone(capsys: pytes
     Path("mine/logs/diary").write_text("dear diary")
     assert main(["run", "p.py", "--state-dir", "mine"]) == 2
     assert Path("mine/logs/diary").read_text() == "dear diary"
-    assert "not a job's directory" in capsys.readouterr().err
+    assert "not a job directory" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ def test_rows_that_are_withdrawn_are_told(tmp_path: Path, rows: Path, capsys: py
     rows.write_bytes(b"1\n4\n")
     shower.show()
     assert out.getvalue() == b"1\n2\n3\n4\n"
-    assert capsys.readouterr().err == "causal: rows shown of out-0 were withdrawn; others come in their place\n"
+    assert capsys.readouterr().err == "causal: printed rows of out-0 were withdrawn; other rows replace them\n"
 
 
 def test_that_nobody_reads_is_said_once_and_ends_nothing(
@@ -70,7 +70,7 @@ def test_that_nobody_reads_is_said_once_and_ends_nothing(
     shower = Console(tmp_path, Broken())
     shower.start()
     shower.close()
-    assert capsys.readouterr().err.count("the rows are no longer read") == 1
+    assert capsys.readouterr().err.count("rows are no longer read") == 1
     rows.write_bytes(b"1\n2\n")
     out = io.BytesIO()
     Console(tmp_path, out).show()

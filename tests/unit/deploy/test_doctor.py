@@ -97,7 +97,7 @@ def test_a_port_in_use_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[st
         port = busy.getsockname()[1]
         assert main(["doctor", "--state-dir", str(tmp_path), "--port", str(port)]) == 1
         state, _, text = doctor.dashboard_port(port)
-        assert state == "note" and "`causal ui` takes another one" in text
+        assert state == "note" and "`causal ui` uses another port" in text
     assert f"wrong  port       {port}: Address already in use; choose another" in capsys.readouterr().out
     assert doctor.free(port)[0] == "ok"
     assert doctor.free(99_999)[0] == "wrong"

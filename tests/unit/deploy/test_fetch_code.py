@@ -58,7 +58,7 @@ def test_a_damaged_object_is_refused_and_nothing_is_kept(host: Path, body: bytes
     with pytest.raises(PipelineError) as refused:
         fetch_code(host, config)
     assert f"code/{config.code}.zip, the code of the run, is damaged" in str(refused.value)
-    assert "restore it from a copy, or start the job again from its code" in str(refused.value)
+    assert "restore it from a copy, or start the job again from its pipeline file" in str(refused.value)
     assert left(host) == []
 
 

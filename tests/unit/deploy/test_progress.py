@@ -62,7 +62,7 @@ def test_an_agent_that_hangs_is_what_the_job_waits_for() -> None:
     progress.show(JobView.of(at(1, 1, agent_silent_s=4.9)), 1.0)
     assert "agent" not in progress.line(1.0)
     progress.show(JobView.of(at(1, 1, agent_silent_s=7.1)), 2.0)
-    assert ", the agent has been silent for 7 s: the death of a process goes unnoticed" in progress.line(2.0)
+    assert ", the agent has been silent for 7 s: the death of a process would go unnoticed" in progress.line(2.0)
 
 
 def test_a_rate_never_falls_below_zero_when_positions_go_back() -> None:

@@ -160,7 +160,7 @@ def test_a_job_of_several_hosts_reports_each_loss_and_each_host_that_was_never_l
         {"host": "b", "tasks": ["read/1"], "lost_ms": 3010.0, "recovered_ms": 3200.5},
         {"host": "c", "tasks": ["out/0"], "lost_ms": None, "recovered_ms": None},
     ]
-    assert "\nlost host b: detected 3,010 ms, 1 tasks live 3,200 ms" in summary(result)
+    assert "\nlost host b: detected 3,010 ms, 1 task live 3,200 ms" in summary(result)
 
 
 def test_the_error_of_clocks_is_shown_with_latencies_where_two_of_them_are_known() -> None:

@@ -90,7 +90,7 @@ def test_what_takes_long_is_told_with_operator_and_key() -> None:
 def test_a_checkpoint_that_takes_long_says_whom_it_waits_for() -> None:
     shown_view = living(at_ns=50_000_000_000)
     shown_view["checkpoint"] |= {"under_way": 4, "since_ns": 8_000_000_000, "waits_for": ["count/0", "out/0"]}
-    line = "checkpoint 4 has been under way for 42.0 s, it waits for count/0, out/0"
+    line = "checkpoint 4 has been under way for 42.0 s and waits for count/0, out/0"
     assert line in list(shown(shown_view, True, 0.0, RESUME))
     shown_view["at_ns"] = 9_000_000_000
     assert not any("under way" in line for line in shown(shown_view, True, 0.0, RESUME))

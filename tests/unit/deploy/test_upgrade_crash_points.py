@@ -260,4 +260,4 @@ def test_what_this_machine_cannot_open_is_refused_in_one_line(
     assert job.version() == 1
     saved = copy_of_the_savepoint(job)
     job.run(*saved, "--keep-sinks", text=TEXTS[1])
-    assert "in whose sinks --keep-sinks continues, is in file://" in capsys.readouterr().err.splitlines()[-1]
+    assert "in whose sinks --keep-sinks would continue; resume" in capsys.readouterr().err.splitlines()[-1]

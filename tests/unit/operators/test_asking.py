@@ -279,7 +279,7 @@ def test_calls_out_of_time_free_their_places(monkeypatch: pytest.MonkeyPatch) ->
     assert pool.answers() == [] and pool.abandoned == ""
     now_ns[0] += 1_000_000_000
     assert drained(pool, 3) == [(0, b"late"), (1, b"late"), (2, b"a")]
-    assert pool.abandoned.startswith("operator 'rate': 2 calls or more have not returned within 1 s")
+    assert pool.abandoned.startswith("operator 'rate': 2 or more of its calls have not returned within 1 s")
     assert pool.counters() == {"calls": 0, "calls_abandoned": 2, "calls_oldest_s": 1.0}
     release.set()
     while pool.abandoned:

@@ -208,7 +208,7 @@ def test_an_event_that_is_too_long_is_told_in_one_line_whatever_is_known_of_it()
         ),
         ({"kind": "load", "done": 1000, "total": 5000}, "loading its state for 7.2 s (1,000 of 5,000 bytes)"),
         ({"kind": "start", "at": "p.py:1"}, "loading the pipeline for 7.2 s, at p.py:1"),
-        ({"kind": "store"}, "in a call of its store for 7.2 s"),
+        ({"kind": "store"}, "in a call to its store for 7.2 s"),
         ({"kind": "work"}, "busy for 7.2 s"),
     ],
 )

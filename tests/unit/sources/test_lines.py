@@ -304,7 +304,7 @@ def test_wrong_options_are_one_line() -> None:
         (HttpSource, {"listen": "127.0.0.1:1", "token": "a\nb"}, "cannot be sent in a header"),
         (HttpSource, {"listen": "127.0.0.1:1", "path": "in"}, "begins with /"),
         (HttpSource, {"poll": "file:///etc/passwd"}, "begins with http"),
-        (HttpSource, {"poll": "http://a b/"}, "cannot name a host"),
+        (HttpSource, {"poll": "http://a b/"}, "whose host or port is invalid"),
         (HttpSource, {"poll": "http://a/\u00e4"}, "encode them"),
         (HttpSource, {"poll": "http://me:secret@a/"}, "use a header or a token"),
         (HttpSource, {"poll": "http://a", "every_s": 0}, "every_s 0"),

@@ -109,7 +109,7 @@ def test_a_clock_that_is_far_off_is_refused_with_what_to_do(ahead_s: float, line
     with pytest.raises(PipelineError) as refused:
         check_clock("b", ahead_s)
     assert str(refused.value) == (
-        f"b: its clock is {line} the supervisor's; set it (NTP), then start `causal agent` again"
+        f"b: its clock is {line} the supervisor's; set the clock (NTP), then start `causal agent` again"
     )
 
 

@@ -99,7 +99,7 @@ def test_a_job_whose_sockets_are_removed_ends_and_can_be_resumed(start: Start) -
     shutil.rmtree(runtime)
     status, said = stage.end()
     assert (status, said.splitlines()) == (1, [said])
-    assert said.startswith(f"the directory of its sockets {runtime} was removed; resume it with: causal run ")
+    assert said.startswith(f"its socket directory {runtime} was removed; resume the job with: causal run ")
     stage = start(resume=True)
     stage.up()
     assert stage.finish()[0] == 0
