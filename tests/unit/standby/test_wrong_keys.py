@@ -57,8 +57,8 @@ def test_a_wrong_key_is_refused_with_what_to_do(gate: Gate, tmp_path: Path, rost
     gate.revoked()  # it looks at the roster
     assert answered(gate, SUPERVISOR)[-1] == (
         f"the supervisor at {gate.socket.last_endpoint.decode()} refuses the key of b, or has another key than "
-        "this host expects: the supervisor's hosts.toml must contain the table [b] of this host's file, and this host's file "
-        "must contain the supervisor's table [supervisor]"
+        "this host expects: the supervisor's hosts.toml must contain the table [b] of this host's file, and this "
+        "host's file must contain the supervisor's table [supervisor]"
     )
 
 
