@@ -84,7 +84,8 @@ class RowRefused(CausalError):
     def __init__(self, position: int, reason: str, *more: tuple[int, str]) -> None:
         self.rows = tuple(sorted(dict([*more, (position, reason)]).items()))
         position, reason = self.rows[0]
-        others = f" (and {len(self.rows) - 1} more rows of this bundle)" if len(self.rows) > 1 else ""
+        more_rows = "row" if len(self.rows) == 2 else "rows"
+        others = f" (and {len(self.rows) - 1} more {more_rows} of this bundle)" if len(self.rows) > 1 else ""
         super().__init__(f"the row at position {position} was refused: {reason}{others}")
 
 

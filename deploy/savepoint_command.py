@@ -43,7 +43,9 @@ def savepoint(arguments: argparse.Namespace) -> int:
     if arguments.list or arguments.delete is not None:
         return _kept(job, arguments)
     if not arguments.stop and arguments.to is None:
-        raise PipelineError("the savepoint needs an option: --stop ends the job there, --to DIR copies it")
+        raise PipelineError(
+            "causal savepoint needs an option: --stop ends the job there, --to DIR copies the savepoint"
+        )
     sockets, to = str(_sockets(job)), arguments.to
     if to is not None:
         (stored_savepoints.check_room if stored_savepoints.is_url(to) else _check_empty)(to)

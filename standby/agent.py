@@ -367,9 +367,9 @@ class Agent:
     def _crash(self, incarnation: int) -> None:
         """Kill this process with SIGKILL if the host permits it and the order names the current incarnation."""
         if self._host is None or not self._host.breakable:
-            _log.warning("an order to kill this agent, which it does not permit")
+            _log.warning("an order to kill this agent is ignored, because it is not permitted here")
         elif incarnation == self._incarnation:
-            _log.warning("the operator of the job kills this agent")
+            _log.warning("this agent is killed on request")
             os.kill(os.getpid(), signal.SIGKILL)
 
     def _join(self, incarnation: int) -> None:

@@ -208,9 +208,7 @@ def _stable(data: bytes, place: int, logs: list[_Log], deltas: list[LogDelta]) -
     number, place = read_varint(data, place)
     back, place = read_varint(data, place)
     if number >= len(logs) or back > logs[number][2]:
-        raise PeerViolation(
-            f"a delta refers to a byte {back} before the end of log {number} of its session, which does not exist"
-        )
+        raise PeerViolation(f"a delta refers to a missing byte of its session: {back} before the end of log {number}")
     task, epoch, offset, _ = logs[number]
     deltas.append(LogDelta(task, epoch, offset - back, b""))
     return place

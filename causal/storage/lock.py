@@ -122,7 +122,7 @@ def absent(place: object, journal: object = None) -> Unavailable:
     """Return the error for a place, or a journal of rows, that existed at a checkpoint and is now missing."""
     if isinstance(place, Path) and _shows_rows(place):
         return Unavailable(
-            f"{journal}, which belongs to {place}, is missing although the checkpoint has rows in it: put the "
+            f"{journal}, which belongs to {place}, is missing although the checkpoint counts its rows: put the "
             "journal back (a copy must include the hidden files), or start the job without --resume"
         )
     return Unavailable(

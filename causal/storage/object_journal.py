@@ -365,7 +365,7 @@ class ObjectJournal:
             other = self._reading.existing(record.place)
         except Missing:
             raise Unavailable(
-                f"{self.where} was changed by another process meanwhile; the journal is read again"
+                f"{self.where} was changed by another process in the meantime; the journal is read again"
             ) from None
         return None if other == record else other
 

@@ -39,4 +39,5 @@ def _differing(kept: Archive) -> Iterator[str]:
 def listed(names: list[str] | tuple[str, ...]) -> str:
     """Return the names as text for one line; if there are many, list only some."""
     shown = ", ".join(names[:SHOWN_MAX])
-    return f"{shown} and {len(names) - SHOWN_MAX} more files" if len(names) > SHOWN_MAX else shown
+    more = len(names) - SHOWN_MAX
+    return f"{shown} and {more} more file{'s' * (more != 1)}" if more > 0 else shown

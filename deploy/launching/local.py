@@ -344,7 +344,9 @@ class LocalDeployment:
         if removed := self._removed():
             return removed
         if shutil.disk_usage(self._job).free < FREE_BYTES_MIN:
-            return f"no space is left for {self._job}; free space, then resume it with: {resume_command(self._job)}"
+            return (
+                f"no space is left for {self._job}; free space, then resume the job with: {resume_command(self._job)}"
+            )
         return last_line(self._job / "logs" / f"{name}.log")
 
     def _end(self) -> JobView | None:

@@ -96,7 +96,7 @@ class Parts:
                 self._renewed.add(name)
             elif name in self._renewed:
                 return (
-                    f"{self._job / name} was removed while the job was running; resume it with: "
+                    f"{self._job / name} was removed while the job was running; resume the job with: "
                     f"{resume_command(self._job)}"
                 )
         return ""
@@ -123,7 +123,7 @@ class Parts:
 
     def _gone(self, path: Path) -> str:
         return (
-            f"{path} was removed or moved while the job was running; put it back and resume it with: "
+            f"{path} was removed or moved while the job was running; put it back and resume the job with: "
             f"{resume_command(self._job)}; if it is lost, start the job again without --resume"
         )
 

@@ -101,11 +101,11 @@ def headline(view: JobView, alive: bool, resume: str) -> str:
     """Return the state of a job in a few words and, for an interrupted job, the command that resumes it."""
     ended = view.ended
     if reason := figures.stopped(view):
-        return f"{reason}; resume it, also with other code, with: {resume}"
+        return f"{reason}; resume it, even with other code, with: {resume}"
     if ended:
         return f"ended with status {ended.status}: {ended.reason or 'finished'}"
     if not alive and view.hosts:
-        return f"not led here: it was interrupted; resume it, and take over what still works, with: {resume}"
+        return f"not led here: it was interrupted; resume it, and take over the tasks that still run, with: {resume}"
     return view.state if alive else f"not running: it was interrupted; resume it with: {resume}"
 
 

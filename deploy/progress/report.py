@@ -236,11 +236,12 @@ def _changes(result: Report) -> Iterator[str]:
         yield f"{again} with the same result" if not result.status else again
     if result.withdrawn:
         why = "which depended on lost determinants or were of a version that was rolled back"
-        yield f"withdrawn {result.withdrawn:,} rows, {why}"
+        yield f"withdrawn {result.withdrawn:,} row{'s' * (result.withdrawn != 1)}, {why}"
     if result.dead_letters:
         yield f"dead letters {result.dead_letters:,}"
     if result.refused:
-        yield f"refused {result.refused:,} rows, which their store did not accept: see the dead letters"
+        rows = f"{result.refused:,} row{'s' * (result.refused != 1)}"
+        yield f"refused {rows}, which the store did not accept: see the dead letters"
 
 
 def operators_table(view: JobView) -> str:

@@ -31,7 +31,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     job = observed(chosen_job(arguments), breaks=False)
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise PipelineError("top needs a terminal; causal status prints the same once")
+        raise PipelineError("top needs a terminal; causal status prints the same information once")
     from deploy.ui.terminal import Terminal
 
     Terminal(job).run()

@@ -41,14 +41,14 @@ def _undivided(node: Node) -> Iterator[str]:
     if node.keyed or node.parallelism == 1:
         return
     if node.kind in window_kinds.KINDS:
-        what = "gathers windows"
+        what, own = "gathers windows", "windows"
     elif node.kind == "process" and _keeps_state(node.subject):
-        what = "keeps state"
+        what, own = "keeps state", "state"
     else:
         return
     yield (
         f"{node.where}: operator {node.name!r} {what} but follows no key_by, so each of its {node.parallelism} "
-        "tasks has its own and sees only part of the records; put .key_by(fn) before it, or set parallelism=1"
+        f"tasks has its own {own} and sees only some of the records; put .key_by(fn) before it, or set parallelism=1"
     )
 
 

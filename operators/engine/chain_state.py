@@ -77,7 +77,7 @@ class ChainState:
                     known = ", ".join(loaders) or "none"
                     raise PipelineError(
                         f"the checkpoint has state {name!r}, which this pipeline does not have (it has "
-                        f"{known}); resume with the pipeline that wrote it, or start a new job"
+                        f"{known}); resume with the pipeline that wrote the checkpoint, or start a new job"
                     )
                 for fragment in fragments:
                     loaders[name](fragment)

@@ -351,7 +351,7 @@ def _operator_of(stage: str, task: Task) -> str:
 def _dropped(what: str) -> str:
     return (
         f"the savepoint has {what}, which this pipeline does not have: state is looked up by name, so restore "
-        f"the names of renamed operators, or run with {ALLOW} to drop it"
+        f"the names of renamed operators, or run with {ALLOW} to drop this state"
     )
 
 

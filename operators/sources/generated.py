@@ -79,7 +79,8 @@ class SequenceSource(Source[R_co]):
             try:
                 values = ask(partition, start, stop)
                 if len(values) != stop - start:
-                    raise ValueError(f"read returned {len(values)} elements instead of {stop - start}")
+                    count = f"{len(values)} element{'s' * (len(values) != 1)}"
+                    raise ValueError(f"read returned {count} instead of {stop - start}")
             except CausalError:
                 raise
             except Exception as problem:

@@ -222,7 +222,7 @@ def _restored(log: IngestLog, checkpoint: StoredCheckpoint) -> int:
         except Missing:
             if batch == max(log.batches(), default=-1):
                 raise
-    raise Unavailable(f"{log.where}: another driver publishes faster than its checkpoint can be read")
+    raise Unavailable(f"{log.where}: another driver publishes batches faster than their checkpoints can be read")
 
 
 def _address(source: SparkSource, job_directory: Path) -> str:

@@ -144,5 +144,5 @@ def _opened(part: bytes) -> tuple[int, dict[str, Any]]:
     except PeerViolation as problem:
         raise CorruptData(f"a part of a snapshot cannot be read: {problem}") from None
     if type(content) is not list or len(content) != 3 or content[0] != _FORMAT or type(content[2]) is not dict:
-        raise CorruptData("a part of a snapshot has an unknown form; it was written by another version")
+        raise CorruptData("a part of a snapshot has an unknown form; another version of causal-streams wrote it")
     return content[1], content[2]

@@ -66,8 +66,8 @@ class Journal:
         if version != FORMAT:
             self.close()
             raise PipelineError(
-                f"{self._path} was written by another version; resume with that version, or start again "
-                "without --resume"
+                f"{self._path} was written by another version of causal-streams; resume with that version, or "
+                "start again without --resume"
             )
 
     def append(self, records: Iterable[Record]) -> None:

@@ -178,7 +178,7 @@ class RedisStore(WithdrawingConnectedStore[redis.Redis]):
         if reply == b"foreign":
             raise PipelineError(
                 f"{self._place}: another program added entries to the stream {self._keys[0]} after row "
-                f"{before[0]}; stop it and delete its entries (XDEL, XSETID)"
+                f"{before[0]}; stop that program and delete its entries (XDEL, XSETID)"
             )
         return bool(reply == b"done")
 

@@ -23,7 +23,7 @@ def translated(problem: sqlite3.Error, path: Path) -> CausalError:
     if code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_NOMEM):
         return Unavailable(f"{path}: {problem}; nothing was written; check the disk, its space and the directory")
     if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH):
-        return PipelineError(f"{path} cannot be written: {problem}; give it and its directory write permission")
+        return PipelineError(f"{path} cannot be written: {problem}; grant write permission to it and its directory")
     if code == sqlite3.SQLITE_NOTADB:
         return PipelineError(f"{path} is not a SQLite file; use another path")
     if code == sqlite3.SQLITE_CORRUPT:

@@ -235,7 +235,7 @@ class CsvCutter:
         if twice:
             raise ValueError(f"two columns are named {twice[0]!r}")
         if any(map(_undecoded, values)):
-            raise ValueError(f"the names of the columns are not {self._encoding}")
+            raise ValueError(f"the column names are not {self._encoding}")
         return values
 
 

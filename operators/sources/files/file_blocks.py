@@ -152,7 +152,7 @@ class LineBlocks:
         """Return the first remaining line as an unreadable row, and continue after it."""
         line = self.mark.line + 1
         if self._headed():
-            self._fail(line, "the names of the columns cannot be read; correct the file, or use columns=[…]")
+            self._fail(line, "the column names cannot be read; correct the file, or use columns=[…]")
         stop = self._rest.find(b"\n")
         begin = self._rest[: min(RAW_BYTES_MAX, self._row_bytes_max, len(self._rest) if stop < 0 else stop)]
         long = (len(self._rest) if stop < 0 else stop) > self._row_bytes_max

@@ -107,7 +107,7 @@ def test_a_frame_that_was_not_taken_changes_nothing() -> None:
         (b"\xf0\x01\x00\x00\x01a\x03bc", "claims 4 bytes, but only 2 follow"),
         (b"\xf0\x01\x00\x00\x00\x80", "claims 1 bytes, but only 0 follow"),
         (b"\xf3\x01\x01", "task 1 grows before its session has named it"),
-        (b"\xf4\x01\x01", "a byte 1 before the end of log 1"),
+        (b"\xf4\x01\x01", "missing byte of its session: 1 before the end of log 1"),
         (b"\xf5\x01\x01", "kind 245"),
         (b"\xf0\x01", "varint"),
     ],

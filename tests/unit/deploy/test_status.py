@@ -45,7 +45,7 @@ def test_a_job_whose_causal_run_is_gone_is_not_running() -> None:
 
 def test_tasks_on_several_hosts_may_work_on_without_causal_run_and_are_not_shown_as_down() -> None:
     lines = list(shown({**several(), "ended": None}, False, 90.0, RESUME))
-    resumed = "resume it, and take over what still works, with: causal run j.py --resume"
+    resumed = "resume it, and take over the tasks that still run, with: causal run j.py --resume"
     assert lines[0] == f"j: not led here: it was interrupted; {resumed} (as of 90.0 s ago)"
     assert lines[2] == "  read/0  not led     incarnation 1"
 
@@ -61,7 +61,7 @@ def test_a_job_that_has_ended_says_how() -> None:
 
 def test_a_job_that_stopped_at_a_savepoint_is_stopped_and_can_be_resumed() -> None:
     lines = list(shown(living(ended={"status": 0, "reason": "stopped at savepoint 7"}), False, 1.0, RESUME))
-    assert lines[0].startswith(f"j: stopped at savepoint 7; resume it, also with other code, with: {RESUME}")
+    assert lines[0].startswith(f"j: stopped at savepoint 7; resume it, even with other code, with: {RESUME}")
     assert any("read/0" in line and "stopped" in line for line in lines[1:]) and not any(
         "down" in line for line in lines
     )

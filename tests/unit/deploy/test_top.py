@@ -118,7 +118,7 @@ def test_what_is_not_known_is_a_dash_and_no_zero() -> None:
 
 def test_without_a_terminal_it_says_what_prints_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["top", "--state-dir", str(ended_job(tmp_path))]) == 2
-    assert capsys.readouterr().err == "causal: top needs a terminal; causal status prints the same once\n"
+    assert capsys.readouterr().err == "causal: top needs a terminal; causal status prints the same information once\n"
 
 
 def test_a_job_that_is_not_there_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

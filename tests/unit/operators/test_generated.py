@@ -134,7 +134,7 @@ def stop(partition: int, index: int) -> int:
     [
         (GeneratedSource(explode, 5), ["'numbers'", "partition 0", "element 3", "ZeroDivisionError", "make"]),
         (GeneratedSource(stop, 5), ["element 0", f"StopIteration at {__file__}"]),
-        (SequenceSource(lambda p, a, b: [1], 5), ["elements 0 to 4", "1 elements instead of 5"]),
+        (SequenceSource(lambda p, a, b: [1], 5), ["elements 0 to 4", "1 element instead of 5"]),
         (SequenceSource(lambda p, a, b: [][a], 5), ["elements 0 to 4", "IndexError"]),
     ],
 )

@@ -231,7 +231,7 @@ def test_a_source_gives_vectors_by_position() -> None:
 
 @pytest.mark.parametrize(
     ("returned", "message"),
-    [({"k": [1]}, "1 elements instead of 10"), ([1], "a list is not a batch"), ({"k": [[1]] * 10}, "column 'k'")],
+    [({"k": [1]}, "1 element instead of 10"), ([1], "a list is not a batch"), ({"k": [[1]] * 10}, "column 'k'")],
 )
 def test_a_source_that_gives_something_else_is_named(returned: Any, message: str) -> None:
     with pytest.raises(

@@ -114,7 +114,7 @@ def test_csv_with_names_given_and_another_delimiter(tmp_path: Path) -> None:
 def test_a_header_that_cannot_be_used_is_one_line(tmp_path: Path) -> None:
     for content, why in (
         ("a,a\n", "two columns are named 'a'"),
-        ('"a,b\n', "the names of the columns"),
+        ('"a,b\n', "the column names"),
         ('"a"b\n', "no CSV"),
     ):
         (tmp_path / "f.csv").write_text(content)

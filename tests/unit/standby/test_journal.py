@@ -88,7 +88,9 @@ def test_a_journal_of_another_version_is_refused_in_one_line(tmp_path: Path) -> 
     journal._store.execute("PRAGMA user_version=0")
     journal.close()
     for _ in range(2):  # and the lock is not kept
-        with pytest.raises(PipelineError, match=r"journal\.sqlite was written by another version; .*without --resume"):
+        with pytest.raises(
+            PipelineError, match=r"journal\.sqlite was written by another version of .*without --resume"
+        ):
             Journal(tmp_path)
 
 

@@ -158,7 +158,7 @@ def test_a_part_of_the_directory_that_is_gone_is_named_and_ends_the_job(start: S
     assert (status, said.splitlines()) == (1, [said]) and stage.nothing_left()
     assert (
         said.startswith(f"{gone} was removed ")
-        and "while the job was running; put it back and resume it with: " in said
+        and "while the job was running; put it back and resume the job with: " in said
     )
 
 
@@ -167,8 +167,8 @@ def test_a_part_of_the_directory_that_is_gone_is_named_and_ends_the_job(start: S
     ("part", "advice"),
     [
         ("job.json", "start the job again without --resume"),
-        *((name, "resume it with: causal run ") for name in RENEWED),
-        ("journal.sqlite", "put it back and resume it with: causal run "),
+        *((name, "resume the job with: causal run ") for name in RENEWED),
+        ("journal.sqlite", "put it back and resume the job with: causal run "),
     ],
 )
 def test_every_part_that_recovery_needs_is_missed_unless_a_shared_store_has_it(
