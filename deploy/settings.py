@@ -218,8 +218,8 @@ def resumed(before: JobConfig, pipeline: Path, explicit: Mapping[str, Any], file
         if name in explicit and explicit[name] != kept:
             shown = "full" if name == "sharing_depth" and kept >= FULL_DEPTH else kept
             raise PipelineError(
-                f"--resume keeps {name} at {shown}, because the state on disk was written with it; start "
-                "without --resume to change it"
+                f"--resume keeps {name} at {shown}, because the state on disk was written with this value; "
+                "start without --resume to change it"
             )
     merged = {**asdict(before), **explicit, "pipeline": str(pipeline)}
     merged["settings"] = {**before.settings, **explicit.get("settings", {})}

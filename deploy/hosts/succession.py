@@ -165,7 +165,7 @@ def _prepare(directory: JobDirectory, run: str, term: Term, own: Mapping[str, An
     if config.on:
         raise PipelineError(
             f"job {config.name} runs --on {config.on}: its agents end with `causal run`, so another "
-            "supervisor cannot take it over"
+            "supervisor cannot take over the job"
         )
     save_settings(path, config, term.graph)
     fetch_code(path, config)
@@ -208,7 +208,8 @@ def refuse_if_led(config: JobConfig, job: Path) -> None:
     leader = _leader(depot, own)
     if leader is not None:
         raise PipelineError(
-            f"job {config.name} is led by {leader.leader}: follow it with --resume in its directory, or stop it first"
+            f"job {config.name} is led by {leader.leader}: follow that job with --resume in its job directory, or "
+            "stop it first"
         )
 
 

@@ -86,7 +86,7 @@ def finished(job: Path, before: JobConfig, path: Path, config: JobConfig) -> str
             f"job {config.name} has finished, and {listed(changes)} changed since: its windows and timers ended "
             "with its input, so no other version can continue it; start without --resume to run this version "
             "from the beginning; if another version should continue a backfill, keep its source open and end "
-            "it with `causal savepoint --stop`"
+            "the backfill with `causal savepoint --stop`"
         )
     config = before
     if of_other_file(job, config, path):

@@ -147,7 +147,7 @@ def _at_checkpoint(
         if manifest is None:
             if not running(job):
                 raise Unavailable(
-                    f"the job in {job} is not running, and none of its checkpoints was complete when it ended"
+                    f"the job in {job} is not running, and none of its checkpoints was complete when the job ended"
                 )
             raise Unavailable(f"no checkpoint of the job in {job} is complete yet; try again, or ask it with --live")
         before, (epoch, files) = epoch, manifest

@@ -233,7 +233,7 @@ class IngestLog(ReadableLog):
                     return
                 raise PipelineError(
                     f"{self.where}: batch {batch} is published, but Spark now uses different input for it, "
-                    f"because its checkpoint was rolled back; {RESTORE}"
+                    f"because Spark's checkpoint was rolled back; {RESTORE}"
                 )
         raise Fenced(f"{self.where}: another driver has published batch {batch}; driver {token} restarts after it")
 
@@ -247,8 +247,8 @@ class IngestLog(ReadableLog):
                 raise Fenced(f"{self.where}: batch {batch} was already published and read; this driver was replaced")
             raise PipelineError(
                 f"{self.where}: Spark commits batch {batch}, but the last batch is "
-                f"{last if last >= 0 else 'none'}: its checkpoint and this log do not belong together; restore "
-                "both, or use a new --state-dir"
+                f"{last if last >= 0 else 'none'}: Spark's checkpoint and this log do not belong together; "
+                "restore both, or use a new --state-dir"
             )
         if previous.ended:
             raise Fenced(f"{self.where}: another driver has ended the query with batch {batch - 2}")

@@ -201,7 +201,7 @@ def _check_times(place: str, kind: pa.DataType, values: Sequence[Any]) -> None:
         offset = value.utcoffset()
         if (offset is not None) != zoned:
             raise Misfit(
-                f"column {place!r} has type {kind}, which has {'a' if zoned else 'no'} time zone, not "
+                f"column {place!r} has type {kind} {'with' if zoned else 'without'} a time zone, which cannot store "
                 f"{value}; {_REMEDY}"
             )
         if offset is None:

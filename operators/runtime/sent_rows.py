@@ -186,8 +186,8 @@ def _check_retraction(before: Aggregate[Any, Any], node: Node, facts: Iterable[S
             continue
         if not same(_taken(before, accumulator, value), _taken(node.subject, accumulator, value)):
             raise PipelineError(
-                f"{node.where}: aggregate {node.name!r} retracts {_shown(value)} from group {_shown(group)} in "
-                f"another way than the aggregate that added it, so its rows would stay wrong; {_NEW_NAME}"
+                f"{node.where}: aggregate {node.name!r} does not retract {_shown(value)} from group {_shown(group)} as "
+                f"the aggregate that added it would, so its rows would stay wrong; {_NEW_NAME}"
             )
 
 

@@ -144,7 +144,9 @@ class Calls:
             NotCarried: MessagePack cannot carry the key or a part.
         """
         if not parts:
-            raise TypeError('ctx.idempotency_key() needs parts that identify the request: ("charge", record["id"])')
+            raise TypeError(
+                'ctx.idempotency_key() needs parts that identify the request, for example ("charge", record["id"])'
+            )
         self._services.epoch()  # raises an error outside events
         active = RUNNING.active
         run = "" if active is None else active.run

@@ -62,7 +62,8 @@ class Strings:
             at = (b"\0" + environment).find(b"\0" + name.encode() + b"=")
             if at < 0:
                 raise PipelineError(
-                    f"the fork server has no {name} in its environment; the process that starts it must set it"
+                    f"the fork server has no {name} in its environment; the process that starts the fork server must "
+                    "set this variable"
                 )
             at += len(name) + 1
             self._marks[name] = begin + at, environment.index(b"\0", at) - at

@@ -284,7 +284,7 @@ def test_a_new_run_of_a_job_that_is_led_elsewhere_is_refused_and_follows_with_re
     here.run(PIPELINE, *arguments_of(here))
     assert here.end_of(SUPERVISOR) == 2, here.log(SUPERVISOR)
     said = here.log(SUPERVISOR).splitlines()[-1]
-    assert f"job counts is led by {SECOND} at {here.listen_of(SECOND)} (term 2): follow it with --resume" in said
+    assert f"job counts is led by {SECOND} at {here.listen_of(SECOND)} (term 2): follow that job with --resume" in said
     here.run_again()
     wait_for("it follows", lambda: f"followed: led by {SECOND}" in here.log(SUPERVISOR))
     ended(here)

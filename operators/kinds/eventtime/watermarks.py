@@ -247,8 +247,8 @@ class WatermarkStage(OneToOneStage):
         states = [headers[place]["generators"][input] for place, input in origins]
         if any(state != states[0] for state in states):
             raise PipelineError(
-                f"watermarks {self.name!r} has different states in its generators, such as {shown(states[0])}, "
-                "and one input would continue several of them; keep the parallelism of the operators upstream"
+                f"the generators of watermarks {self.name!r} have different states, such as {shown(states[0])}, but "
+                "one input would continue several of them; keep the parallelism of the operators upstream"
             )
         return states[0] if states else self._fresh_generator().state
 

@@ -398,7 +398,7 @@ class ProcessStage(Stage):
                 raise OperatorFailed(
                     f"operator {self.name!r}{f', key {shown(key)}' if self._keyed else ''}: its event-time "
                     f"timers keep setting one another ({_CHAIN_MAX} times "
-                    f"{'after the end' if at_end else 'for one time'}); set them later than ctx.event_time(), "
+                    f"{'after the end' if at_end else 'for the same time'}); set them later than ctx.event_time(), "
                     "and stop at some point"
                 )
             self._timer_ns = at_ns

@@ -194,7 +194,7 @@ def check_newest(place: object, run: str, *others: str | None) -> None:
         raise Superseded(
             f"{place} belongs to a newer run, {shown(newest)}, which has started writing there; this run, "
             f"{shown(run)}, must neither write there again nor be resumed: give one of the two runs another "
-            "path and restart it"
+            "path and restart that run"
         )
 
 

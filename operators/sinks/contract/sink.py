@@ -170,7 +170,7 @@ def check_writable(directory: Path, sink: str) -> None:
         tempfile.TemporaryFile(dir=directory).close()
     except OSError as problem:
         raise PipelineError(
-            f"{sink}: nothing can be written in {directory} ({problem.strerror}); use a path that can be written"
+            f"{sink}: nothing can be written in {directory} ({problem.strerror}); use a writable path"
         ) from None
 
 
