@@ -227,7 +227,7 @@ def unkeyed(pipeline: Pipeline) -> Stream[Any]:
         (lambda p, a, b: a.window_join("w", b, Tumbling(3, clock="processing")), "its windows use the wall clock"),
         (
             lambda p, a, b: a.window_join("w", p.source("c", source()).key_by(key_of), Tumbling(3)),
-            "uses event time, but 'c' has none",
+            "uses event time, but 'c' has no event time",
         ),
         (
             lambda p, a, b: a.window_join("w", unkeyed(p), Tumbling(3)),

@@ -198,7 +198,7 @@ def test_files_of_the_last_checkpoint_that_are_gone_are_named(tmp_path: Path, mo
     assert parts.lost(None) == ""
     snapshot.unlink()
     assert parts.lost(None).startswith(
-        f"{snapshot} was removed or moved while the job was running; put it back and resume it with"
+        f"{snapshot} was removed or moved while the job was running; put it back and resume the job with"
     )
     snapshot.touch()
     (tmp_path / "checkpoints" / "manifest-1.json").unlink()
