@@ -76,6 +76,7 @@ def test_a_journal_that_was_not_copied_with_the_rows_is_named(
     assert isinstance(young, LastingStore)
     young.expect(True)
     with pytest.raises(
-        Unavailable, match=rf"/{journal}\S*, .* is missing .*put the journal back \(a copy must include the hidden files"
+        Unavailable,
+        match=rf"/{journal}\S*, .* is missing .*put the journal back \(a copy must include the hidden files",
     ):
         young.open("out/0", "run-1", 2)

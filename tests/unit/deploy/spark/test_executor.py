@@ -72,7 +72,9 @@ def test_an_agent_that_is_refused_returns_its_status_and_its_line(
 
 def test_an_executor_with_another_version_or_without_the_package_is_named_with_what_to_do() -> None:
     assert executor.lacking(runtime_version()) == ""
-    assert "the job needs 9.9" in executor.lacking("9.9") and "install causal-streams 9.9 there" in executor.lacking("9.9")
+    assert "the job needs 9.9" in executor.lacking("9.9") and "install causal-streams 9.9 there" in executor.lacking(
+        "9.9"
+    )
     source = Path(executor.__file__).read_text()
     code = f"{source}\nprint(lacking('9.9'))"
     bare = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, cwd="/", check=True)
