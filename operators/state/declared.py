@@ -165,8 +165,13 @@ class State:
         return None if value is None else copy_containers(self._codec.shown(value))
 
     def clear(self) -> None:
-        """Delete the state of the current key."""
-        self._table.drop(self._ctx.key)
+        """Delete the state of the current key.
+
+        State that has expired by event time remains for records with earlier times.
+        """
+        key = self._ctx.key
+        if self._aging is None or not self._aging.gone(key):
+            self._table.drop(key)
 
 
 class _One(State, Generic[T]):
@@ -510,8 +515,16 @@ class MapState(State, MutableMapping[K, V], Generic[K, V]):
         return entry, self.pop(entry)
 
     def clear(self) -> None:
-        """Delete all entries of the current key."""
-        self._table.drop(self._ctx.key)
+        """Delete all entries of the current key.
+
+        Entries that have expired by event time remain for records with earlier times.
+        """
+        key, entries = self._ctx.key, self._entries()
+        if len(entries) == len(self._table.values.get(key) or ()):
+            self._table.drop(key)
+        else:
+            for entry in entries:
+                self._table.remove(key, entry)
 
     def shown(self, key: Any) -> Any:
         entries = self._table.values.get(key)

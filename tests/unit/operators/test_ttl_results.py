@@ -106,6 +106,82 @@ def test_what_has_no_event_time_is_refused() -> None:
         run(pipeline, {"in": []})
 
 
+class Emptied(Operator):
+    """Fills all states, empties them in the way that a record names, or emits what is in them."""
+
+    value = ValueState[int](ttl_s=TTL_S)
+    items = ListState[int](ttl_s=TTL_S)
+    named = MapState[str, int](ttl_s=TTL_S)
+    fold = ReducingState[int](max, ttl_s=TTL_S)
+
+    def process(self, record: Any, ctx: Any) -> Iterator[Any]:
+        what = record["what"]
+        if what == "fill":
+            self.value.value = 1
+            self.items.append(1)
+            self.named[str(record["at"])] = 1
+            self.fold.add(1)
+        elif what in EMPTIED:
+            EMPTIED[what](self)
+        else:
+            yield [self.value.value, list(self.items), dict(self.named), self.fold.value]
+
+
+def no_more(operator: Emptied) -> None:
+    """Empty each state in a way of its own."""
+    operator.value.clear()
+    del operator.items[:]
+    while operator.named:
+        operator.named.popitem()
+    operator.fold.clear()
+
+
+def cleared(operator: Emptied) -> None:
+    for state in (operator.value, operator.items, operator.named, operator.fold):
+        state.clear()
+
+
+def cleared_and_failed(operator: Emptied) -> None:
+    cleared(operator)
+    raise ValueError("the state is as it was")
+
+
+EMPTIED: dict[str, Any] = {"clear": cleared, "other ways": no_more, "fail": cleared_and_failed}
+
+
+def of_one_key(*steps: tuple[str, float]) -> list[dict[str, Any]]:
+    return [{"key": 0, "what": what, "at": at_s} for what, at_s in steps]
+
+
+@pytest.mark.parametrize("settings", [{}, DISK], ids=["memory", "disk"])
+@pytest.mark.parametrize("how", EMPTIED)
+def test_what_has_expired_for_a_record_is_not_deleted_by_it(how: str, settings: dict[str, Any]) -> None:
+    kept: list[Any] = [1, [1], {"0": 1}, 1]
+    nothing: list[Any] = [None, [], {}, None]
+    records = of_one_key(("fill", 0), ("read", 7), (how, 8), ("read", 8), ("read", 7))
+    for batch in (1, 2, 100):
+        result = run(built(Emptied(), 100), {"in": records}, batch=batch, on_error="dead-letter", **settings)
+        assert result["out"] == [kept, nothing, kept]
+    records = of_one_key(("fill", 0), (how, 7), ("read", 7), ("read", 1))
+    result = run(built(Emptied(), 100), {"in": records}, on_error="dead-letter", **settings)
+    assert result["out"] == [kept if how == "fail" else nothing] * 2
+
+
+@pytest.mark.parametrize("how", EMPTIED)
+def test_of_a_map_the_entries_that_have_not_expired_are_deleted(how: str) -> None:
+    records = of_one_key(("fill", 0), ("fill", 5), (how, 8), ("read", 8), ("read", 7))
+    result = run(built(Emptied(), 100), {"in": records}, on_error="dead-letter")
+    rest = {"5": 1} if how == "fail" else {}
+    assert [list(row[2].items()) for row in result["out"]] == [list(rest.items()), [("0", 1), *rest.items()]]
+
+
+@pytest.mark.parametrize("how", ["clear", "other ways"])
+def test_how_much_has_expired_does_not_depend_on_batches(how: str) -> None:
+    records = of_one_key(("fill", 0), (how, 8), ("fill", 8), (how, 9), ("read", 30))
+    counts = [run(built(Emptied(), 0), {"in": records}, batch=batch).counts["op"] for batch in (1, 2, 3, 100)]
+    assert counts == [{"expired": 4}] * 4
+
+
 # The wall clock.
 
 
