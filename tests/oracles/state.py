@@ -8,7 +8,7 @@ from typing import Any
 
 from operators import ListState, MapState, Operator, Pipeline, ReducingState, ValueState
 from operators.testing import At, TrialResult, run
-from tests.oracles.frame import Draw, Scenario, exact, oracle, same, sink, source
+from tests.oracles.frame import Draw, Scenario, counted, every, exact, oracle, same, sink, source
 
 Row = dict[str, Any]
 
@@ -183,7 +183,8 @@ def _state(draw: Draw) -> Scenario:
 
 
 TTL_S = 8
-AGED = ("append", "extend", "set one", "pop last", "clear list")
+AGED = ("append", "extend", "set one", "pop last", "last three", "cut all", "clear list")
+CLEARED = ("clear value", "clear read", "clear map", "clear total")
 
 
 class Aging(Operator):
@@ -209,36 +210,59 @@ class Aging(Operator):
                 self.named[name] = v
             elif what == "pop":
                 self.named.pop(name, None)
+            elif what == "popitem":
+                row.append(list(self.named.popitem()) if self.named else [])
+            elif what == "clear value":
+                self.value.clear()
+            elif what == "clear read":
+                self.read.clear()
+            elif what == "clear map":
+                self.named.clear()
+            elif what == "clear total":
+                self.total.clear()
             else:
                 self.total.add(v)
         yield row
 
 
 class Aged:
-    """The model of one place: a value, and the latest event time at which it was written."""
+    """The model of one place: a value, and the latest event time at which it was written.
+
+    Attributes:
+        expired: how often the place was written after it had expired.
+    """
 
     def __init__(self) -> None:
         self.value: Any = None
         self.at: float | None = None
+        self.expired = 0
 
     def get(self, at: float) -> Any:
         """Return the value for a record of this time."""
         return None if self.at is None or at >= self.at + TTL_S else self.value
 
     def put(self, at: float, value: Any) -> None:
-        """Write; None and an empty list are nothing."""
+        """Write; None and an empty list are nothing, and put only where there is something."""
         fresh = self.get(at) is None
+        self.expired += fresh and self.at is not None
         self.value = value
         self.at = None if value in (None, []) else at if fresh or self.at is None else max(at, self.at)
 
 
 def _aged(places: dict[str, Aged], record: Row) -> list[Any]:
-    """Return what `Aging` emits."""
+    """Return what `Aging` emits; what has expired for a record is nothing to it, but stays for earlier ones."""
     at = record["at"]
-    named = {name[2:]: place.get(at) for name, place in places.items() if name.startswith("n ")}
-    named = {name: value for name, value in named.items() if value is not None}
-    items = places["items"].get(at) or []
-    row = [places["value"].get(at), list(items), len(named), named, places["total"].get(at)]
+
+    def entries() -> dict[str, Any]:
+        named = {name[2:]: place.get(at) for name, place in places.items() if name.startswith("n ")}
+        return {name: value for name, value in named.items() if value is not None}
+
+    def delete(name: str) -> None:
+        if places[name].get(at) is not None:
+            places[name].put(at, None)
+
+    row = [places["value"].get(at), list(places["items"].get(at) or []), len(entries()), entries()]
+    row.append(places["total"].get(at))
     for what, name, v in record["do"]:
         if what == "value":
             places["value"].put(at, v)
@@ -252,12 +276,24 @@ def _aged(places: dict[str, Aged], record: Row) -> list[Any]:
             if changed or items:
                 places["items"].put(at, changed)
         elif what == "put":
-            if places.setdefault(f"n {name}", Aged()).get(at) is None:
-                del places[f"n {name}"]  # an entry that is put again is the last one
-            places.setdefault(f"n {name}", Aged()).put(at, v)
+            place = places.get(f"n {name}", Aged())
+            if place.get(at) is None:
+                places.pop(f"n {name}", None)  # an entry that is put again is the last one
+            places[f"n {name}"] = place
+            place.put(at, v)
         elif what == "pop":
-            if places.get(f"n {name}", Aged()).get(at) is not None:
-                del places[f"n {name}"]
+            if name in entries():
+                delete(f"n {name}")
+        elif what == "popitem":
+            last = next(reversed(entries().items()), ())
+            row.append(list(last))
+            if last:
+                delete(f"n {last[0]}")
+        elif what == "clear map":
+            for entry in entries():
+                delete(f"n {entry}")
+        elif what in CLEARED:
+            delete(what.removeprefix("clear "))
         else:
             places["total"].put(at, (places["total"].get(at) or 0) + v)
     return row
@@ -272,7 +308,7 @@ def _lives(draw: Draw) -> Scenario:
         at += draw.choice((0, 0, 1, 1, 2, 3, 9, 40))
         do = [
             [
-                draw.choice(("value", "read", *AGED, "put", "put", "pop", "total")),
+                draw.choice(("value", "read", *AGED, "put", "put", "pop", "popitem", "total", *CLEARED)),
                 draw.choice("xyz"),
                 draw.randint(1, 9),
             ]
@@ -282,11 +318,16 @@ def _lives(draw: Draw) -> Scenario:
     stream = source(pipeline).watermarks("time", lambda r: r["at"], out_of_order_s=disorder / 4 if late else disorder)
     sink(stream.key_by(lambda r: r["k"]).process("p", Aging(), parallelism=1, state=draw.choice(("memory", "disk"))))
     model = {key: {name: Aged() for name in ("value", "read", "items", "total")} for key in "ab"}
-    check = exact("out", [_aged(model[row["k"]], row) for row in rows])
+    expected = [_aged(model[row["k"]], row) for row in rows]
+    watermark = max((row["at"] for row in rows), default=0) - disorder
+    places = [place for of_key in model.values() for place in of_key.values()]
+    expired = sum(place.expired + (place.at is not None and place.at + TTL_S <= watermark) for place in places)
+    check = every(exact("out", expected), counted("p", {"expired": expired}))
 
     def alike(result: TrialResult) -> None:
         one_by_one = run(pipeline, {"in": rows})
         same("out", result["out"], one_by_one["out"])
+        counted("p", one_by_one.counts.get("p", {}))(result)
 
     return Scenario(pipeline, {"in": rows}, alike if late else check, shown=f"disorder {disorder}")
 
