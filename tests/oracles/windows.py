@@ -345,10 +345,11 @@ def _by_clock(draw: Draw) -> Scenario:
     for _ in range(draw.randint(0, 15)):
         at += draw.choice((0, 0.5, 1, 3, 20))
         rows.append({"k": draw.choice("ab"), "at": at, "v": draw.randint(0, 9)})
-    function, judge = contents(draw, merging=False)
+    in_sessions = draw.flip(0.3)
+    function, judge = contents(draw, merging=in_sessions)  # a session with an aggregate needs its `merge`
     stream = source(pipeline).key_by(lambda r: r["k"])
     contents_of: dict[Any, list[Row]] = {}
-    if draw.flip(0.3):
+    if in_sessions:
         gap = draw.choice((1, 2.5, 6))
         assigner: Any = Session(gap, clock="processing")
         last: dict[str, Any] = {}
