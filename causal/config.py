@@ -28,6 +28,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
 """The annotated type of a field → the JSON types that are accepted for it."""
 GUARANTEES = ("causal", "epoch", "at-least-once", "none")
 ON_ERROR = ("stop", "dead-letter")
+PROCESSES = ("", "per-task", "one", "stages")
 STATE = ("memory", "disk")
 DETERMINANT_FLUSH = ("off", "background")
 DURABILITY = ("process", "os")
@@ -38,6 +39,7 @@ _CHOICES = {
     "hidden_nondeterminism": HIDDEN_NONDETERMINISM,
     "determinant_flush": DETERMINANT_FLUSH,
     "durability": DURABILITY,
+    "processes": PROCESSES,
     "state": STATE,
     "transport": ("ipc", "tcp"),
 }
@@ -95,7 +97,9 @@ LIMITS = {
 
 def wanted(name: str) -> str:
     """Return the advice for an error about this setting; empty if the advice depends on the value."""
-    return " or ".join(_CHOICES[name]) if name in _CHOICES else LIMITS[name].wanted if name in LIMITS else ""
+    return (
+        " or ".join(filter(None, _CHOICES[name])) if name in _CHOICES else LIMITS[name].wanted if name in LIMITS else ""
+    )
 
 
 _WHOLE = Limit(-INT_MAX)
@@ -149,6 +153,10 @@ class JobConfig:
     """The standbys: `per-task`; `hot` for one standby per task that performs everything its task performs;
     `hot:OPERATOR,OPERATOR` to restrict hot standbys to these operators; or, as text, the size of a pool that all tasks
     share ("0" for no standbys: recoveries are cold starts)."""
+    processes: str = ""
+    """How operators share processes: `per-task` for a process per task, `one` for one process that performs everything
+    that may share it, or `stages` for one for the sources and one for the rest; empty: as the pipeline says, or
+    `per-task`."""
     on_error: str = "stop"
     """The effect of an exception that user code raises for a record: `stop` of the job, or a `dead-letter`."""
     dead_letters: str = ""
@@ -237,7 +245,7 @@ class JobConfig:
                 broken = f"at least {least}" if value < least else f"at most {most}"
                 self._check(least <= value <= most, each.name, wanted or broken)
         for name, choices in _CHOICES.items():
-            self._check(getattr(self, name) in choices, name, " or ".join(choices))
+            self._check(getattr(self, name) in choices, name, " or ".join(filter(None, choices)))
         for name, wanted, holds in _CONDITIONS:
             self._check(holds(self), name, wanted)
 

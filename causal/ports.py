@@ -142,6 +142,17 @@ class Chain(Protocol):
         """Return whether so many requests are waiting that no more records should be delivered."""
         ...
 
+    def ended_outputs(self) -> frozenset[int]:
+        """Return the ordinals of the outputs whose END the chain itself has returned, before all inputs have ended."""
+        ...
+
+    def mark_ns(self, input: int) -> int | None:
+        """Return the event time that the records of an input from a partition have reached, or None if it is unknown.
+
+        A task with several partitions reads from the one whose event time is lowest.
+        """
+        ...
+
     def counts(self) -> dict[str, dict[str, int]]:
         """Return operator → reason → the number of elements dropped, held back or revised since the job began."""
         ...
@@ -204,6 +215,12 @@ class PlainChain:
 
     def full(self) -> bool:
         return False
+
+    def ended_outputs(self) -> frozenset[int]:
+        return frozenset()
+
+    def mark_ns(self, input: int) -> int | None:
+        return None
 
     def counts(self) -> dict[str, dict[str, int]]:
         return {}

@@ -13,7 +13,7 @@ import gc
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +86,7 @@ def run(form: str, records: int, batch_elements_max: int) -> dict[str, Any]:
     return {"rows": rows, "cpu_us": (time.process_time() - began) / records * 1e6}
 
 
-def _pass(graph: Plan, chains: list[Chain], records: int, batch_elements_max: int) -> int:
+def _pass(graph: Plan, chains: Sequence[Chain], records: int, batch_elements_max: int) -> int:
     rows = 0
     channels = graph.topology.channels
     readers = [graph.reader(channel, Path(), 0) for channel in channels if channel.source < 0]

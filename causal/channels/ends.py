@@ -59,7 +59,8 @@ class Channels:
             position, digest = cut.outputs.get(channel.id, (0, 0))
             if channel.target == OUTSIDE:
                 staging, requests = config.guarantee == "epoch", channel.carries_requests
-                sink = SinkChannel(channel.id, here, position, digest, cut.epoch, staging, requests)
+                name = topology.account(channel)
+                sink = SinkChannel(channel.id, name, position, digest, cut.epoch, staging, requests)
                 self.sinks[channel.id] = sink
                 self.outputs.append(sink)
                 continue

@@ -292,7 +292,8 @@ class Performer:
         store, calls = self._peers.stores[effect.channel], self._peers.calls
         if effect.expected and isinstance(store, LastingStore):
             store.expect(effect.counted)
-        state = calls.make(lambda: store.open(self._task.name, self._run, self._task.incarnation))
+        account = self._task.channels.sinks[effect.channel].name
+        state = calls.make(lambda: store.open(account, self._run, self._task.incarnation))
         restored = effect.restored
         if restored is not None:
             staged = self._staged(effect.channel)

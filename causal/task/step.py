@@ -39,6 +39,7 @@ class Step:
         self._channels = channels
         self._inputs = channels.inputs
         self._outputs = channels.outputs
+        self._partitions = {each.id for each in channels.partitions}
         self._holdings = holdings
         self._cursor = cursor
         self._schedule = schedule
@@ -86,6 +87,8 @@ class Step:
             self._finish()
         else:
             self._emit(self._chain.deliver(channel.ordinal, chunks, first, self._services))
+            if channel.id in self._partitions:
+                channel.mark = self._chain.mark_ns(channel.ordinal)
 
     def _finish(self) -> None:
         """Finish the chain once all inputs have ended and no request is unanswered."""
@@ -94,8 +97,10 @@ class Step:
             return
         self._emit(self._chain.finish(self._services))
         schedule.finished = True
-        for output in self._outputs:
-            output.put(batch.end())
+        ended = self._chain.ended_outputs()
+        for ordinal, output in enumerate(self._outputs):
+            if ordinal not in ended:
+                output.put(batch.end())
 
     def _pass_barrier(self, epoch: int, final: bool, effects: list[Effect]) -> None:
         """Forward barrier `epoch`, which has arrived on all inputs, and freeze the state."""

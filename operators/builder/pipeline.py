@@ -15,6 +15,7 @@ from inspect import isfunction
 from types import MethodType
 from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, Protocol, Self, TypedDict, TypeVar, Unpack, overload
 
+from causal.config import PROCESSES
 from causal.errors import PipelineError
 from causal.records.vectors import require_arrow
 from operators import graph
@@ -109,14 +110,20 @@ class Pipeline:
     Attributes:
         name: the pipeline name, which consists of letters, digits, and the characters . _ -
         settings: the `--set` values, as text.
+        processes: how operators share processes, unless `--processes` says otherwise: `per-task`, `one` or `stages`;
+            empty for `per-task`.
     """
 
     name: str
     settings: Settings
+    processes: str
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, processes: str = "") -> None:
         where = graph.caller()
         self.name = graph.check_name(name, "a pipeline", where)
+        if processes not in PROCESSES:
+            raise PipelineError(f"{where}: processes is {processes!r}; use {', '.join(filter(None, PROCESSES))}")
+        self.processes = processes
         settings = SETTINGS.get(None)
         self.settings = Settings({}) if settings is None else settings
         self._declared = Declarations(name, where)

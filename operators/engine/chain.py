@@ -13,12 +13,13 @@ from operator import itemgetter
 from typing import Any
 
 from causal.errors import CausalError, PeerViolation, invariant
-from causal.ports import Output, PlainChain, Request, Services
+from causal.ports import Output, Request, Services
 from causal.records.batch import RECORDS, ROWS, Chunk, Records, encode_records, watermark
 from causal.records.rows import copied, listed, passing
 from causal.records.values import NotCarried
 from operators.capture.active import NO_OPERATOR, Active
 from operators.engine.chain_state import ChainState
+from operators.engine.operator_chain import OperatorChain
 from operators.records.cutting import CHUNK_BYTES_TARGET, pieces
 from operators.records.delivery import unite
 from operators.records.item_keys import keys_in
@@ -38,7 +39,7 @@ _PASSING = frozenset(("watermarks", "revisions", "group_by", "filter", "table_fi
 """The operator kinds whose output records are all, or some, of their input records."""
 
 
-class FusedChain(PlainChain):
+class FusedChain(OperatorChain):
     """The chain of every task that does not belong to a sink."""
 
     def __init__(
@@ -100,11 +101,6 @@ class FusedChain(PlainChain):
     # Events.
 
     def open(self) -> None:
-        """Call the `open` method of each operator now instead of at the first event; a standby calls this to prepare.
-
-        Raises:
-            OperatorFailed: the `open` of an operator raised an exception.
-        """
         if not self._opened:
             self._opened = True
             for stage in self._stages:
@@ -300,10 +296,6 @@ class FusedChain(PlainChain):
                 state.update(stage.inspect(key))
         return state
 
-    def kept_keys(self, operator: str) -> Iterable[Any]:
-        """Return the keys for which an operator keeps state; a key may occur more than once."""
-        return (key for stage in self._stages if stage.shown_as == operator for key in stage.kept_keys())
-
     # Event time.
 
     def _advance(self, branch: Branch, mark_ns: int) -> None:
@@ -418,7 +410,6 @@ class FusedChain(PlainChain):
 
     @property
     def stages(self) -> Sequence[Stage]:
-        """The stages, ordered by their ordinals."""
         return self._stages
 
     def renumber(self) -> None:
@@ -449,7 +440,6 @@ class FusedChain(PlainChain):
             pass
 
     def restore_groups(self, parts: Iterable[bytes], groups: Collection[int]) -> None:
-        """Load the state of some key groups; undivided parts are then incomplete for all groups that are not loaded."""
         for stage in self._stages:
             for table in stage.tables():
                 table.of_one_group = True

@@ -11,13 +11,16 @@ from typing import Any
 from causal.config import JobConfig
 from causal.errors import PipelineError, Unavailable, invariant
 from causal.ids import OUTSIDE, ChannelId, TaskIndex, TaskName
-from causal.ports import Chain, SinkStore, WithdrawingStore
+from causal.ports import SinkStore, WithdrawingStore
 from causal.storage.shared import Depot
 from causal.topology import REQUESTS, Channel, Task, Topology
 from operators.builder.pipeline import Pipeline
+from operators.engine.cell_chain import CellChain, Inside, Outside, Part
+from operators.engine.cells import PER_TASK, apart, cells
 from operators.engine.chain import FusedChain
 from operators.engine.checked import checked
 from operators.engine.fusion import Group, fuse
+from operators.engine.operator_chain import OperatorChain
 from operators.engine.sink_chain import SinkChain
 from operators.engine.tree import Tree
 from operators.graph import DEAD_LETTERS, ORDERED, ByColumn, Edge, Node, givers, places
@@ -60,8 +63,12 @@ class Link:
 class Plan:
     """A pipeline laid out as tasks and channels.
 
+    A *part* is one instance of a group of fused operators. Each part is a task, unless several parts share a task: a
+    cell (D20). Methods accept tasks and channels of `topology`; internally, everything is arranged by part.
+
     Attributes:
-        topology: the tasks and channels that the core runs.
+        topology: the tasks and channels that the core runs; `topology.parts` has the parts and all channels.
+        processes: how parts share tasks: `per-task`, `one` or `stages`.
         operators: all operators, in pipeline order.
         sources: the names of the sources, in pipeline order.
     """
@@ -74,6 +81,7 @@ class Plan:
         self.sources = tuple(node.name for node in pipeline.nodes if node.kind == "source")
         self._config = config
         self._groups = groups
+        self.processes = config.processes or pipeline.processes or PER_TASK
         for sink in [group.root.subject for group in groups if group.root.kind == "sink"]:
             sink.durability = sink.durability or config.durability
         tasks: list[Task] = []
@@ -99,10 +107,17 @@ class Plan:
                 f"the pipeline needs {len(self._channels)} channels, but the limit is {CHANNELS_MAX}; lower "
                 "the parallelism of its operators"
             )
-        self.topology = Topology(tuple(tasks), tuple(self._channels))
+        self.parts = Topology(tuple(tasks), tuple(self._channels))
+        self.topology = self._grouped(self.parts)
         self._ordinals = [
-            {channel.id: ordinal for ordinal, channel in enumerate(self.topology.outputs(task.index))} for task in tasks
+            {channel.id: ordinal for ordinal, channel in enumerate(self.parts.outputs(task.index))} for task in tasks
         ]
+
+    def _grouped(self, parts: Topology) -> Topology:
+        """Return the topology whose tasks perform these parts."""
+        if self.processes == PER_TASK:
+            return parts
+        return Topology.grouped(parts, cells(parts, self._groups, self.processes, self._config))
 
     # The channels of partitions come first, followed by those of edges, stores and requests. Dead-letter channels come
     # last, so that all other channels keep their numbers if a resumed job begins to write dead letters.
@@ -153,36 +168,64 @@ class Plan:
     @property
     def letter_task(self) -> Task | None:
         """The task that writes dead letters; None if failing records stop the job."""
-        return None if self._letter_task is None else self.topology.tasks[self._letter_task]
+        return None if self._letter_task is None else self.topology.performer(f"{DEAD_LETTERS}/0")
 
     @property
     def topology_without_letters(self) -> Topology:
-        """The topology that the plan would have if failing records stopped the job; it is a prefix of `topology`."""
-        tasks = self.topology.tasks[: self._letter_task]
-        return Topology(tasks, self.topology.channels[: self._channels_before_letters])
+        """The topology that the plan would have if failing records stopped the job; its parts are the first ones."""
+        tasks = self.parts.tasks[: self._letter_task]
+        return self._grouped(Topology(tasks, self.parts.channels[: self._channels_before_letters]))
 
     # The components that the core uses.
 
-    def chain(self, task: int) -> Chain:
+    def chain(self, task: int) -> OperatorChain:
         """Return a new chain of the task in its initial state; no user code has been called yet."""
-        inputs = [self._input(channel) for channel in self.topology.inputs(TaskIndex(task))]
-        if task == self._letter_task:
+        parts = self.topology.parts_of(task)
+        if len(parts) == 1:
+            return self.part_chain(parts[0].index)
+        places = {part.index: place for place, part in enumerate(parts)}
+        inputs_of = {part.index: [c.id for c in self.parts.inputs(part.index)] for part in parts}
+        outside = {self.topology.part_channel(c).id: o for o, c in enumerate(self.topology.outputs(TaskIndex(task)))}
+        result: list[Part] = []
+        ordinal = 0
+        for part in parts:
+            links: list[Inside | Outside] = []
+            for channel in self.parts.outputs(part.index):
+                if channel.id in outside:
+                    links.append(Outside(outside[channel.id], channel.target != OUTSIDE))
+                else:
+                    links.append(Inside(places[channel.target], inputs_of[channel.target].index(channel.id)))
+            chain = self.part_chain(part.index, ordinal)
+            ordinal += len(chain.stages)
+            count = len(inputs_of[part.index])
+            result.append(Part(part.name, chain, links, [0] * count, [False] * count))
+        inputs = [self.topology.part_channel(channel) for channel in self.topology.inputs(TaskIndex(task))]
+        return CellChain(result, [(places[c.target], inputs_of[c.target].index(c.id)) for c in inputs])
+
+    def part_chain(self, part: int, ordinal: int = 0) -> OperatorChain:
+        """Return a new chain of one part in its initial state.
+
+        Args:
+            ordinal: the ordinal of the first stage, because ordinals are unique within a task.
+        """
+        inputs = [self._input(channel) for channel in self.parts.inputs(TaskIndex(part))]
+        if part == self._letter_task:
             return SinkChain(DEAD_LETTERS, self._letter_sink(None), inputs, 0, Failures(None, 0))
-        group, ordinals = self._group_of[task], self._ordinals[task]
-        letters = self._letters.get(task)
+        group, ordinals = self._group_of[part], self._ordinals[part]
+        letters = self._letters.get(part)
         to_letters = None if letters is None else ordinals[letters.id]
         limit = self._config.record_bytes_max
         failures = Failures(None if letters is None else self._letter_sink(None), limit, self._givers, self._places)
         if group.root.kind == "sink":
             return SinkChain(group.root.name, group.root.subject, inputs, 0, failures, to_letters)
-        tree = Tree(group, inputs, self.topology.tasks[task].name, self._config, failures, self._tags)
+        tree = Tree(group, inputs, self.parts.tasks[part].name, self._config, failures, self._tags, ordinal)
         for link in self._links:
             if link.source is group:
                 branch = tree.reader(link.edge)
                 branch.stage.traced = True
-                branch.routes.append(self._route(link, task))
-                branch.ordinals += [ordinals[channel.id] for channel in link.channels if channel.source == task]
-        requests = self._requests.get(task)
+                branch.routes.append(self._route(link, part))
+                branch.ordinals += [ordinals[channel.id] for channel in link.channels if channel.source == part]
+        requests = self._requests.get(part)
         asked = None if requests is None else ordinals[requests.id]
         return FusedChain(
             tree.root, inputs, failures, tree.numbers, limit, tree.arrival, tree.active, to_letters, asked,
@@ -192,12 +235,16 @@ class Plan:
     @property
     def commuting(self) -> frozenset[str]:
         """The tasks in which every operator has no state or declares that its records commute."""
-        groups = zip(self.topology.tasks, self._group_of, strict=False)
-        return frozenset(task.name for task, group in groups if group.commutes)
+        tasks = [(task, parts) for task in self.topology.tasks if len(parts := self.topology.parts_of(task.index)) == 1]
+        return frozenset(task.name for task, [part] in tasks if self._commutes(part.index))
+
+    def _commutes(self, part: int) -> bool:
+        return part != self._letter_task and self._group_of[part].commutes
 
     def nodes(self, task: int) -> tuple[Node, ...]:
         """Return the operators that the task performs; the dead-letter task performs none."""
-        return () if task == self._letter_task else tuple(self._group_of[task].nodes)
+        parts = [part.index for part in self.topology.parts_of(task) if part.index != self._letter_task]
+        return tuple(node for part in parts for node in self._group_of[part].nodes)
 
     def _tags(self, node: Node) -> frozenset[str]:
         """Return the tags of an operator's side outputs that have readers."""
@@ -228,7 +275,7 @@ class Plan:
     def _input(self, channel: Channel) -> Input:
         if channel.source == OUTSIDE:
             return Input(self._label(channel))
-        label = f"the channel from {self.topology.tasks[channel.source].name}"
+        label = f"the channel from {self.parts.tasks[channel.source].name}"
         for link in self._links:
             if channel in link.channels:
                 edge = link.edge
@@ -251,7 +298,7 @@ class Plan:
             began_ns: the value of `time.monotonic_ns()` when the job began to read.
         """
         invariant(channel.source == OUTSIDE, "a reader is for a channel from outside", channel=channel)
-        node = self._group_of[channel.target].root
+        node = self._group_of[self.topology.part_channel(channel).target].root
         config = self._config
         context = SourceContext(
             node.name, job_directory, began_ns, config.guarantee != "none", config.store, config.place_in_store
@@ -261,7 +308,7 @@ class Plan:
     def store(self, channel: Channel, job_directory: Path) -> SinkStore:
         """Return the store that `channel` (to OUTSIDE) represents; it fences and reads nothing until it is opened."""
         invariant(channel.target == OUTSIDE, "a store is for a channel to the outside", channel=channel)
-        task = self.topology.tasks[channel.source].name
+        task, channel = self.topology.account(channel), self.topology.part_channel(channel)
         if channel.carries_requests and self._config.store:
             return SharedRequestStore(task, self._config.store, self._config.place_in_store)
         if channel.carries_requests:
@@ -348,13 +395,13 @@ class Plan:
             PipelineError: a store contains such rows.
             Unavailable: a store is unavailable, so it is not known whether it contains such rows.
         """
-        for channel in self.topology.channels:
+        for channel in self.parts.channels:
             if channel.target != OUTSIDE or channel.carries_requests or channel.source == self._letter_task:
                 continue
             sink: Sink = self._group_of[channel.source].root.subject
             if sink.existing != "refuse":
                 continue
-            task = self.topology.tasks[channel.source].name
+            task = self.parts.tasks[channel.source].name
             store = sink.open_store(task, job_directory)
             try:
                 store.open(task, run, 0)
@@ -362,10 +409,10 @@ class Plan:
                 store.close()
 
     def sink_places(self) -> dict[str, str]:
-        """Return a mapping from sink task to the location of its rows, for the sinks that report a location."""
+        """Return the location of the rows by part of a sink, for the sinks that report a location."""
         places = {
-            self.topology.tasks[channel.source].name: self._group_of[channel.source].root.subject.place
-            for channel in self.topology.channels
+            self.parts.tasks[channel.source].name: self._group_of[channel.source].root.subject.place
+            for channel in self.parts.channels
             if channel.target == OUTSIDE and not channel.carries_requests and channel.source != self._letter_task
         }
         return {task: place for task, place in places.items() if place}
@@ -386,7 +433,7 @@ class Plan:
         names: dict[str, None] = {}
         for group in self._groups:
             if group.root.kind == "sink":
-                task = self.topology.tasks[group.first].name
+                task = self.parts.tasks[group.first].name
                 if not isinstance(group.root.subject.open_store(task, job_directory), WithdrawingStore):
                     names[group.root.name] = None
         return list(names)
@@ -403,7 +450,7 @@ class Plan:
                 if "place" not in node.options:
                     continue
                 host, labels = node.options["place"]
-                name = self.topology.tasks[task].name
+                name = self._task_of(task).name
                 before, known = places.get(name, ("", {}))
                 if before and host and before != host:
                     raise PipelineError(f"{node.where}: {name} is placed on {before} and on {host}; choose one of them")
@@ -413,11 +460,17 @@ class Plan:
                         places[f"companion-{companion.name}"] = places[name]
         return places
 
+    def _task_of(self, part: int) -> Task:
+        """Return the task that performs a part."""
+        task = self.topology.performer(self.parts.tasks[part].name)
+        invariant(task is not None, "each part is performed", part=part)
+        return task  # type: ignore[return-value]
+
     def bound(self) -> list[tuple[str, str]]:
         """Return (task, reason) for each task whose machine keeps data that a successor elsewhere would need."""
         reasons: list[tuple[str, str]] = []
         for task, group in enumerate(self._group_of):
-            name, sink = self.topology.tasks[task].name, group.root.subject
+            name, sink = self._task_of(task).name, group.root.subject
             if group.root.kind == "sink" and not sink.everywhere:
                 reasons.append((name, f"{type(sink).__name__} keeps its rows on the machine of its task"))
             if task in self._requests and not self._config.store:
@@ -425,7 +478,7 @@ class Plan:
             if group.root.kind == "source" and not group.root.subject.everywhere:
                 reasons.append((name, f"{type(group.root.subject).__name__} ingests on the machine of its task"))
         if self._letter_task is not None and not self._letter_url:
-            letters = self.topology.tasks[self._letter_task].name
+            letters = self._task_of(self._letter_task).name
             reasons.append((letters, "dead letters are kept on the machine of their task"))
         return reasons
 
@@ -450,11 +503,19 @@ class Plan:
 
     def describe(self) -> dict[str, Any]:
         """Return the plan in the form that `causal plan --json` prints."""
-        return {"pipeline": self.name, "tasks": [self._described(task) for task in self.topology.tasks]}
+        described: dict[str, Any] = {
+            "pipeline": self.name, "tasks": [self._described(task) for task in self.topology.tasks]
+        }  # fmt: skip
+        if self.processes != PER_TASK:
+            described["processes"] = self.processes
+            described["apart"] = [
+                {"operator": each.operator, "reason": each.reason} for each in apart(self._groups, self._config)
+            ]
+        return described
 
     def _described(self, task: Task) -> dict[str, Any]:
         inputs = [
-            f"{self._group_of[task.index].root.name}[{channel.partition}]"
+            f"{self._group_of[self.topology.part_channel(channel).target].root.name}[{channel.partition}]"
             if channel.source == OUTSIDE
             else self.topology.tasks[channel.source].name
             for channel in self.topology.inputs(task.index)
@@ -464,7 +525,9 @@ class Plan:
             for channel in self.topology.outputs(task.index)
             if not channel.carries_requests
         ]
-        return {"task": task.name, "operators": list(task.operators), "inputs": inputs, "outputs": outputs}
+        parts = [part.name for part in self.topology.parts_of(task.index)]
+        described = {"task": task.name, "operators": list(task.operators), "inputs": inputs, "outputs": outputs}
+        return described if len(parts) == 1 else {**described, "parts": parts}
 
 
 def plan(pipeline: Pipeline, config: JobConfig) -> Plan:

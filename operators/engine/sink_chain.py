@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from causal.errors import CausalError, invariant
-from causal.ports import Output, PlainChain, Services
+from causal.ports import Output, Services
 from causal.records.batch import RECORDS, ROWS, Chunk, Records, encode_records
 from causal.records.rows import Rows, listed
 from causal.records.vectors import Vectors
+from operators.engine.operator_chain import OperatorChain
 from operators.records.arrow_rows import Unheld, rows_of, shown_row
 from operators.records.delivery import unite
 from operators.sinks.contract.sink import Sink
@@ -23,7 +24,7 @@ from operators.stage.failures import NO_KEY, Failures
 from operators.state.snapshot_parts import ChainSnapshot, read_part
 
 
-class SinkChain(PlainChain):
+class SinkChain(OperatorChain):
     """The chain of one sink in one task (see `causal.ports.Chain`)."""
 
     def __init__(
@@ -46,9 +47,6 @@ class SinkChain(PlainChain):
         self._ordinal = ordinal
         self._failures = failures
         self._dead_letters = dead_letters
-
-    def open(self) -> None:
-        """Do nothing, because the worker opens the store."""
 
     def deliver(self, input: int, chunks: Sequence[Chunk], first: int, services: Services) -> list[Output]:
         records, origin_ns, _ = unite(chunks)
@@ -103,15 +101,6 @@ class SinkChain(PlainChain):
             self._failures.failed(self._name, NO_KEY, index, record, problem)
             return False
         return True
-
-    def next_timer_ns(self) -> int | None:
-        return None
-
-    def fire(self, due_ns: int, services: Services) -> list[Output]:
-        return []
-
-    def finish(self, services: Services) -> list[Output]:
-        return []
 
     def snapshot(self, full: bool, behind: str = "") -> ChainSnapshot:
         return ChainSnapshot(full, {}, [])

@@ -32,9 +32,11 @@ class Tree:
         config: JobConfig,
         failures: Failures,
         tags_of: Callable[[Node], frozenset[str]],
+        ordinal: int = 0,
     ) -> None:
         """
         Args:
+            ordinal: the ordinal of the first stage.
             tags_of: returns the tags of the side outputs of an operator that have readers.
         """
         self.numbers, self.arrival, self.active = Numbers(), Arrival(), Active(task, config.run)
@@ -44,7 +46,7 @@ class Tree:
         self._failures = failures
         self._branches: dict[int, Branch] = {}
         self._holds: dict[int, Branch] = {}
-        self._ordinal = 0
+        self._ordinal = ordinal
         for node in group.nodes:
             self._add(node, tags_of(node), first=node is group.root)
         self.root = self._holds.get(group.root.ordinal) or self._branches[group.root.ordinal]

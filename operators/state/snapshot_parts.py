@@ -21,8 +21,8 @@ REPORTED = "told"
 """The key, in a stage's header, of the state that the stage last passed on; stored snapshots contain this key."""
 INCREMENT_BYTES_MAX = 1 << 28
 """The size above which an increment is left out of a complete snapshot."""
-_HEADER, _INCREMENT = -1, -3
-"""The values that replace the key group in a header part and in an increment part."""
+_HEADER, _INCREMENT, _CELL = -1, -3, -4
+"""The values that replace the key group in a header part, in an increment part and in the first part of a cell."""
 
 
 class ChainSnapshot:
@@ -114,6 +114,30 @@ def increment_of(part: bytes, behind: str) -> list[bytes] | None:
     """
     group, content = _opened(part)
     return content["parts"] if group == _INCREMENT and content["behind"] == behind else None
+
+
+def cell_part(content: dict[str, Any]) -> bytes:
+    """Return the part that precedes the snapshots of the parts of a cell."""
+    return encode([_FORMAT, _CELL, content])
+
+
+def cell_in(part: bytes) -> dict[str, Any] | None:
+    """Return the content of a part that precedes the snapshots of the parts of a cell, or None for any other part.
+
+    Raises:
+        CorruptData: `part` is not a part of a snapshot.
+    """
+    group, content = _opened(part)
+    return content if group == _CELL else None
+
+
+def is_increment(part: bytes) -> bool:
+    """Return whether a part contains an increment.
+
+    Raises:
+        CorruptData: `part` is not a part of a snapshot.
+    """
+    return _opened(part)[0] == _INCREMENT
 
 
 def read_part(part: bytes) -> tuple[dict[str, Any] | None, dict[str, list[bytes]]]:

@@ -198,15 +198,16 @@ def _moved(edge: Edge, nodes: Mapping[int, Any]) -> Edge:
 
 
 def _crashes(planned: Plan, crash: Mapping[str, int | Sequence[int]]) -> dict[str, list[int]]:
-    crashes = {}
+    crashes: dict[str, list[int]] = {}
     for task, at in crash.items():
-        if planned.topology.named(task) is None:
+        performer = planned.topology.performer(task)
+        if performer is None:
             known = ", ".join(each.name for each in planned.topology.tasks)
             raise PipelineError(f"crash names the task {task!r}, but pipeline {planned.name!r} has {known}")
         counts = sorted([at] if isinstance(at, int) else at)
         if not counts or any(type(count) is not int or count < 1 for count in counts):
             raise PipelineError(f"crash of {task!r} is at {at!r}; use a number of records from 1, or several")
-        crashes[task] = counts
+        crashes[performer.name] = sorted([*crashes.get(performer.name, ()), *counts])
     return crashes
 
 

@@ -87,10 +87,10 @@ class World(Cluster[Process]):
         self._dying: list[Process] = []
         for channel in self.topology.channels:
             if channel.source == OUTSIDE:
-                name = self.topology.tasks[channel.target].operators[0]
-                self.partitions[channel.id] = partitions[name][channel.partition]
+                part = self.topology.parts.tasks[self.topology.part_channel(channel).target]
+                self.partitions[channel.id] = partitions[part.operators[0]][channel.partition]
             elif channel.target == OUTSIDE:
-                self.stores[channel.id] = MemoryStore(self.topology.tasks[channel.source].name, config.run)
+                self.stores[channel.id] = MemoryStore(self.topology.account(channel), config.run)
 
     # -- disks, stores and readers ---------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from unittest import mock
 
+from causal.config import PROCESSES
 from causal.errors import PipelineError
 from causal.ports import SinkStore
 from causal.records.values import encode
@@ -117,8 +118,15 @@ def examine(name: str, seed: int) -> None:
         "checkpoint_every": circumstances.choice(CHECKPOINTS),
         **scenario.config,
     }
+    options["processes"] = Draw(f"{name}/{seed}/processes").choice(processes(scenario.pipeline))
     with budget_of_one_byte():
         _examined(scenario, circumstances, options)
+
+
+def processes(pipeline: Pipeline) -> Sequence[str]:
+    """Return the ways in which the operators of a pipeline can share processes."""
+    parallel = any(node.parallelism > 1 for node in pipeline.nodes)
+    return [each for each in PROCESSES if each and not (each == "one" and parallel)]
 
 
 def _examined(scenario: Scenario, circumstances: Draw, options: dict[str, Any]) -> None:
