@@ -7,7 +7,6 @@ line on standard error states the problem and its location; a traceback is never
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -18,9 +17,7 @@ from typing import Any, TextIO
 
 from causal.config import DETERMINANT_FLUSH, DURABILITY, GUARANTEES, HIDDEN_NONDETERMINISM, ON_ERROR, JobConfig
 from causal.errors import CausalError, PipelineError, ReplayDivergence, Unavailable
-from causal.network.roster import Roster
 from causal.runs import after
-from causal.topology import Topology
 from deploy import doctor, looking, new_project, settings
 from deploy.command_frame import DONE, FAILED, WRONG, Parser, carried_out, say, without_commands
 from deploy.hosts import host_commands, succession
@@ -28,15 +25,17 @@ from deploy.hosts.succession import Brought
 from deploy.installation import version_line
 from deploy.jobs import namesakes, resuming, versions
 from deploy.jobs.edited import listed
-from deploy.jobs.hints import check_led_here, not_running, resume_command
+from deploy.jobs.hints import resume_command
 from deploy.jobs.jobdirectory import JobDirectory, check_processes_are_shown, check_room_for_sockets
-from deploy.jobs.lookup import ROOT, add_job, chosen_job, ended, holds_job, running
+from deploy.jobs.lookup import ROOT, add_job, holds_job
+from deploy.kill_command import kill, performer
 from deploy.launching import host_agent
 from deploy.launching.local import LocalDeployment, Outcome, agent, executors, supervisor
 from deploy.monitoring import exposed as exposing
 from deploy.monitoring import placement_plan, probe
 from deploy.monitoring.querying import state
 from deploy.monitoring.tracing import traces
+from deploy.plan_command import add_pipeline, add_processes, advise, explicit_settings, print_plan
 from deploy.progress.console import Console
 from deploy.progress.display import Progress
 from deploy.progress.report import kills_missed, operators_table, report, summary, write_report
@@ -54,14 +53,10 @@ from deploy.savepoints.upgrading import (
 )
 from deploy.spark import options
 from deploy.standard_streams import settle
-from operators.builder.advice import advice
-from operators.builder.loading import load
-from operators.builder.pipeline import Pipeline
 from operators.engine.plan import Plan, plan
 from operators.sources.lines import standard_input
 from standby.blueprint import Blueprint, CompanionCall, Constraint
 from standby.host.template import Template
-from standby.network.control import ask
 from standby.supervision.job_view import JobView
 
 ANSWER_S = 5.0
@@ -86,8 +81,9 @@ def parser() -> Parser:
         "--hosts", dest="roster", metavar="hosts.toml", help="several hosts: also where tasks would be on these"
     )
     planning.add_argument("--sharing-depth", metavar="N|full", help="hops downstream that hold a task's log")
-    _add_pipeline(planning)
-    planning.set_defaults(act=_plan)
+    add_processes(planning)
+    add_pipeline(planning)
+    planning.set_defaults(act=print_plan)
 
     _add_run(commands)
     host_agent.add_parser(commands)
@@ -100,7 +96,7 @@ def parser() -> Parser:
     killing = commands.add_parser("kill", help="SIGKILL the process that runs a task")
     add_job(killing)
     killing.add_argument("task", metavar="TASK")
-    killing.set_defaults(act=_kill)
+    killing.set_defaults(act=kill)
 
     saving = commands.add_parser("savepoint", help="end a job at a point where another pipeline can resume")
     add_job(saving)
@@ -133,7 +129,7 @@ def parser() -> Parser:
 
 def _add_run(commands: Any) -> None:
     running = commands.add_parser("run", help="run a pipeline on this machine")
-    _add_pipeline(running)
+    add_pipeline(running)
     running.add_argument("--guarantee", choices=GUARANTEES, help="default: causal")
     running.add_argument("--sharing-depth", metavar="N|full", help="hops downstream that hold a task's log")
     running.add_argument(
@@ -146,6 +142,7 @@ def _add_run(commands: Any) -> None:
         metavar="per-task|hot[:OPERATOR,…]|N",
         help="a standby per task, a hot one, or N for all",
     )
+    add_processes(running)
     running.add_argument("--on-error", choices=ON_ERROR, help="what a record does on which user code raises")
     running.add_argument(
         "--hidden-nondeterminism", choices=HIDDEN_NONDETERMINISM, help="time.time() and the like; default: capture"
@@ -202,67 +199,8 @@ def _add_run(commands: Any) -> None:
     running.set_defaults(act=_run)
 
 
-def _add_pipeline(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("pipeline", metavar="PIPELINE.py", help="a file that defines `pipeline`")
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="a setting of the pipeline; the last one of a name counts",
-    )
-    parser.add_argument("--config", metavar="FILE.toml", help="settings of the job")
-
-
-def _explicit_settings(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the settings from the configuration file, overridden by those from the command line."""
-    result: dict[str, Any] = {}
-    if arguments.config is not None:
-        result.update(settings.read_file(Path(arguments.config)))
-    options = {
-        "guarantee": getattr(arguments, "guarantee", None),
-        "determinant_flush": getattr(arguments, "determinant_flush", None),
-        "durability": getattr(arguments, "durability", None),
-        "checkpoint_interval_s": getattr(arguments, "checkpoint_interval", None),
-        "standbys": getattr(arguments, "standbys", None),
-        "on_error": getattr(arguments, "on_error", None),
-        "hidden_nondeterminism": getattr(arguments, "hidden_nondeterminism", None),
-        **host_commands.settings_of(arguments),
-        "verify_replay": getattr(arguments, "verify_replay", False) or None,
-    }
-    result.update({name: value for name, value in options.items() if value is not None})
-    result.update(exposing.settings_of(arguments))
-    if getattr(arguments, "sharing_depth", None) is not None:
-        result["sharing_depth"] = settings.sharing_depth(arguments.sharing_depth)
-    if arguments.set:
-        result["settings"] = {**result.get("settings", {}), **settings.assignments(arguments.set)}
-    return result
-
-
-def _plan(arguments: argparse.Namespace) -> int:
-    explicit = _explicit_settings(arguments)
-    pipeline = load(arguments.pipeline, explicit.get("settings", {}))
-    settings.check_read(explicit, pipeline.settings, arguments)
-    _advise(pipeline)
-    config = settings.config_of(pipeline.name, Path(arguments.pipeline).absolute(), explicit, arguments.config)
-    planned = plan(pipeline, config)
-    description = planned.describe()
-    roster = arguments.roster or config.hosts
-    if roster:
-        description["placement"] = placement_plan.placed(planned, config, Roster.load(Path(roster)).hosts)
-    if arguments.json:
-        print(json.dumps(description, indent=1))
-        return DONE
-    width = max(len(task["task"]) for task in description["tasks"])
-    for task in description["tasks"]:
-        print(f"{task['task']:<{width}}  {' > '.join(task['operators'])}")
-    if roster:
-        print("\n".join(placement_plan.lines(description["placement"])))
-    return DONE
-
-
 def _run(arguments: argparse.Namespace) -> int:
-    explicit = _explicit_settings(arguments)
+    explicit = explicit_settings(arguments)
     kills = settings.kills(arguments.kill)
     path = Path(arguments.pipeline).absolute()
     if arguments.from_ is not None and arguments.resume:
@@ -324,7 +262,7 @@ def _start(
             else:
                 _begin(directory, config, planned, blueprint, version, arguments)
             copied.close()
-            _advise(version.pipeline)
+            advise(version.pipeline)
             directory.open_runtime()
             config = replace(config, first_incarnation=first_incarnation(directory.path))
             config = options.prepared(config, directory.path)
@@ -472,28 +410,12 @@ def _begin(
         directory.note_resumption()
 
 
-def _advise(pipeline: Pipeline) -> None:
-    for line in advice(pipeline.nodes):
-        print(f"causal: warning: {line}", file=sys.stderr)
-
-
 def _blueprint(planned: Plan, job: Path, kills: tuple[tuple[str, float], ...]) -> Blueprint:
     topology = planned.topology
-    for task, _ in kills:
-        if topology.named(task) is None:
-            raise PipelineError(f"--kill {task}: {_no_such_task(topology, task)}")
+    kills = tuple((performer(topology, name, f"--kill {name}").name, at_s) for name, at_s in kills)
     companions = [CompanionCall(c.name, tuple(c.argv), dict(c.environment)) for c in planned.companions(job)]
     constraints = {name: Constraint(*place) for name, place in planned.places().items()}
     return Blueprint(topology, tuple(companions), kills, constraints=constraints)
-
-
-def _no_such_task(topology: Topology, name: str) -> str:
-    """Return the error for an unknown task, listing the tasks that run the operator of that name, or else all tasks."""
-    operator = name.rpartition("/")[0]
-    runs = [task.name for task in topology.tasks if operator in task.operators]
-    if runs and not any(task.startswith(f"{operator}/") for task in runs):
-        return f"the task does not exist; {operator!r} runs in {', '.join(runs)}"
-    return f"the task does not exist; the tasks are {', '.join(task.name for task in topology.tasks)}"
 
 
 def _deploy(job: Path, config: JobConfig, report_path: Path | None, arguments: argparse.Namespace) -> int:
@@ -581,26 +503,3 @@ def _explained(reason: str, job: Path, config: JobConfig) -> str:
         return reason
     resume = f"{resume_command(job)} --code kept"
     return f"its code or settings were changed; resume with the earlier code and settings: {resume}; {reason}"
-
-
-def _kill(arguments: argparse.Namespace) -> int:
-    job = chosen_job(arguments)
-    known = Blueprint.load(job).topology
-    if known.named(arguments.task) is None:
-        raise PipelineError(f"kill {arguments.task}: {_no_such_task(known, arguments.task)}")
-    sockets = job / "runtime"
-    if not running(job) or not sockets.exists():
-        raise PipelineError(not_running(job))
-    check_led_here(job)
-    answer = ask(sockets.read_text().strip(), "kill", {"task": arguments.task}, ANSWER_S)
-    if answer is None and not running(job):
-        return say(f"the job in {job} ended before {arguments.task} could be killed", FAILED)
-    if answer is None:
-        return say(f"the supervisor of the job in {job} does not answer; see {job}/logs/supervisor.log", FAILED)
-    if not answer.get("ok"):
-        return say(str(answer.get("error")), FAILED)
-    what = f"{answer['task']} (slot {answer['slot']}, pid {answer['pid']})"
-    if not ended(job, answer["slot"], ANSWER_S):
-        return say(f"asked to kill {what}; whether it has ended is unknown because its agent is silent", FAILED)
-    print(f"killed {what}")
-    return DONE

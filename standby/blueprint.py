@@ -9,6 +9,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from causal.config import JobConfig
 from causal.errors import InvariantViolation, PipelineError
@@ -66,12 +67,14 @@ class Blueprint:
     def save(self, directory: Path) -> None:
         """Write the description to its file, replacing the file atomically."""
         content = {
-            "tasks": [[task.name, list(task.operators), task.ordered] for task in self.topology.tasks],
-            "channels": [[c.source, c.target, c.partition] for c in self.topology.channels],
+            **_written(self.topology),
             "companions": [[c.name, list(c.argv), dict(c.environment)] for c in self.companions],
             "kills": [list(kill) for kill in self.kills],
             "worker": self.worker,
         }
+        if self.topology.cells:
+            content["parts"] = _written(self.topology.parts)
+            content["cells"] = [[name, list(members)] for name, members in self.topology.cells]
         if self.constraints:
             content["constraints"] = [[t, c.host, dict(c.labels)] for t, c in self.constraints.items()]
         fresh = directory / (FILE + ".new")
@@ -88,22 +91,16 @@ class Blueprint:
         path = directory / FILE
         try:
             content = unseal(path.read_text())
-            tasks = tuple(
-                Task(TaskIndex(place), TaskName(name), tuple(operators), bool(ordered))
-                for place, (name, operators, ordered) in enumerate(content["tasks"])
-            )
-            channels = tuple(
-                Channel(ChannelId(place), TaskIndex(source), TaskIndex(target), partition)
-                for place, (source, target, partition) in enumerate(content["channels"])
-            )
+            topology = _read(content)
             companions = tuple(CompanionCall(name, tuple(argv), env) for name, argv, env in content["companions"])
             kills = tuple((task, float(seconds)) for task, seconds in content["kills"])
             worker = str(content["worker"])
             constraints = {t: Constraint(host, dict(labels)) for t, host, labels in content.get("constraints", ())}
-            for end in (end for channel in channels for end in (channel.source, channel.target, channel.partition)):
-                if type(end) is not int:
-                    raise ValueError(f"{end!r:.80} is not the end of a channel")
-            topology = Topology(tasks, channels)
+            if "cells" in content:
+                grouped = Topology.grouped(_read(content["parts"]), [(n, tuple(m)) for n, m in content["cells"]])
+                if (grouped.tasks, grouped.channels) != (topology.tasks, topology.channels):
+                    raise ValueError("its cells do not form its tasks")
+                topology = grouped
         except FileNotFoundError:
             raise PipelineError(
                 f"{directory} does not contain a job ({FILE} is missing); start one with `causal run`"
@@ -111,3 +108,31 @@ class Blueprint:
         except (ArithmeticError, InvariantViolation, KeyError, RecursionError, TypeError, ValueError) as problem:
             raise PipelineError(f"{path} is damaged ({problem}); start the job again without --resume") from None
         return cls(topology, companions, kills, worker, constraints)
+
+
+def _written(topology: Topology) -> dict[str, Any]:
+    """Return the tasks and channels of a topology as they are written."""
+    return {
+        "tasks": [[task.name, list(task.operators), task.ordered] for task in topology.tasks],
+        "channels": [[c.source, c.target, c.partition] for c in topology.channels],
+    }
+
+
+def _read(content: Mapping[str, Any]) -> Topology:
+    """Return the topology with these tasks and channels.
+
+    Raises:
+        InvariantViolation, KeyError, TypeError, ValueError: the content is not what `_written` returns.
+    """
+    tasks = tuple(
+        Task(TaskIndex(place), TaskName(name), tuple(operators), bool(ordered))
+        for place, (name, operators, ordered) in enumerate(content["tasks"])
+    )
+    channels = tuple(
+        Channel(ChannelId(place), TaskIndex(source), TaskIndex(target), partition)
+        for place, (source, target, partition) in enumerate(content["channels"])
+    )
+    for end in (end for channel in channels for end in (channel.source, channel.target, channel.partition)):
+        if type(end) is not int:
+            raise ValueError(f"{end!r:.80} is not the end of a channel")
+    return Topology(tasks, channels)
