@@ -145,14 +145,14 @@ def named(job: Path, name: str) -> Savepoint:
 
 
 def stood(job: Path, topology: Topology, files: Mapping[str, Files]) -> dict[str, tuple[int, int]]:
-    """Return (rows, digest) of each sink task's store at a checkpoint."""
+    """Return (rows, digest) of each store at a checkpoint, by the name of the part that writes to it."""
     places: dict[str, tuple[int, int]] = {}
     for task in topology.tasks:
-        stores = [channel.id for channel in topology.outputs(task.index) if channel.target == OUTSIDE]
+        stores = [channel for channel in topology.outputs(task.index) if channel.target == OUTSIDE]
         if stores:
             path, _, digest = files[task.name][-1]
             cut = Cut.unpack(read_parts(job / path, digest)[0])
-            places[task.name] = cut.outputs[stores[0]]
+            places |= {topology.account(channel): cut.outputs[channel.id] for channel in stores}
     return places
 
 

@@ -31,7 +31,8 @@ from deploy.savepoints.stored_checkpoints import check_unbound, first_name, uplo
 from operators.builder.loading import load_archived, version_of_job
 from operators.code_archive.archive import Archive
 from operators.engine.plan import Plan, plan
-from operators.runtime.rescaling import Rescaling, Saved
+from operators.runtime.regrouping import Saved
+from operators.runtime.rescaling import Rescaling
 from standby.blueprint import Blueprint
 from standby.storage.journal import Journal, journaled
 from standby.storage.manifests import newest_manifest, write_manifest
@@ -106,8 +107,9 @@ def change(
         elif before != blueprint.topology:
             raise PipelineError(
                 f"the tasks differ from those that wrote the state in {job}, and that job did not stop at a "
-                "savepoint: resume it with its previous operators and settings (--on-error dead-letter may be "
-                "added) and change it after `causal savepoint --stop`, or start it again without --resume"
+                "savepoint: resume it with its previous operators and settings, --processes included (--on-error "
+                "dead-letter may be added), and change it after `causal savepoint --stop`, or start it again "
+                "without --resume"
             )
         return False
     if before == blueprint.topology and not other_code and dict(JobConfig.load(job).settings) == dict(config.settings):
@@ -386,11 +388,11 @@ def _opened(
         for channel in planned.topology.channels:
             if channel.target != OUTSIDE:
                 continue
-            name = planned.topology.tasks[channel.source].name
+            task, name = planned.topology.tasks[channel.source].name, planned.topology.account(channel)
             store = planned.store(channel, job)
             opened.append(store)
             try:
-                incarnation = incarnations if isinstance(incarnations, int) else incarnations[name]
+                incarnation = incarnations if isinstance(incarnations, int) else incarnations[task]
                 stores[name] = store, store.open(name, config.run, incarnation)
             except Fenced as problem:
                 raise PipelineError(f"{problem}: a job has written to it since the savepoint was made") from None
@@ -411,7 +413,7 @@ def open_stores(job: Path, config: JobConfig, planned: Plan, begins: Beginning) 
     topology = planned.topology
     # The store of requests is in the job directory and contains no rows, so a job in another directory begins a new
     # store.
-    asking = {topology.tasks[channel.source].name for channel in topology.channels if channel.carries_requests}
+    asking = {topology.account(channel) for channel in topology.channels if channel.carries_requests}
     places = stores_there.check({name: rows for name, (rows, _) in begins.stores.items()}, config, planned)
     with _opened(job, config, planned, begins.incarnation) as stores:
         for name, (store, state) in stores.items():

@@ -243,8 +243,11 @@ class Plan:
 
     def nodes(self, task: int) -> tuple[Node, ...]:
         """Return the operators that the task performs; the dead-letter task performs none."""
-        parts = [part.index for part in self.topology.parts_of(task) if part.index != self._letter_task]
-        return tuple(node for part in parts for node in self._group_of[part].nodes)
+        return tuple(node for part in self.topology.parts_of(task) for node in self.part_nodes(part.index))
+
+    def part_nodes(self, part: int) -> tuple[Node, ...]:
+        """Return the operators that a part performs."""
+        return () if part == self._letter_task else tuple(self._group_of[part].nodes)
 
     def _tags(self, node: Node) -> frozenset[str]:
         """Return the tags of an operator's side outputs that have readers."""

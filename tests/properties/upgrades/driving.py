@@ -18,7 +18,8 @@ from causal.errors import PipelineError
 from operators import Pipeline
 from operators.engine.plan import plan
 from operators.records.seconds import ns_of_seconds
-from operators.runtime.rescaling import Rescaling, Saved
+from operators.runtime.regrouping import Saved
+from operators.runtime.rescaling import Rescaling
 from operators.testing.inputs import At
 from operators.testing.running import result_of, world_of
 from operators.testing.world import World

@@ -16,7 +16,7 @@ from operators import Count, Operator, Pipeline, Tumbling
 from operators.builder.pipeline import Stream
 from operators.engine.chain import FusedChain
 from operators.engine.plan import Plan, plan
-from operators.runtime.rescaling import Saved
+from operators.runtime.regrouping import Saved
 from operators.sources import SequenceSource
 from operators.testing import At, run
 from tests.members import sample

@@ -16,7 +16,8 @@ from causal.records.values import decode
 from operators import Operator, Pipeline
 from operators.engine.plan import Plan, plan
 from operators.records.keys import key_group, task_of_group
-from operators.runtime.rescaling import Rescaling, Saved
+from operators.runtime.regrouping import Saved
+from operators.runtime.rescaling import Rescaling
 from tests.unit.operators.scene import NoSink, Services, config, listed, parts_of, source
 
 GROUPS = 16

@@ -14,7 +14,8 @@ from causal.records.batch import RECORDS, WATERMARK, Chunk, decode_records, wate
 from operators import Pipeline
 from operators.engine.chain import FusedChain
 from operators.engine.plan import Plan, plan
-from operators.runtime.rescaling import Rescaling, Saved
+from operators.runtime.regrouping import Saved
+from operators.runtime.rescaling import Rescaling
 from tests.unit.operators.scene import NoSink, Services, config, parts_of, records_chunk, source
 
 GROUPS = 16
