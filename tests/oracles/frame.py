@@ -118,12 +118,12 @@ def examine(name: str, seed: int) -> None:
         "checkpoint_every": circumstances.choice(CHECKPOINTS),
         **scenario.config,
     }
-    options["processes"] = Draw(f"{name}/{seed}/processes").choice(processes(scenario.pipeline))
+    options["processes"] = Draw(f"{name}/{seed}/processes").choice(groupings(scenario.pipeline))
     with budget_of_one_byte():
         _examined(scenario, circumstances, options)
 
 
-def processes(pipeline: Pipeline) -> Sequence[str]:
+def groupings(pipeline: Pipeline) -> Sequence[str]:
     """Return the ways in which the operators of a pipeline can share processes."""
     parallel = any(node.parallelism > 1 for node in pipeline.nodes)
     return [each for each in PROCESSES if each and not (each == "one" and parallel)]

@@ -23,6 +23,7 @@ from operators.runtime.rescaling import Rescaling
 from operators.testing.inputs import At
 from operators.testing.running import result_of, world_of
 from operators.testing.world import World
+from tests.oracles.frame import groupings
 
 START_S = 100.0
 STEP_S = 1.0
@@ -125,12 +126,15 @@ def _world(
         for name, source in sources.items()
     }
     every = chance.choice([0, 0, 3, 8]) if continues else 0
-    world = world_of(pipeline, inputs, {}, chance.randrange(10_000), START_S, every, 1, options)
+    seed = chance.randrange(10_000)
+    grouping = Random(seed).choice(groupings(pipeline))  # not drawn from `chance`, so that scenes stay the same
+    world = world_of(pipeline, inputs, {}, seed, START_S, every, 1, {**options, "processes": grouping})
     if continues:
         over = {event.channel for event in scene.events[:stop] if event.ends}
         for channel, partition in world.partitions.items():
-            task = world.topology.tasks[world.topology.channels[channel].target]
-            partition.endless = (task.operators[0], world.topology.channels[channel].partition) not in over
+            between = world.topology.part_channel(world.topology.channels[channel])
+            part = world.topology.parts.tasks[between.target]
+            partition.endless = (part.operators[0], between.partition) not in over
     return world
 
 
@@ -156,7 +160,7 @@ def _continued(first: World, second: World, allow_dropped: bool) -> None:
         first.topology, saved, second.plan, KEY_GROUPS, allow_dropped, lambda: nullcontext(first.plan)
     )
     chains = rescaling.chains()
-    cuts = rescaling.cuts({str(task.name): (0, 0) for task in second.topology.tasks})
+    cuts = rescaling.cuts({str(task.name): (0, 0) for task in second.topology.parts.tasks})
     epoch = first.complete
     for task in second.topology.tasks:
         parts = [cuts[task.name].pack(), *chains[task.name]]
