@@ -31,7 +31,7 @@ from causal.events import (
     Started,
     Turn,
 )
-from causal.ids import TaskIndex
+from causal.ids import OUTSIDE, TaskIndex
 from causal.logs.dissemination import Knowledge
 from causal.logs.log import DeterminantLog, LogDelta
 from causal.logs.rollback import Extent, Rollback
@@ -154,8 +154,7 @@ class Cores:
         me = TaskIndex(index)
         chain = Witness(
             index,
-            len(self.topology.outputs(me)),
-            self.topology.is_sink(me),
+            [channel.target == OUTSIDE for channel in self.topology.outputs(me)],
             answers,
             index == self.betrays,
             self.timers,

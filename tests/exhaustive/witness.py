@@ -49,18 +49,18 @@ class Witness(PlainChain):
     """Copies each record to every output, with its own path and all facts known so far.
 
     Args:
+        stores: whether each output is a store.
         betrays: asks the world behind the runtime's back at each event, which no log can know.
         timer: sets a timer that is due immediately at its first event.
         marks: a watermark, the number of its events, follows what each of them gave.
     """
 
     def __init__(
-        self, task: int, outputs: int, sink: bool, answers: Answers, betrays: bool, timer: bool, marks: bool
+        self, task: int, stores: Sequence[bool], answers: Answers, betrays: bool, timer: bool, marks: bool
     ) -> None:
-        self.marks = marks and not sink
+        self.marks = marks
         self.task = task
-        self.outputs = outputs
-        self.sink = sink
+        self.stores = stores
         self.answers = answers
         self.betrays = betrays
         self.timer = timer
@@ -89,12 +89,13 @@ class Witness(PlainChain):
         self.armed = self.timer and (self.armed or self.number == 1)
         known = [list(fact) for fact in sorted(self.facts)]
         out = [[f"{name}-{self.task}", known] for name, _ in records]
-        marks = [(o, batch.watermark(self.number)) for o in range(self.outputs)] if self.marks else []
+        tasks = [ordinal for ordinal, stored in enumerate(self.stores) if not stored]
+        marks = [(ordinal, batch.watermark(self.number)) for ordinal in tasks] if self.marks else []
         if not out:
             return marks
-        if self.sink:
-            return [(0, Chunk(batch.ROWS, len(out), b"".join(map(encode, out))))]
-        return [(o, Chunk(batch.RECORDS, len(out), encode_records(out))) for o in range(self.outputs)] + marks
+        rows = Chunk(batch.ROWS, len(out), b"".join(map(encode, out)))
+        sent = Chunk(batch.RECORDS, len(out), encode_records(out))
+        return [(ordinal, rows if stored else sent) for ordinal, stored in enumerate(self.stores)] + marks
 
     def next_timer_ns(self) -> int | None:
         return 1 if self.armed else None

@@ -12,6 +12,9 @@ ORDERED_SINK = graph(("left", "right", "sink"), (-1, 0), (-1, 1), (0, 2), (1, 2)
 ORDERED_JOIN = graph(("left", "right", "join", "sink"), (-1, 0), (-1, 1), (0, 2), (1, 2), (2, 3), (3, -1), ordered=(2,))
 DIAMOND = graph(("source", "left", "right", "join"), (-1, 0), (0, 1), (0, 2), (1, 3), (2, 3), (3, -1))
 TRIANGLE = graph(("source", "middle", "join"), (-1, 0), (0, 1), (0, 2), (1, 2), (2, -1))
+CELL = graph(("cell",), (-1, 0), (-1, 0), (0, -1), (0, -1))
+CELL_BEFORE = graph(("cell", "sink"), (-1, 0), (0, 1), (0, -1), (1, -1))
+"""Cells (docs/design/0036): one task reads partitions and writes to stores, and may send to another task as well."""
 
 JOBS = {
     job.name: job
@@ -48,6 +51,10 @@ JOBS = {
         Job("chain-host-cut-off", CHAIN, records=1, hosts=((0, 1),), zombies=True),
         Job("chain-host-depth-1", CHAIN, records=1, depth=1, hosts=((0, 1),)),
         Job("merge-host", MERGE, records=1, hosts=((0, 2),)),
+        Job("cell-checkpoint", CELL, records=1, asks=1),
+        Job("cell-zombie", CELL, records=1, zombies=True),
+        Job("cell-before-a-sink", CELL_BEFORE, records=1),
+        Job("cell-before-a-sink-two-crashes", CELL_BEFORE, records=1, crashes=2),
         Job("triangle", TRIANGLE, records=1),
         Job("diamond", DIAMOND, records=1, mortal=(1,)),
     )
