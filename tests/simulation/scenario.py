@@ -110,6 +110,8 @@ class Scenario:
     """The graph is there twice, and no channel connects the two: what one loses does not concern the other."""
     layout: Layout | None = None
     """The hosts of the job; None for one machine."""
+    processes: str = ""
+    """How the parts of the job share tasks; empty for a task of its own for each."""
 
 
 def draw(seed: int) -> Scenario:
@@ -185,6 +187,21 @@ def draw_hot(seed: int) -> Scenario:
     alike = draw_hosts(seed) if random.Random(seed ^ 0x40_7).random() < 0.3 else draw(seed)
     faults = tuple(fault for fault in alike.faults if alike.guarantee == "causal" or fault.kind not in ALL_BACK)
     return replace(alike, hot=True, guarantee="causal", faults=faults)
+
+
+def draw_cells(seed: int) -> Scenario:
+    """Return the scenario of a seed for a pipeline in cells, on one machine, on several hosts or with hot standbys."""
+    rng = random.Random(seed ^ 0xCE_11)
+    alike = rng.choices((draw, draw_hosts, draw_hot), (5, 2, 2))[0](seed)
+    processes = rng.choice(("one", "stages", "stages"))
+    layers = tuple(1 for _ in alike.layers) if processes == "one" or rng.random() < 0.5 else alike.layers
+    layout = laid_out(random.Random(seed), layers, 1, False) if alike.layout is not None else None
+    if layout is not None and alike.layout is not None:
+        layout = replace(layout, successors=alike.layout.successors)
+    return replace(
+        alike, production=True, processes=processes, layers=layers, partitions=rng.choice((1, 2, 3)), layout=layout,
+        ordered=False, shortcut=False, separate=False, mixed_keys=rng.random() < 0.5,
+    )  # fmt: skip
 
 
 def draw_hosts(seed: int) -> Scenario:

@@ -207,8 +207,10 @@ class _TaskTwin:
             return
         self._finished = True
         self._emit(self._chain.finish(self._services))
-        for output in self.emitted:
-            output.append(batch.end())
+        ended = self._chain.ended_outputs()
+        for ordinal, output in enumerate(self.emitted):
+            if ordinal not in ended:
+                output.append(batch.end())
 
     def _order(self, order: Order, sources: bool) -> None:
         taken = self._take(order.input, order.count)

@@ -78,7 +78,7 @@ class Simulation:
             standbys="hot" if scenario.hot else scenario.standbys, channel_window_bytes=scenario.channel_window_bytes,
             batch_elements_max=scenario.batch_elements, heartbeat_ms=60, heartbeat_timeout_ms=300,
             inflight_memory_bytes_max=scenario.inflight_memory_bytes, crash_loop_max=40,
-            key_groups=8, determinant_flush="background" if scenario.flush else "off",
+            key_groups=8, processes=scenario.processes, determinant_flush="background" if scenario.flush else "off",
         )  # fmt: skip
         if scenario.layout is not None:
             timeout_ms, expected = scenario.layout.timeout_ms, len(scenario.layout.hosts)
