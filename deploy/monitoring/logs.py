@@ -10,11 +10,12 @@ import argparse
 import sys
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from causal.errors import PipelineError
 from causal.process.log_tails import LogTails
+from causal.topology import Topology
 from deploy.jobs.lookup import chosen_job, names_job, running
 from deploy.printable import printable
 from standby.storage.host_logs import host_of
@@ -33,9 +34,13 @@ def logs(arguments: argparse.Namespace) -> int:
         arguments.job, arguments.task = None, arguments.job  # `causal logs TASK`
     job = chosen_job(arguments)
     tails = LogTails(job / "logs")
-    known = _known(job)
-    if arguments.task is not None and arguments.task not in known:
-        raise PipelineError(f"logs {arguments.task}: the task does not exist; the tasks are {', '.join(known)}")
+    topology, others = _known(job)
+    if arguments.task is not None and arguments.task not in others:
+        performer = topology.performer(arguments.task)
+        if performer is None:
+            known = ", ".join([*(task.name for task in topology.tasks), *others])
+            raise PipelineError(f"logs {arguments.task}: the task does not exist; the tasks are {known}")
+        arguments.task = performer.name
     hosts = sorted(filter(None, (host_of(path.name) for path in (job / "logs").glob("*.log"))))
     if arguments.host is not None and arguments.host not in hosts:
         there = f"there are {', '.join(hosts)}" if hosts else "no host has sent any"
@@ -50,12 +55,12 @@ def logs(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _known(job: Path) -> list[str]:
-    """Return the names of the job's tasks, companions and servers."""
+def _known(job: Path) -> tuple[Topology, Sequence[str]]:
+    """Return the graph of the job, and the names of its companions and servers."""
     from standby.blueprint import Blueprint
 
     blueprint = Blueprint.load(job)
-    return [*(task.name for task in blueprint.topology.tasks), *(c.name for c in blueprint.companions), *SERVERS]
+    return blueprint.topology, [*(companion.name for companion in blueprint.companions), *SERVERS]
 
 
 def _new(tails: LogTails, host: str | None) -> Iterator[tuple[str, str]]:

@@ -1,0 +1,111 @@
+"""Cells in real jobs: killed, started again as a whole, and regrouped at savepoints; no row shows any of it (0036)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.harness.runs import sets
+from tests.faults.conftest import HeldChain, Start
+from tests.faults.job import PIPELINES, causal, causal_output
+from tests.faults.test_savepoints import changing, check, further, rows, stop
+from tests.members import campaign
+
+NARROW = ("--set", "parallelism=1")
+KILLS = {
+    "one": (NARROW, ["one/0"], ["score/0"]),
+    "stages": ((), ["sources/0"], ["score/1"], ["rest/0", "totals/0"]),
+}
+"""Grouping → the arguments of the job, and the names that are killed together, one kill after the other."""
+
+
+@pytest.mark.parametrize(
+    ("processes", "guarantee"),
+    [("one", "causal"), ("stages", "causal"), campaign("one", "epoch"), campaign("stages", "epoch")],
+)
+def test_a_killed_cell_recovers_exactly(processes: str, guarantee: str, start_chain: Callable[..., HeldChain]) -> None:
+    arguments, *kills = KILLS[processes]
+    chain = start_chain(
+        "--processes", processes, "--guarantee", guarantee, *arguments, checkpoint_interval_s=0.3, crash_loop_max=100
+    )
+    job = chain.job
+    shown = job.until_warm(records=200)
+    assert ("one/0" if processes == "one" else "sources/0") in [task["task"] for task in shown["tasks"]]
+    for names in kills:
+        job.until_warm()
+        job.replace(*[task_of(shown, name) for name in names])
+    job.kill_everything()
+    job.start("--resume")
+    job.until_warm()
+    chain.finish_exactly()
+
+
+def task_of(view: dict[str, Any], name: str) -> str:
+    """Return the task that performs the part with this name, as `causal kill` accepts it."""
+    names = [task["task"] for task in view["tasks"]]
+    if name in names:
+        return name
+    return next(task for task in names if task.startswith(("one", "rest")))
+
+
+@pytest.mark.parametrize(
+    "order", [("per-task", "one", "stages", "per-task"), campaign(("one", "per-task", "one", "stages", "one"))]
+)
+def test_the_grouping_changes_at_savepoints_with_kills(order: tuple[str, ...], start: Start, tmp_path: Path) -> None:
+    first, *later = order
+    narrow: dict[str, Any] = {"parallelism": 1, "sources": 1}
+    job = changing(start, tmp_path, "--checkpoint-interval", "0.5", "--processes", first, **narrow)
+    job.until_warm(records=100)
+    stop(job)
+    for processes in later:
+        before = len(rows(tmp_path))
+        job.start("--resume", "--processes", processes)
+        view = job.until_warm(records=before + 100, checkpoints=1)
+        job.replace(view["tasks"][-1]["task"])
+        stop(job)
+    done = further(tmp_path)
+    job.start("--resume", *sets(**narrow, count=done, rate=100_000))
+    job.finish_well()
+    check(rows(tmp_path), done)
+
+
+def test_the_grouping_changes_together_with_the_parallelism(start: Start, tmp_path: Path) -> None:
+    job = changing(start, tmp_path, "--checkpoint-interval", "0.5", "--processes", "one", parallelism=1, sources=1)
+    job.until_warm(records=100)
+    stop(job)
+    before = len(rows(tmp_path))
+    job.start("--resume", "--processes", "stages", *sets(parallelism=2, sources=2))
+    view = job.until_warm(records=before + 100, checkpoints=1)
+    assert [task["task"] for task in view["tasks"]] == ["same/0", "same/1", "rest/0", "rest/1"]
+    job.replace("rest/1")
+    stop(job)
+    done = further(tmp_path)
+    job.start("--resume", "--processes", "one", *sets(parallelism=1, sources=1, count=done, rate=100_000))
+    job.finish_well()
+    check(rows(tmp_path), done)
+
+
+def test_a_job_that_did_not_stop_at_a_savepoint_keeps_its_grouping(start: Start, tmp_path: Path) -> None:
+    job = changing(start, tmp_path, "--checkpoint-interval", "0.5", "--processes", "one", parallelism=1, sources=1)
+    job.until_warm(records=50)
+    job.kill_everything()
+    again = (str(PIPELINES / "changing.py"), *sets(out=tmp_path / "rows.db", parallelism=1, sources=1))
+    status, said = causal(tmp_path, "run", *again, "--resume", "--processes", "stages", "--state-dir", str(job.state))
+    assert status == 2 and "--processes included" in said and len(said.splitlines()) == 1
+
+
+def test_commands_accept_the_names_of_parts(start: Start, tmp_path: Path) -> None:
+    job = changing(start, tmp_path, "--checkpoint-interval", "0.5", "--processes", "one", parallelism=1, sources=1)
+    job.until_warm(records=100)
+    at = ("--state-dir", str(job.state))
+    status, said = causal(tmp_path, "kill", "tally/0", *at)
+    assert status == 0, said
+    assert "one/0" in causal_output(tmp_path, "logs", "tally/0", *at)
+    kept = json.loads(causal_output(tmp_path, "state", "tally", "3", "--json", *at))
+    assert kept
+    job.until_warm(records=200)
+    stop(job)
