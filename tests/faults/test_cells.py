@@ -46,10 +46,10 @@ def test_a_killed_cell_recovers_exactly(processes: str, guarantee: str, start_ch
 
 def task_of(view: dict[str, Any], name: str) -> str:
     """Return the task that performs the part with this name, as `causal kill` accepts it."""
-    names = [task["task"] for task in view["tasks"]]
+    names = [str(task["task"]) for task in view["tasks"]]
     if name in names:
         return name
-    return next(task for task in names if task.startswith(("one", "rest")))
+    return next(str(task) for task in names if task.startswith(("one", "rest")))
 
 
 @pytest.mark.parametrize(
