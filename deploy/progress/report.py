@@ -252,15 +252,18 @@ def operators_table(view: JobView) -> str:
     rows: dict[str, list[Any]] = {}
     for task in view.tasks:
         kind = "source" if task.source else "sink" if task.sink else "operator"
-        row = rows.setdefault(task.task.rpartition("/")[0], [kind, 0, 0, 0, 0])
-        figure = "records_in" if task.source else "records_out"
+        kind = "source, sink" if task.source and task.sink else kind
+        row = rows.setdefault(task.task.rpartition("/")[0], [kind, 0, 0, 0, 0, 0])
         row[1] += 1
         row[2] += int(task.number("delivered_elements"))
-        row[3] += int(task.number(figure)) - int(view.life.before.get(figure, {}).get(task.task, 0))
-        row[4] += sum(recovery.task == task.task for recovery in view.recoveries)
+        for place, figure in ((3, "records_in"), (4, "records_out")):
+            row[place] += int(task.number(figure)) - int(view.life.before.get(figure, {}).get(task.task, 0))
+        row[5] += sum(recovery.task == task.task for recovery in view.recoveries)
     lines = [("", "", "tasks", "elements in", "records", "recoveries")]
-    for name, (kind, tasks, taken, written, recovered) in rows.items():
-        records = "" if kind == "operator" else f"{written:,}"
+    for name, (kind, tasks, taken, read, written, recovered) in rows.items():
+        records = {
+            "source": f"{read:,}", "sink": f"{written:,}", "source, sink": f"{read:,} in, {written:,} out"
+        }.get(kind, "")  # fmt: skip
         lines.append((name, kind, f"{tasks:,}", f"{taken:,}", records, f"{recovered:,}" if recovered else ""))
     widths = [max(map(len, column)) for column in zip(*lines)]
     left, right = widths[:2], widths[2:]
