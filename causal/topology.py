@@ -52,7 +52,7 @@ class Task:
 
 
 Cell = tuple[str, tuple[int, ...]]
-"""The name of a task, and the indices of the parts that it performs, in ascending order."""
+"""The name of a task, and the indices of the subtasks that it performs, in ascending order."""
 
 
 @dataclass(frozen=True)
@@ -63,15 +63,15 @@ class Topology:
     channel's id is its index: `channels[i].id == i`. The inputs and outputs of a task are always in the order of their
     ids.
 
-    A *cell* is a task that performs several *parts*, each of which is a task of another topology, `parts`. Channels
-    between parts of one cell are not channels of this topology, because both ends are lost together (D20).
+    A *cell* is a task that performs several subtasks. In the topology `subtasks`, each subtask is a task. Channels between
+    the subtasks of one cell are not channels of this topology, because both ends are lost together (D20).
     """
 
     tasks: tuple[Task, ...]
     channels: tuple[Channel, ...]
     cells: tuple[Cell, ...] = field(default=(), repr=False)
-    """The parts of each task; empty if every task is its only part."""
-    _parts: Topology | None = field(default=None, repr=False)
+    """The subtasks of each task; empty if every task is its only subtask."""
+    _subtasks: Topology | None = field(default=None, repr=False)
     _inputs: dict[int, tuple[Channel, ...]] = field(init=False, repr=False, compare=False)
     _outputs: dict[int, tuple[Channel, ...]] = field(init=False, repr=False, compare=False)
 
@@ -96,64 +96,64 @@ class Topology:
         return {index: tuple(group) for index, group in groups.items()}
 
     @classmethod
-    def grouped(cls, parts: Topology, cells: Sequence[Cell]) -> Topology:
-        """Return the topology whose tasks perform these parts; their channels keep their order.
+    def grouped(cls, subtasks: Topology, cells: Sequence[Cell]) -> Topology:
+        """Return the topology whose tasks perform these subtasks; their channels keep their order.
 
         Args:
-            cells: the tasks in topological order; each part belongs to exactly one of them.
+            cells: the tasks in topological order; each subtask belongs to exactly one of them.
         """
         invariant(
-            sorted(part for _, members in cells for part in members) == list(range(len(parts.tasks))),
-            "each part belongs to one task",
+            sorted(subtask for _, members in cells for subtask in members) == list(range(len(subtasks.tasks))),
+            "each subtask belongs to one task",
             cells=cells,
         )
-        owner = {part: TaskIndex(place) for place, (_, members) in enumerate(cells) for part in members}
+        owner = {subtask: TaskIndex(place) for place, (_, members) in enumerate(cells) for subtask in members}
         owner[OUTSIDE] = OUTSIDE
         tasks = [
             Task(TaskIndex(place), TaskName(name), _operators(own), len(own) == 1 and own[0].ordered)
             for place, (name, members) in enumerate(cells)
-            for own in [[parts.tasks[part] for part in members]]
+            for own in [[subtasks.tasks[subtask] for subtask in members]]
         ]
-        between = [c for c in parts.channels if owner[c.source] != owner[c.target]]
+        between = [c for c in subtasks.channels if owner[c.source] != owner[c.target]]
         channels = [
             Channel(ChannelId(place), owner[c.source], owner[c.target], c.partition) for place, c in enumerate(between)
         ]
-        return cls(tuple(tasks), tuple(channels), tuple(cells), parts)
+        return cls(tuple(tasks), tuple(channels), tuple(cells), subtasks)
 
-    # Parts.
+    # Subtasks.
 
     @property
-    def parts(self) -> Topology:
-        """The topology whose tasks are the parts of this topology's tasks; the topology itself if it has no cells."""
-        return self if self._parts is None else self._parts
+    def subtasks(self) -> Topology:
+        """The topology in which each subtask is a task; the topology itself if it has no cells."""
+        return self if self._subtasks is None else self._subtasks
 
     @cached_property
-    def _part_channels(self) -> tuple[Channel, ...]:
-        if self._parts is None:
+    def _subtask_channels(self) -> tuple[Channel, ...]:
+        if self._subtasks is None:
             return self.channels
-        owner = {part: place for place, (_, members) in enumerate(self.cells) for part in members}
-        return tuple(c for c in self._parts.channels if owner.get(c.source) != owner.get(c.target))
+        owner = {subtask: place for place, (_, members) in enumerate(self.cells) for subtask in members}
+        return tuple(c for c in self._subtasks.channels if owner.get(c.source) != owner.get(c.target))
 
-    def parts_of(self, task: int) -> tuple[Task, ...]:
-        """Return the parts that a task performs, in topological order; the task itself if it is not a cell."""
-        if self._parts is None:
+    def subtasks_of(self, task: int) -> tuple[Task, ...]:
+        """Return the subtasks that a task performs, in topological order; the task itself if it is not a cell."""
+        if self._subtasks is None:
             return (self.tasks[task],)
-        return tuple(self._parts.tasks[part] for part in self.cells[task][1])
+        return tuple(self._subtasks.tasks[subtask] for subtask in self.cells[task][1])
 
-    def part_channel(self, channel: Channel) -> Channel:
-        """Return a channel of this topology as a channel between parts."""
-        return self._part_channels[channel.id]
+    def subtask_channel(self, channel: Channel) -> Channel:
+        """Return a channel of this topology as a channel between subtasks."""
+        return self._subtask_channels[channel.id]
 
     def account(self, channel: Channel) -> str:
-        """Return the name under which a store knows the writer of a channel: that of the part, in every grouping."""
-        return self.parts.tasks[self.part_channel(channel).source].name
+        """Return the name under which a store knows the writer of a channel: that of the subtask, in every grouping."""
+        return self.subtasks.tasks[self.subtask_channel(channel).source].name
 
     def performer(self, name: str) -> Task | None:
-        """Return the task that has this name or performs the part with this name; None if there is none."""
+        """Return the task that has this name or performs the subtask with this name; None if there is none."""
         task = self.named(name)
-        if task is None and self._parts is not None:
-            part = self._parts.named(name)
-            places = [place for place, (_, members) in enumerate(self.cells) if part and part.index in members]
+        if task is None and self._subtasks is not None:
+            subtask = self._subtasks.named(name)
+            places = [place for place, (_, members) in enumerate(self.cells) if subtask and subtask.index in members]
             task = self.tasks[places[0]] if places else None
         return task
 
@@ -252,6 +252,6 @@ class Topology:
         return tuple(sorted([task, *near]))
 
 
-def _operators(parts: Sequence[Task]) -> tuple[str, ...]:
-    """Return the operators of several parts, each operator once."""
-    return tuple(dict.fromkeys(name for part in parts for name in part.operators))
+def _operators(subtasks: Sequence[Task]) -> tuple[str, ...]:
+    """Return the operators of several subtasks, each operator once."""
+    return tuple(dict.fromkeys(name for subtask in subtasks for name in subtask.operators))

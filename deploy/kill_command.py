@@ -16,7 +16,7 @@ ANSWER_S = 5.0
 
 
 def performer(topology: Topology, name: str, where: str) -> Task:
-    """Return the task with this name, or the cell that performs the part with this name.
+    """Return the task with this name, or the cell that performs the subtask with this name.
 
     Args:
         where: the beginning of the message of an error.

@@ -95,10 +95,11 @@ def print_plan(arguments: argparse.Namespace) -> int:
 
 
 def _shared(description: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a line for each process that performs several parts, and for each operator that shares none."""
+    """Yield a line for each process that performs several subtasks, and for each operator that shares none."""
     for task in description["tasks"]:
-        if "parts" in task:
-            yield f"{task['task']} performs {', '.join(task['parts'])} in one process; they fail and recover together\n"
+        if "subtasks" in task:
+            names = ", ".join(task["subtasks"])
+            yield f"{task['task']} performs {names} in one process; they fail and recover together\n"
     for each in description.get("apart", ()):
         yield f"{each['operator']} shares no process, because {each['reason']}\n"
 

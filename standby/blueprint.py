@@ -73,7 +73,7 @@ class Blueprint:
             "worker": self.worker,
         }
         if self.topology.cells:
-            content["parts"] = _written(self.topology.parts)
+            content["subtasks"] = _written(self.topology.subtasks)
             content["cells"] = [[name, list(members)] for name, members in self.topology.cells]
         if self.constraints:
             content["constraints"] = [[t, c.host, dict(c.labels)] for t, c in self.constraints.items()]
@@ -97,7 +97,7 @@ class Blueprint:
             worker = str(content["worker"])
             constraints = {t: Constraint(host, dict(labels)) for t, host, labels in content.get("constraints", ())}
             if "cells" in content:
-                grouped = Topology.grouped(_read(content["parts"]), [(n, tuple(m)) for n, m in content["cells"]])
+                grouped = Topology.grouped(_read(content["subtasks"]), [(n, tuple(m)) for n, m in content["cells"]])
                 if (grouped.tasks, grouped.channels) != (topology.tasks, topology.channels):
                     raise ValueError("its cells do not form its tasks")
                 topology = grouped

@@ -41,8 +41,8 @@ def add(job: Path, config: JobConfig, planned: Plan) -> None:
     """
     task = planned.letter_task
     invariant(task is not None, "the plan has dead letters", job=config.name)
-    if task is None or len(planned.topology.parts_of(task.index)) > 1:
-        return  # a cell begins to perform the part without a snapshot of it
+    if task is None or len(planned.topology.subtasks_of(task.index)) > 1:
+        return  # a cell begins to perform the subtask without a snapshot of it
     check_unbound(config, planned, task.name)
     journal = Journal(job, config.durability == "os")
     try:

@@ -145,7 +145,7 @@ def named(job: Path, name: str) -> Savepoint:
 
 
 def stood(job: Path, topology: Topology, files: Mapping[str, Files]) -> dict[str, tuple[int, int]]:
-    """Return (rows, digest) of each store at a checkpoint, by the name of the part that writes to it."""
+    """Return (rows, digest) of each store at a checkpoint, by the name of the subtask that writes to it."""
     places: dict[str, tuple[int, int]] = {}
     for task in topology.tasks:
         stores = [channel for channel in topology.outputs(task.index) if channel.target == OUTSIDE]

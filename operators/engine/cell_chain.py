@@ -1,7 +1,7 @@
-"""The chain of a cell: one task that performs several parts of the plan, each of which has a chain of its own (0036).
+"""The chain of a cell: one task that performs several subtasks, each of which has a chain of its own (0036).
 
-An event that a part receives runs to its end through all parts downstream of it, in topological order, before the next
-event begins. What happens inside is therefore a function of the event, and nothing of it is logged or kept for a
+An event that a subtask receives runs to its end through all subtasks downstream of it, in topological order, before the
+next event begins. What happens inside is therefore a function of the event, and nothing of it is logged or kept for a
 replay: both ends of a channel inside a cell are lost together (D20).
 """
 
@@ -24,7 +24,7 @@ from operators.state.snapshot_parts import cell_in, cell_part, increment_part, i
 
 @dataclass(frozen=True, slots=True)
 class Inside:
-    """The other end of a channel inside the cell: an input of a later part."""
+    """The other end of a channel inside the cell: an input of a later member."""
 
     place: int
     input: int
@@ -35,7 +35,7 @@ class Outside:
     """An output of the cell.
 
     Attributes:
-        ends: whether the cell reports the end of this output as soon as the part has ended.
+        ends: whether the cell reports the end of this output as soon as the member has ended.
     """
 
     ordinal: int
@@ -43,15 +43,15 @@ class Outside:
 
 
 @dataclass(slots=True)
-class Part:
-    """One part of a cell.
+class Member:
+    """One member of a cell.
 
     Attributes:
-        outputs: the other end of each output of the part's chain, by ordinal.
+        outputs: the other end of each output of the member's chain, by ordinal.
         firsts: the number of elements that each input inside the cell has delivered.
         ended: whether each input has ended.
-        over: whether the part has processed all of its input.
-        mark_ns: the latest watermark that the part has sent; None if it has sent none or has become idle.
+        over: whether the member has processed all of its input.
+        mark_ns: the latest watermark that the member has sent; None if it has sent none or has become idle.
         waiting: the chunks to be delivered in this event, each with its input.
     """
 
@@ -69,29 +69,29 @@ class CellChain(OperatorChain):
     """The chain of a cell.
 
     Args:
-        parts: in topological order.
-        inputs: the part, by its place, and its input, for each input of the cell.
+        members: in topological order.
+        inputs: the member, by its place, and its input, for each input of the cell.
     """
 
-    def __init__(self, parts: Sequence[Part], inputs: Sequence[tuple[int, int]]) -> None:
-        self._parts = parts
+    def __init__(self, members: Sequence[Member], inputs: Sequence[tuple[int, int]]) -> None:
+        self._members = members
         self._inputs = inputs
         self._outputs: list[Output] = []
-        self._asking = {stage.ordinal: place for place, part in enumerate(parts) for stage in part.chain.stages}
+        self._asking = {stage.ordinal: place for place, member in enumerate(members) for stage in member.chain.stages}
 
     @property
     def stages(self) -> Sequence[Stage]:
-        return [stage for part in self._parts for stage in part.chain.stages]
+        return [stage for member in self._members for stage in member.chain.stages]
 
     def open(self) -> None:
-        for part in self._parts:
-            part.chain.open()
+        for member in self._members:
+            member.chain.open()
 
     # Events.
 
     def deliver(self, input: int, chunks: Sequence[Chunk], first: int, services: Services) -> list[Output]:
         place, own = self._inputs[input]
-        self._send(place, self._parts[place].chain.deliver(own, chunks, first, services))
+        self._send(place, self._members[place].chain.deliver(own, chunks, first, services))
         return self._run(place + 1, services)
 
     def ended(self, input: int, services: Services) -> list[Output]:
@@ -100,37 +100,37 @@ class CellChain(OperatorChain):
         return self._run(place + 1, services)
 
     def fire(self, due_ns: int, services: Services) -> list[Output]:
-        for place, part in enumerate(self._parts):
+        for place, member in enumerate(self._members):
             self._deliver(place, services)
-            next_ns = part.chain.next_timer_ns()
+            next_ns = member.chain.next_timer_ns()
             if next_ns is not None and next_ns <= due_ns:
-                self._send(place, part.chain.fire(due_ns, services))
-        return self._run(len(self._parts), services)
+                self._send(place, member.chain.fire(due_ns, services))
+        return self._run(len(self._members), services)
 
     def answer(self, operator: int, number: int, body: bytes, services: Services) -> list[Output]:
         place = self._asking.get(operator)
         if place is None:
             raise PeerViolation(f"an answer arrived for operator {operator}, which the cell does not perform")
-        self._send(place, self._parts[place].chain.answer(operator, number, body, services))
+        self._send(place, self._members[place].chain.answer(operator, number, body, services))
         self._finish(place, services)
         return self._run(place + 1, services)
 
     def finish(self, services: Services) -> list[Output]:
-        """Do nothing, because each part has finished after the end of its own inputs."""
-        invariant(all(part.over for part in self._parts), "each part of a cell ends before the cell")
+        """Do nothing, because each member has finished after the end of its own inputs."""
+        invariant(all(member.over for member in self._members), "each member of a cell ends before the cell")
         return []
 
     def _run(self, place: int, services: Services) -> list[Output]:
-        """Deliver all that parts have sent, from the part at `place` on; return the output of the event."""
-        for each in range(place, len(self._parts)):
+        """Deliver all that members have sent, from the member at `place` on; return the output of the event."""
+        for each in range(place, len(self._members)):
             self._deliver(each, services)
         outputs, self._outputs = self._outputs, []
         return outputs
 
     def _deliver(self, place: int, services: Services) -> None:
-        """Deliver the waiting chunks of a part; consecutive chunks of one input form a batch, as in a frame."""
-        part = self._parts[place]
-        waiting, part.waiting = part.waiting, []
+        """Deliver the waiting chunks of a member; consecutive chunks of one input form a batch, as in a frame."""
+        member = self._members[place]
+        waiting, member.waiting = member.waiting, []
         start = 0
         while start < len(waiting):
             input, chunk = waiting[start]
@@ -146,38 +146,38 @@ class CellChain(OperatorChain):
                     break
                 chunks.append(chunk)
                 start += 1
-            first = part.firsts[input]
-            part.firsts[input] = first + sum(each.count for each in chunks)
-            self._send(place, part.chain.deliver(input, chunks, first, services))
+            first = member.firsts[input]
+            member.firsts[input] = first + sum(each.count for each in chunks)
+            self._send(place, member.chain.deliver(input, chunks, first, services))
 
     def _send(self, place: int, outputs: Iterable[Output]) -> None:
-        part = self._parts[place]
+        member = self._members[place]
         for ordinal, chunk in outputs:
-            other = part.outputs[ordinal]
+            other = member.outputs[ordinal]
             if chunk.kind == WATERMARK:
                 stamp = stamp_of(chunk)
-                part.mark_ns = None if stamp == IDLE_NS else stamp
+                member.mark_ns = None if stamp == IDLE_NS else stamp
             if isinstance(other, Inside):
-                self._parts[other.place].waiting.append((other.input, chunk))
+                self._members[other.place].waiting.append((other.input, chunk))
             else:
                 self._outputs.append((other.ordinal, chunk))
 
     def _end(self, place: int, input: int, services: Services) -> None:
-        part = self._parts[place]
-        part.ended[input] = True
-        self._send(place, part.chain.ended(input, services))
+        member = self._members[place]
+        member.ended[input] = True
+        self._send(place, member.chain.ended(input, services))
         self._finish(place, services)
 
     def _finish(self, place: int, services: Services) -> None:
-        """Finish a part once all of its inputs have ended and no request is unanswered."""
-        part = self._parts[place]
-        if part.over or not all(part.ended) or part.chain.waiting():
+        """Finish a member once all of its inputs have ended and no request is unanswered."""
+        member = self._members[place]
+        if member.over or not all(member.ended) or member.chain.waiting():
             return
-        part.over, part.mark_ns = True, None
-        self._send(place, part.chain.finish(services))
-        for other in part.outputs:
+        member.over, member.mark_ns = True, None
+        self._send(place, member.chain.finish(services))
+        for other in member.outputs:
             if isinstance(other, Inside):
-                self._parts[other.place].waiting.append((other.input, end()))
+                self._members[other.place].waiting.append((other.input, end()))
             elif other.ends:
                 self._outputs.append((other.ordinal, end()))
 
@@ -186,35 +186,35 @@ class CellChain(OperatorChain):
     def ended_outputs(self) -> frozenset[int]:
         return frozenset(
             each.ordinal
-            for part in self._parts
-            if part.over
-            for each in part.outputs
+            for member in self._members
+            if member.over
+            for each in member.outputs
             if isinstance(each, Outside) and each.ends
         )
 
     def mark_ns(self, input: int) -> int | None:
-        return self._parts[self._inputs[input][0]].mark_ns
+        return self._members[self._inputs[input][0]].mark_ns
 
     def next_timer_ns(self) -> int | None:
-        return min((at for part in self._parts if (at := part.chain.next_timer_ns()) is not None), default=None)
+        return min((at for member in self._members if (at := member.chain.next_timer_ns()) is not None), default=None)
 
     def asked(self) -> list[Request]:
-        return [request for part in self._parts for request in part.chain.asked()]
+        return [request for member in self._members for request in member.chain.asked()]
 
     def outstanding(self) -> list[Request]:
-        return [request for part in self._parts for request in part.chain.outstanding()]
+        return [request for member in self._members for request in member.chain.outstanding()]
 
     def waiting(self) -> bool:
-        return any(part.chain.waiting() for part in self._parts)
+        return any(member.chain.waiting() for member in self._members)
 
     def full(self) -> bool:
-        return any(part.chain.full() for part in self._parts)
+        return any(member.chain.full() for member in self._members)
 
     def counts(self) -> dict[str, dict[str, int]]:
-        return {name: reasons for part in self._parts for name, reasons in part.chain.counts().items()}
+        return {name: reasons for member in self._members for name, reasons in member.chain.counts().items()}
 
     def inspect(self, operator: str, key: Any) -> dict[str, Any]:
-        return {name: state for part in self._parts for name, state in part.chain.inspect(operator, key).items()}
+        return {name: state for member in self._members for name, state in member.chain.inspect(operator, key).items()}
 
     # Snapshots.
 
@@ -228,8 +228,8 @@ class CellChain(OperatorChain):
         return self._frozen(full, increment)
 
     def _frozen(self, full: bool, increment: bytes = b"") -> CellSnapshot:
-        progress = {part.name: [part.firsts[:], part.ended[:], part.over] for part in self._parts}
-        jobs = {part.name: part.chain.snapshot(full) for part in self._parts}
+        progress = {member.name: [member.firsts[:], member.ended[:], member.over] for member in self._members}
+        jobs = {member.name: member.chain.snapshot(full) for member in self._members}
         return CellSnapshot(progress, jobs, increment)
 
     def restore(self, parts: Iterable[bytes]) -> None:
@@ -237,37 +237,37 @@ class CellChain(OperatorChain):
             pass
 
     def restoring(self, parts: Iterable[bytes]) -> Iterator[None]:
-        for part, own in self._restored(parts):
-            yield from part.chain.restoring(own)
+        for member, own in self._restored(parts):
+            yield from member.chain.restoring(own)
 
     def restore_groups(self, parts: Iterable[bytes], groups: Collection[int]) -> None:
-        for part, own in self._restored(parts):
-            part.chain.restore_groups(own, groups)
+        for member, own in self._restored(parts):
+            member.chain.restore_groups(own, groups)
 
-    def _restored(self, parts: Iterable[bytes]) -> Iterator[tuple[Part, Iterator[bytes]]]:
-        """Restore the progress of each part, and yield the part with the parts of its snapshot."""
-        known = {part.name: part for part in self._parts}
-        for name, (firsts, ended, over), own in each_part_of_cell(parts):
-            part = known.get(name)
-            if part is None or len(part.firsts) != len(firsts):
+    def _restored(self, parts: Iterable[bytes]) -> Iterator[tuple[Member, Iterator[bytes]]]:
+        """Restore the progress of each member, and yield the member with the parts of its snapshot."""
+        known = {member.name: member for member in self._members}
+        for name, (firsts, ended, over), own in each_subtask_of_cell(parts):
+            member = known.get(name)
+            if member is None or len(member.firsts) != len(firsts):
                 raise CorruptData(
-                    f"the snapshot of a cell contains part {name}, which this pipeline performs in another way; resume "
+                    f"the snapshot of a cell contains {name}, which this pipeline does not perform in this way; resume "
                     "with the pipeline that wrote it"
                 )
-            part.firsts, part.ended, part.over = list(firsts), list(ended), over
-            yield part, own
+            member.firsts, member.ended, member.over = list(firsts), list(ended), over
+            yield member, own
 
     def release(self) -> None:
-        for part in self._parts:
-            part.chain.release()
+        for member in self._members:
+            member.chain.release()
 
 
 Progress = tuple[list[int], list[bool], bool]
-"""The elements that each input of a part has delivered, the inputs that have ended, and whether the part is over."""
+"""The elements that each input of a subtask has delivered, the inputs that have ended, and whether it is over."""
 
 
-def each_part_of_cell(parts: Iterable[bytes]) -> Iterator[tuple[str, Progress, Iterator[bytes]]]:
-    """Yield the name, the progress and the snapshot of each part of a cell, from one snapshot of the cell.
+def each_subtask_of_cell(parts: Iterable[bytes]) -> Iterator[tuple[str, Progress, Iterator[bytes]]]:
+    """Yield the name, the progress and the snapshot of each subtask, from one snapshot of a cell.
 
     Each snapshot must be read to its end before the next one is requested.
 
@@ -281,7 +281,7 @@ def each_part_of_cell(parts: Iterable[bytes]) -> Iterator[tuple[str, Progress, I
     content = cell_in(first) if first else None
     if content is None:
         raise CorruptData("the snapshot of a cell lacks its first part; it was written by another version")
-    for name, size, progress in content["parts"]:
+    for name, size, progress in content["subtasks"]:
         own = islice(left, size)
         yield name, progress, own
         for _ in own:
@@ -289,16 +289,16 @@ def each_part_of_cell(parts: Iterable[bytes]) -> Iterator[tuple[str, Progress, I
 
 
 def of_cell(snapshots: Sequence[tuple[str, Progress, Sequence[bytes]]]) -> list[bytes]:
-    """Return the snapshot of a cell that consists of the snapshots of its parts."""
+    """Return the snapshot of a cell that consists of the snapshots of its subtasks."""
     return [_first(snapshots), *concatenated.from_iterable(parts for _, _, parts in snapshots)]
 
 
 def _first(snapshots: Sequence[tuple[str, Progress, Sequence[bytes]]]) -> bytes:
-    return cell_part({"parts": [[name, len(parts), list(progress)] for name, progress, parts in snapshots]})
+    return cell_part({"subtasks": [[name, len(parts), list(progress)] for name, progress, parts in snapshots]})
 
 
 class CellSnapshot:
-    """The snapshot of a cell (`causal.ports.SnapshotJob`), which encodes the state of one part after the other."""
+    """The snapshot of a cell (`causal.ports.SnapshotJob`), which encodes the state of one subtask after the other."""
 
     def __init__(self, progress: dict[str, Any], jobs: dict[str, SnapshotJob], increment: bytes) -> None:
         self._progress = progress

@@ -1,12 +1,12 @@
-"""The grouping of the parts of a plan into tasks: one part per task, or cells of several parts (D20, 0036).
+"""The grouping of the subtasks of a plan into tasks: one subtask per task, or cells of several subtasks (D20, 0036).
 
-A part is one instance of a group of fused operators. With `one`, all parts that may share a process do so; with
-`stages`, the sources share one, and everything downstream of them another. Parts of several instances share processes
-in slices: slice 0 consists of the first instance of each group, and so on, as long as no records are exchanged between
-slices.
+A subtask is one instance of a group of fused operators. With `one`, all subtasks that may share a process do so; with
+`stages`, the sources share one process, and everything downstream of them shares another. If groups have several
+instances, they share processes in slices: slice 0 consists of the first instance of each group, and so on, as long as
+no records are exchanged between slices.
 
-Each group has a *level*, and the parts of one level share a task. A group is one level above an input with which it may
-not share a task, so tasks never form a cycle.
+Each group has a *level*, and the subtasks of one level share a task. A group is one level above an input with which it
+may not share a task, so tasks never form a cycle.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ def _reason(group: Group, config: JobConfig) -> str:
     return ""
 
 
-def cells(parts: Topology, groups: Sequence[Group], mode: str, config: JobConfig) -> list[Cell]:
-    """Return the tasks, in topological order, with the parts that each performs.
+def cells(subtasks: Topology, groups: Sequence[Group], mode: str, config: JobConfig) -> list[Cell]:
+    """Return the tasks, in topological order, with the subtasks that each performs.
 
     Args:
-        groups: the groups of the parts; if `parts` has one more task, that task writes dead letters.
+        groups: the groups of the subtasks; if `subtasks` has one more task, that task writes dead letters.
         mode: ONE or STAGES.
 
     Raises:
@@ -73,10 +73,10 @@ def cells(parts: Topology, groups: Sequence[Group], mode: str, config: JobConfig
         for index in range(group.parallelism):
             key = (levels[group.root.ordinal], group.parallelism, _place(group), alone, index)
             members.setdefault(key, []).append(group.first + index)
-    _add_letters(parts, members)
+    _add_letters(subtasks, members)
     ordered = sorted(members.items(), key=lambda item: (item[0][0], item[1][0]))
     taken = {name for group in groups for name in (group.name, *(node.name for node in group.nodes))}
-    return _named(parts, ordered, taken, mode)
+    return _named(subtasks, ordered, taken, mode)
 
 
 def _levels(groups: Sequence[Group], mode: str, config: JobConfig) -> dict[int, int]:
@@ -98,14 +98,14 @@ def _levels(groups: Sequence[Group], mode: str, config: JobConfig) -> dict[int, 
 
 
 def _place(group: Group) -> tuple[Any, ...]:
-    """Return the hosts on which a group may run; parts share a task only if these are the same."""
+    """Return the hosts on which a group may run; subtasks share a task only if these are the same."""
     places = [node.options["place"] for node in group.nodes if "place" in node.options]
     return tuple((host, tuple(sorted(labels.items()))) for host, labels in places)
 
 
-def _add_letters(parts: Topology, members: dict[tuple[Any, ...], list[int]]) -> None:
-    """Add the part that writes dead letters, which reads from every other part, to the last task if possible."""
-    letters = len(parts.tasks) - 1
+def _add_letters(subtasks: Topology, members: dict[tuple[Any, ...], list[int]]) -> None:
+    """Add the subtask that writes dead letters, which reads from every other subtask, to the last task if possible."""
+    letters = len(subtasks.tasks) - 1
     if letters < sum(map(len, members.values())):
         return
     highest = max(level for level, *_ in members)
@@ -119,13 +119,13 @@ def _add_letters(parts: Topology, members: dict[tuple[Any, ...], list[int]]) -> 
 
 
 def _named(
-    parts: Topology, ordered: Sequence[tuple[tuple[Any, ...], list[int]]], taken: set[str], mode: str
+    subtasks: Topology, ordered: Sequence[tuple[tuple[Any, ...], list[int]]], taken: set[str], mode: str
 ) -> list[Cell]:
     result: list[Cell] = []
     names: dict[tuple[Any, ...], str] = {}
     for (level, parallelism, place, alone, index), own in ordered:
         if len(own) == 1:
-            result.append((parts.tasks[own[0]].name, tuple(own)))
+            result.append((subtasks.tasks[own[0]].name, tuple(own)))
             continue
         key = (level, parallelism, place, alone)
         if key not in names:

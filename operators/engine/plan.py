@@ -15,7 +15,7 @@ from causal.ports import SinkStore, WithdrawingStore
 from causal.storage.shared import Depot
 from causal.topology import REQUESTS, Channel, Task, Topology
 from operators.builder.pipeline import Pipeline
-from operators.engine.cell_chain import CellChain, Inside, Outside, Part
+from operators.engine.cell_chain import CellChain, Inside, Member, Outside
 from operators.engine.cells import PER_TASK, apart, cells
 from operators.engine.chain import FusedChain
 from operators.engine.checked import checked
@@ -63,12 +63,12 @@ class Link:
 class Plan:
     """A pipeline laid out as tasks and channels.
 
-    A *part* is one instance of a group of fused operators. Each part is a task, unless several parts share a task: a
-    cell (D20). Methods accept tasks and channels of `topology`; internally, everything is arranged by part.
+    A *subtask* is one instance of a group of fused operators. Each subtask is a task, unless several share a task, which is
+    a cell (D20). Methods accept tasks and channels of `topology`; internally, everything is arranged by subtask.
 
     Attributes:
-        topology: the tasks and channels that the core runs; `topology.parts` has the parts and all channels.
-        processes: how parts share tasks: `per-task`, `one` or `stages`.
+        topology: the tasks and channels that the core runs; `topology.subtasks` has the subtasks and all channels.
+        processes: how subtasks share tasks: `per-task`, `one` or `stages`.
         operators: all operators, in pipeline order.
         sources: the names of the sources, in pipeline order.
     """
@@ -107,17 +107,17 @@ class Plan:
                 f"the pipeline needs {len(self._channels)} channels, but the limit is {CHANNELS_MAX}; lower "
                 "the parallelism of its operators"
             )
-        self.parts = Topology(tuple(tasks), tuple(self._channels))
-        self.topology = self._grouped(self.parts)
+        self.subtasks = Topology(tuple(tasks), tuple(self._channels))
+        self.topology = self._grouped(self.subtasks)
         self._ordinals = [
-            {channel.id: ordinal for ordinal, channel in enumerate(self.parts.outputs(task.index))} for task in tasks
+            {channel.id: ordinal for ordinal, channel in enumerate(self.subtasks.outputs(task.index))} for task in tasks
         ]
 
-    def _grouped(self, parts: Topology) -> Topology:
-        """Return the topology whose tasks perform these parts."""
+    def _grouped(self, subtasks: Topology) -> Topology:
+        """Return the topology whose tasks perform these subtasks."""
         if self.processes == PER_TASK:
-            return parts
-        return Topology.grouped(parts, cells(parts, self._groups, self.processes, self._config))
+            return subtasks
+        return Topology.grouped(subtasks, cells(subtasks, self._groups, self.processes, self._config))
 
     # The channels of partitions come first, followed by those of edges, stores and requests. Dead-letter channels come
     # last, so that all other channels keep their numbers if a resumed job begins to write dead letters.
@@ -172,60 +172,60 @@ class Plan:
 
     @property
     def topology_without_letters(self) -> Topology:
-        """The topology that the plan would have if failing records stopped the job; its parts are the first ones."""
-        tasks = self.parts.tasks[: self._letter_task]
-        return self._grouped(Topology(tasks, self.parts.channels[: self._channels_before_letters]))
+        """The topology that the plan would have if failing records stopped the job; its subtasks are the first ones."""
+        tasks = self.subtasks.tasks[: self._letter_task]
+        return self._grouped(Topology(tasks, self.subtasks.channels[: self._channels_before_letters]))
 
     # The components that the core uses.
 
     def chain(self, task: int) -> OperatorChain:
         """Return a new chain of the task in its initial state; no user code has been called yet."""
-        parts = self.topology.parts_of(task)
-        if len(parts) == 1:
-            return self.part_chain(parts[0].index)
-        places = {part.index: place for place, part in enumerate(parts)}
-        inputs_of = {part.index: [c.id for c in self.parts.inputs(part.index)] for part in parts}
-        outside = {self.topology.part_channel(c).id: o for o, c in enumerate(self.topology.outputs(TaskIndex(task)))}
-        result: list[Part] = []
+        subtasks = self.topology.subtasks_of(task)
+        if len(subtasks) == 1:
+            return self.subtask_chain(subtasks[0].index)
+        places = {subtask.index: place for place, subtask in enumerate(subtasks)}
+        inputs_of = {subtask.index: [c.id for c in self.subtasks.inputs(subtask.index)] for subtask in subtasks}
+        outside = {self.topology.subtask_channel(c).id: o for o, c in enumerate(self.topology.outputs(TaskIndex(task)))}
+        result: list[Member] = []
         ordinal = 0
-        for part in parts:
+        for subtask in subtasks:
             links: list[Inside | Outside] = []
-            for channel in self.parts.outputs(part.index):
+            for channel in self.subtasks.outputs(subtask.index):
                 if channel.id in outside:
                     links.append(Outside(outside[channel.id], channel.target != OUTSIDE))
                 else:
                     links.append(Inside(places[channel.target], inputs_of[channel.target].index(channel.id)))
-            chain = self.part_chain(part.index, ordinal)
+            chain = self.subtask_chain(subtask.index, ordinal)
             ordinal += len(chain.stages)
-            count = len(inputs_of[part.index])
-            result.append(Part(part.name, chain, links, [0] * count, [False] * count))
-        inputs = [self.topology.part_channel(channel) for channel in self.topology.inputs(TaskIndex(task))]
+            count = len(inputs_of[subtask.index])
+            result.append(Member(subtask.name, chain, links, [0] * count, [False] * count))
+        inputs = [self.topology.subtask_channel(channel) for channel in self.topology.inputs(TaskIndex(task))]
         return CellChain(result, [(places[c.target], inputs_of[c.target].index(c.id)) for c in inputs])
 
-    def part_chain(self, part: int, ordinal: int = 0) -> OperatorChain:
-        """Return a new chain of one part in its initial state.
+    def subtask_chain(self, subtask: int, ordinal: int = 0) -> OperatorChain:
+        """Return a new chain of one subtask in its initial state.
 
         Args:
             ordinal: the ordinal of the first stage, because ordinals are unique within a task.
         """
-        inputs = [self._input(channel) for channel in self.parts.inputs(TaskIndex(part))]
-        if part == self._letter_task:
+        inputs = [self._input(channel) for channel in self.subtasks.inputs(TaskIndex(subtask))]
+        if subtask == self._letter_task:
             return SinkChain(DEAD_LETTERS, self._letter_sink(None), inputs, 0, Failures(None, 0))
-        group, ordinals = self._group_of[part], self._ordinals[part]
-        letters = self._letters.get(part)
+        group, ordinals = self._group_of[subtask], self._ordinals[subtask]
+        letters = self._letters.get(subtask)
         to_letters = None if letters is None else ordinals[letters.id]
         limit = self._config.record_bytes_max
         failures = Failures(None if letters is None else self._letter_sink(None), limit, self._givers, self._places)
         if group.root.kind == "sink":
             return SinkChain(group.root.name, group.root.subject, inputs, 0, failures, to_letters)
-        tree = Tree(group, inputs, self.parts.tasks[part].name, self._config, failures, self._tags, ordinal)
+        tree = Tree(group, inputs, self.subtasks.tasks[subtask].name, self._config, failures, self._tags, ordinal)
         for link in self._links:
             if link.source is group:
                 branch = tree.reader(link.edge)
                 branch.stage.traced = True
-                branch.routes.append(self._route(link, part))
-                branch.ordinals += [ordinals[channel.id] for channel in link.channels if channel.source == part]
-        requests = self._requests.get(part)
+                branch.routes.append(self._route(link, subtask))
+                branch.ordinals += [ordinals[channel.id] for channel in link.channels if channel.source == subtask]
+        requests = self._requests.get(subtask)
         asked = None if requests is None else ordinals[requests.id]
         return FusedChain(
             tree.root, inputs, failures, tree.numbers, limit, tree.arrival, tree.active, to_letters, asked,
@@ -235,19 +235,23 @@ class Plan:
     @property
     def commuting(self) -> frozenset[str]:
         """The tasks in which every operator has no state or declares that its records commute."""
-        tasks = [(task, parts) for task in self.topology.tasks if len(parts := self.topology.parts_of(task.index)) == 1]
-        return frozenset(task.name for task, [part] in tasks if self._commutes(part.index))
+        tasks = [
+            (task, subtasks)
+            for task in self.topology.tasks
+            if len(subtasks := self.topology.subtasks_of(task.index)) == 1
+        ]
+        return frozenset(task.name for task, [subtask] in tasks if self._commutes(subtask.index))
 
-    def _commutes(self, part: int) -> bool:
-        return part != self._letter_task and self._group_of[part].commutes
+    def _commutes(self, subtask: int) -> bool:
+        return subtask != self._letter_task and self._group_of[subtask].commutes
 
     def nodes(self, task: int) -> tuple[Node, ...]:
         """Return the operators that the task performs; the dead-letter task performs none."""
-        return tuple(node for part in self.topology.parts_of(task) for node in self.part_nodes(part.index))
+        return tuple(node for subtask in self.topology.subtasks_of(task) for node in self.subtask_nodes(subtask.index))
 
-    def part_nodes(self, part: int) -> tuple[Node, ...]:
-        """Return the operators that a part performs."""
-        return () if part == self._letter_task else tuple(self._group_of[part].nodes)
+    def subtask_nodes(self, subtask: int) -> tuple[Node, ...]:
+        """Return the operators that a subtask performs."""
+        return () if subtask == self._letter_task else tuple(self._group_of[subtask].nodes)
 
     def _tags(self, node: Node) -> frozenset[str]:
         """Return the tags of an operator's side outputs that have readers."""
@@ -278,7 +282,7 @@ class Plan:
     def _input(self, channel: Channel) -> Input:
         if channel.source == OUTSIDE:
             return Input(self._label(channel))
-        label = f"the channel from {self.parts.tasks[channel.source].name}"
+        label = f"the channel from {self.subtasks.tasks[channel.source].name}"
         for link in self._links:
             if channel in link.channels:
                 edge = link.edge
@@ -301,7 +305,7 @@ class Plan:
             began_ns: the value of `time.monotonic_ns()` when the job began to read.
         """
         invariant(channel.source == OUTSIDE, "a reader is for a channel from outside", channel=channel)
-        node = self._group_of[self.topology.part_channel(channel).target].root
+        node = self._group_of[self.topology.subtask_channel(channel).target].root
         config = self._config
         context = SourceContext(
             node.name, job_directory, began_ns, config.guarantee != "none", config.store, config.place_in_store
@@ -311,7 +315,7 @@ class Plan:
     def store(self, channel: Channel, job_directory: Path) -> SinkStore:
         """Return the store that `channel` (to OUTSIDE) represents; it fences and reads nothing until it is opened."""
         invariant(channel.target == OUTSIDE, "a store is for a channel to the outside", channel=channel)
-        task, channel = self.topology.account(channel), self.topology.part_channel(channel)
+        task, channel = self.topology.account(channel), self.topology.subtask_channel(channel)
         if channel.carries_requests and self._config.store:
             return SharedRequestStore(task, self._config.store, self._config.place_in_store)
         if channel.carries_requests:
@@ -398,13 +402,13 @@ class Plan:
             PipelineError: a store contains such rows.
             Unavailable: a store is unavailable, so it is not known whether it contains such rows.
         """
-        for channel in self.parts.channels:
+        for channel in self.subtasks.channels:
             if channel.target != OUTSIDE or channel.carries_requests or channel.source == self._letter_task:
                 continue
             sink: Sink = self._group_of[channel.source].root.subject
             if sink.existing != "refuse":
                 continue
-            task = self.parts.tasks[channel.source].name
+            task = self.subtasks.tasks[channel.source].name
             store = sink.open_store(task, job_directory)
             try:
                 store.open(task, run, 0)
@@ -412,10 +416,10 @@ class Plan:
                 store.close()
 
     def sink_places(self) -> dict[str, str]:
-        """Return the location of the rows by part of a sink, for the sinks that report a location."""
+        """Return the location of the rows by subtask of a sink, for the sinks that report a location."""
         places = {
-            self.parts.tasks[channel.source].name: self._group_of[channel.source].root.subject.place
-            for channel in self.parts.channels
+            self.subtasks.tasks[channel.source].name: self._group_of[channel.source].root.subject.place
+            for channel in self.subtasks.channels
             if channel.target == OUTSIDE and not channel.carries_requests and channel.source != self._letter_task
         }
         return {task: place for task, place in places.items() if place}
@@ -436,7 +440,7 @@ class Plan:
         names: dict[str, None] = {}
         for group in self._groups:
             if group.root.kind == "sink":
-                task = self.parts.tasks[group.first].name
+                task = self.subtasks.tasks[group.first].name
                 if not isinstance(group.root.subject.open_store(task, job_directory), WithdrawingStore):
                     names[group.root.name] = None
         return list(names)
@@ -463,10 +467,10 @@ class Plan:
                         places[f"companion-{companion.name}"] = places[name]
         return places
 
-    def _task_of(self, part: int) -> Task:
-        """Return the task that performs a part."""
-        task = self.topology.performer(self.parts.tasks[part].name)
-        invariant(task is not None, "each part is performed", part=part)
+    def _task_of(self, subtask: int) -> Task:
+        """Return the task that performs a subtask."""
+        task = self.topology.performer(self.subtasks.tasks[subtask].name)
+        invariant(task is not None, "each subtask is performed", subtask=subtask)
         return task  # type: ignore[return-value]
 
     def bound(self) -> list[tuple[str, str]]:
@@ -518,7 +522,7 @@ class Plan:
 
     def _described(self, task: Task) -> dict[str, Any]:
         inputs = [
-            f"{self._group_of[self.topology.part_channel(channel).target].root.name}[{channel.partition}]"
+            f"{self._group_of[self.topology.subtask_channel(channel).target].root.name}[{channel.partition}]"
             if channel.source == OUTSIDE
             else self.topology.tasks[channel.source].name
             for channel in self.topology.inputs(task.index)
@@ -528,9 +532,9 @@ class Plan:
             for channel in self.topology.outputs(task.index)
             if not channel.carries_requests
         ]
-        parts = [part.name for part in self.topology.parts_of(task.index)]
+        subtasks = [subtask.name for subtask in self.topology.subtasks_of(task.index)]
         described = {"task": task.name, "operators": list(task.operators), "inputs": inputs, "outputs": outputs}
-        return described if len(parts) == 1 else {**described, "parts": parts}
+        return described if len(subtasks) == 1 else {**described, "subtasks": subtasks}
 
 
 def plan(pipeline: Pipeline, config: JobConfig) -> Plan:

@@ -20,7 +20,7 @@ from causal.topology import Channel, Task, Topology
 from operators.engine.chain import FusedChain
 from operators.engine.plan import Plan
 from operators.records.keys import key_group, task_of_group
-from operators.runtime.regrouping import Saved, grouped_chains, grouped_cuts, saved_parts
+from operators.runtime.regrouping import Saved, grouped_chains, grouped_cuts, saved_subtasks
 from operators.runtime.sent_rows import SentRows, Written
 from operators.stage.stages import Stage
 from operators.stage.watermark_merge import Merge, Origins, least
@@ -62,19 +62,19 @@ class Rescaling:
         allow_dropped: bool,
         written: Written,
     ) -> None:
-        self._before = before.parts
-        self._saved = saved_parts(before, saved)
+        self._before = before.subtasks
+        self._saved = saved_subtasks(before, saved)
         self._plan = plan
         self._key_groups = key_groups
-        self._had = _tasks_of_operators(before.parts)
-        self._has = _tasks_of_operators(plan.parts)
+        self._had = _tasks_of_operators(before.subtasks)
+        self._has = _tasks_of_operators(plan.subtasks)
         self._finished: dict[int, bool] = {}
         self._check_sources()
         if not allow_dropped:
             self._check_dropped()
         self._sent = SentRows(written, [each.files for each in self._saved], plan)
 
-        for task in plan.parts.tasks:
+        for task in plan.subtasks.tasks:
             self._finished[task.index] = self._stays_finished(task)
 
     def _stays_finished(self, task: Task) -> bool:
@@ -85,7 +85,7 @@ class Rescaling:
         """
         olds = self._contributors(task)
         over = all(saved.cut.finished for saved in olds)
-        inputs = self._plan.parts.inputs(task.index)
+        inputs = self._plan.subtasks.inputs(task.index)
         if any(channel.source == OUTSIDE for channel in inputs):
             return over and bool(olds)
         if not all(self._has_ended(channel.source) for channel in inputs):
@@ -106,17 +106,17 @@ class Rescaling:
 
     def chains(self) -> dict[str, Sequence[bytes]]:
         """Return, for each task of the new plan, the parts of its first snapshot that follow the cut."""
-        chains: dict[str, Sequence[bytes]] = {task.name: self._chain(task) for task in self._plan.parts.tasks}
+        chains: dict[str, Sequence[bytes]] = {task.name: self._chain(task) for task in self._plan.subtasks.tasks}
         return grouped_chains(self._plan.topology, chains, self._finished)
 
     def _chain(self, task: Task) -> Sequence[bytes]:
-        chain = self._plan.part_chain(task.index)
+        chain = self._plan.subtask_chain(task.index)
         olds = self._contributors(task)
         if isinstance(chain, FusedChain):
             if olds:
                 self._fill(chain, task, olds)
                 self._sent.settle(chain)
-            inputs = self._plan.parts.inputs(task.index)
+            inputs = self._plan.subtasks.inputs(task.index)
             ended = [number for number, channel in enumerate(inputs) if self._has_ended(channel.source)]
             chain.changed(self._saved[0].cut.epoch, ended)
         return whole(chain)
@@ -128,7 +128,7 @@ class Rescaling:
     # Chains.
 
     def _fill(self, chain: FusedChain, task: Task, olds: Sequence[Saved]) -> None:
-        fresh, _ = _read(whole(self._plan.part_chain(task.index)))
+        fresh, _ = _read(whole(self._plan.subtask_chain(task.index)))
         shares = [self._share(task, saved, fresh) for saved in olds]
         numbers = max(share.header["numbers"] for share in shares)
         header = {**fresh, "stages": dict(fresh["stages"]), "counts": {}, "numbers": numbers}
@@ -159,7 +159,7 @@ class Rescaling:
 
         This part is restored, file by file, in a separate chain.
         """
-        scratch = self._plan.part_chain(task.index)
+        scratch = self._plan.subtask_chain(task.index)
         known = (
             {name for stage in scratch.stages for name in stage.loaders()} if isinstance(scratch, FusedChain) else ()
         )
@@ -228,7 +228,7 @@ class Rescaling:
             ]
         origins = self._origins(task, shares, header)
         merge = Merge.rewired([share.header["merge"] for share in shares], origins)
-        ended = [self._has_ended(channel.source) for channel in self._plan.parts.inputs(task.index)]
+        ended = [self._has_ended(channel.source) for channel in self._plan.subtasks.inputs(task.index)]
         header["merge"] = {**merge, "ended": ended}
 
     def _origins(self, task: Task, olds: Sequence[_Share], fresh: Mapping[str, Any]) -> Origins:
@@ -238,7 +238,7 @@ class Rescaling:
         is unchanged, it continues only the inputs from the task with the same number. If its operators are new, it
         continues the old inputs from operators that no longer send to this task.
         """
-        inputs = self._plan.parts.inputs(task.index)
+        inputs = self._plan.subtasks.inputs(task.index)
         before = [
             (place, number, channel)
             for place, share in enumerate(olds)
@@ -259,7 +259,7 @@ class Rescaling:
 
     def _continues(self, channel: Channel, old: Channel) -> bool:
         """Return whether a channel's sender is, or succeeds, the task that sent the records of the old channel."""
-        topology, before = self._plan.parts, self._before
+        topology, before = self._plan.subtasks, self._before
         if OUTSIDE in (channel.source, old.source):
             sources = topology.tasks[channel.target].operators[0], before.tasks[old.target].operators[0]
             return channel.source == old.source and channel.partition == old.partition and sources[0] == sources[1]
@@ -276,13 +276,13 @@ class Rescaling:
         """Return the cut at which each task of the new plan begins, by task.
 
         Args:
-            stores: (rows, digest) of each store, by the name of the part that writes to it.
+            stores: (rows, digest) of each store, by the name of the subtask that writes to it.
         """
-        cuts: dict[str, Cut] = {task.name: self._cut(task, stores) for task in self._plan.parts.tasks}
+        cuts: dict[str, Cut] = {task.name: self._cut(task, stores) for task in self._plan.subtasks.tasks}
         return grouped_cuts(self._plan.topology, cuts)
 
     def _cut(self, task: Task, stores: Mapping[str, tuple[int, int]]) -> Cut:
-        topology = self._plan.parts
+        topology = self._plan.subtasks
         epoch = self._saved[0].cut.epoch
         finished = self._finished[task.index]
         inputs: dict[int, tuple[int, int, bool]] = {}
@@ -312,7 +312,7 @@ class Rescaling:
     # Refusals.
 
     def _check_sources(self) -> None:
-        before, now = _partitions(self._before), _partitions(self._plan.parts)
+        before, now = _partitions(self._before), _partitions(self._plan.subtasks)
         for source, count in before.items():
             if source in now and now[source] != count:
                 raise PipelineError(
@@ -325,8 +325,8 @@ class Rescaling:
             if source not in self._has:
                 raise PipelineError(_dropped(f"positions of source {source!r}"))
         known: set[str] = set()
-        for task in self._plan.parts.tasks:
-            chain = self._plan.part_chain(task.index)
+        for task in self._plan.subtasks.tasks:
+            chain = self._plan.subtask_chain(task.index)
             if isinstance(chain, FusedChain):
                 known |= {name for stage in chain.stages for name in stage.loaders()}
         for saved in self._saved:

@@ -64,13 +64,13 @@ class SentRows:
     # The previous version.
 
     def _remember(self, before: Plan, files: Sequence[Files]) -> None:
-        tasks = before.parts.tasks
+        tasks = before.subtasks.tasks
         invariant(len(tasks) == len(files), "the plan of a savepoint has its tasks", tasks=len(tasks))
         overrides: dict[str, dict[Any, dict[str, Any]]] = {}
         for task, parts in zip(tasks, files, strict=True):
-            if not any(keeps_rows(node) or node.kind == SUPPRESS for node in before.part_nodes(task.index)):
+            if not any(keeps_rows(node) or node.kind == SUPPRESS for node in before.subtask_nodes(task.index)):
                 continue
-            for stage in _stages(_restored(before.part_chain(task.index), parts)):
+            for stage in _stages(_restored(before.subtask_chain(task.index), parts)):
                 if isinstance(stage, RowStage):
                     sent = stage.sent()
                     overrides.setdefault(stage.name, {}).update(sent)

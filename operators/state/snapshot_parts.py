@@ -22,7 +22,7 @@ REPORTED = "told"
 INCREMENT_BYTES_MAX = 1 << 28
 """The size above which an increment is left out of a complete snapshot."""
 _HEADER, _INCREMENT, _CELL = -1, -3, -4
-"""The values that replace the key group in a header part, in an increment part and in the first part of a cell."""
+"""The values that replace the key group in a header, in an increment and in the first part of a cell's snapshot."""
 
 
 class ChainSnapshot:
@@ -117,12 +117,12 @@ def increment_of(part: bytes, behind: str) -> list[bytes] | None:
 
 
 def cell_part(content: dict[str, Any]) -> bytes:
-    """Return the part that precedes the snapshots of the parts of a cell."""
+    """Return the part that precedes the snapshots of the subtasks of a cell."""
     return encode([_FORMAT, _CELL, content])
 
 
 def cell_in(part: bytes) -> dict[str, Any] | None:
-    """Return the content of a part that precedes the snapshots of the parts of a cell, or None for any other part.
+    """Return the content of a part that precedes the snapshots of the subtasks of a cell, or None for another part.
 
     Raises:
         CorruptData: `part` is not a part of a snapshot.

@@ -87,8 +87,8 @@ class World(Cluster[Process]):
         self._dying: list[Process] = []
         for channel in self.topology.channels:
             if channel.source == OUTSIDE:
-                part = self.topology.parts.tasks[self.topology.part_channel(channel).target]
-                self.partitions[channel.id] = partitions[part.operators[0]][channel.partition]
+                subtask = self.topology.subtasks.tasks[self.topology.subtask_channel(channel).target]
+                self.partitions[channel.id] = partitions[subtask.operators[0]][channel.partition]
             elif channel.target == OUTSIDE:
                 self.stores[channel.id] = MemoryStore(self.topology.account(channel), config.run)
 

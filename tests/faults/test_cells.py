@@ -45,7 +45,7 @@ def test_a_killed_cell_recovers_exactly(processes: str, guarantee: str, start_ch
 
 
 def task_of(view: dict[str, Any], name: str) -> str:
-    """Return the task that performs the part with this name, as `causal kill` accepts it."""
+    """Return the task that performs the subtask with this name, as `causal kill` accepts it."""
     names = [str(task["task"]) for task in view["tasks"]]
     if name in names:
         return name
@@ -98,7 +98,7 @@ def test_a_job_that_did_not_stop_at_a_savepoint_keeps_its_grouping(start: Start,
     assert status == 2 and "--processes included" in said and len(said.splitlines()) == 1
 
 
-def test_commands_accept_the_names_of_parts(start: Start, tmp_path: Path) -> None:
+def test_commands_accept_the_names_of_subtasks(start: Start, tmp_path: Path) -> None:
     job = changing(start, tmp_path, "--checkpoint-interval", "0.5", "--processes", "one", parallelism=1, sources=1)
     job.until_warm(records=100)
     at = ("--state-dir", str(job.state))

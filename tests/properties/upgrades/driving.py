@@ -132,9 +132,9 @@ def _world(
     if continues:
         over = {event.channel for event in scene.events[:stop] if event.ends}
         for channel, partition in world.partitions.items():
-            between = world.topology.part_channel(world.topology.channels[channel])
-            part = world.topology.parts.tasks[between.target]
-            partition.endless = (part.operators[0], between.partition) not in over
+            between = world.topology.subtask_channel(world.topology.channels[channel])
+            subtask = world.topology.subtasks.tasks[between.target]
+            partition.endless = (subtask.operators[0], between.partition) not in over
     return world
 
 
@@ -160,7 +160,7 @@ def _continued(first: World, second: World, allow_dropped: bool) -> None:
         first.topology, saved, second.plan, KEY_GROUPS, allow_dropped, lambda: nullcontext(first.plan)
     )
     chains = rescaling.chains()
-    cuts = rescaling.cuts({str(task.name): (0, 0) for task in second.topology.parts.tasks})
+    cuts = rescaling.cuts({str(task.name): (0, 0) for task in second.topology.subtasks.tasks})
     epoch = first.complete
     for task in second.topology.tasks:
         parts = [cuts[task.name].pack(), *chains[task.name]]

@@ -1,4 +1,4 @@
-"""Cells: which parts share a task, and what a cell does with events, ends, watermarks and snapshots (0036)."""
+"""Cells: which subtasks share a task, and what a cell does with events, ends, watermarks and snapshots (0036)."""
 
 from __future__ import annotations
 
@@ -101,11 +101,11 @@ def planned(build: Build, of_pipeline: str, **settings: Any) -> Plan:
         ),
     ],
 )  # fmt: skip
-def test_parts_that_may_share_a_task_do(
+def test_subtasks_that_may_share_a_task_do(
     build: Build, processes: str, settings: Mapping[str, Any], tasks: Mapping[str, list[str]]
 ) -> None:
     topology = planned(build, processes, **settings).topology
-    shared = {task.name: [part.name for part in topology.parts_of(task.index)] for task in topology.tasks}
+    shared = {task.name: [part.name for part in topology.subtasks_of(task.index)] for task in topology.tasks}
     assert shared == tasks
     assert {part: topology.performer(part) for parts in tasks.values() for part in parts} == {
         part: topology.named(name) for name, parts in tasks.items() for part in parts
@@ -146,7 +146,7 @@ def test_stores_and_partitions_keep_their_names() -> None:
     one, apart = planned(two_sources, "one"), planned(two_sources, "per-task")
     accounts = [{each.topology.account(c) for c in each.topology.channels if c.target == -1} for each in (one, apart)]
     assert accounts == [{"out/0"}, {"out/0"}]
-    assert one.topology.parts == apart.topology and one.sink_places() == apart.sink_places()
+    assert one.topology.subtasks == apart.topology and one.sink_places() == apart.sink_places()
     assert [node.name for node in one.nodes(0)] == ["a", "b", "count", "out"]
 
 
@@ -154,13 +154,13 @@ def test_stores_and_partitions_keep_their_names() -> None:
 
 
 @pytest.mark.parametrize("processes", ["per-task", "one", "stages"])
-def test_a_description_of_a_job_contains_its_parts(processes: str, tmp_path: Path) -> None:
+def test_a_description_of_a_job_contains_its_subtasks(processes: str, tmp_path: Path) -> None:
     topology = planned(two_sources, processes).topology
     blueprint = Blueprint(topology, constraints={"rest/0": Constraint("a")})
     blueprint.save(tmp_path)
     assert Blueprint.load(tmp_path) == blueprint
-    assert Blueprint.load(tmp_path).topology.parts == topology.parts
-    assert ("parts" in (tmp_path / "topology.json").read_text()) == (processes != "per-task")
+    assert Blueprint.load(tmp_path).topology.subtasks == topology.subtasks
+    assert ("subtasks" in (tmp_path / "topology.json").read_text()) == (processes != "per-task")
 
 
 def test_cells_that_do_not_form_the_tasks_are_refused(tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ def timed(pipeline: Pipeline) -> None:
         sink(stream, f"out-{name}")
 
 
-def test_the_end_of_a_part_reaches_another_task_before_the_cell_ends() -> None:
+def test_the_end_of_a_subtask_reaches_another_task_before_the_cell_ends() -> None:
     chain = planned(timed, "stages").chain(0)
     services: Any = None
     first = chain.ended(0, services)
@@ -226,7 +226,7 @@ def rows(out: Any) -> list[bytes]:
     return [bytes(chunk.body) for _, chunk in out]
 
 
-def test_increments_restore_all_parts() -> None:
+def test_increments_restore_all_subtasks() -> None:
     def make() -> OperatorChain:
         return planned(counted, "one").chain(0)
 
@@ -266,8 +266,8 @@ def test_a_snapshot_without_its_first_part_is_refused(damage: Callable[[list[byt
         planned(counted, "one").chain(0).restore(damage(parts_of(chain, True)))
 
 
-def test_a_snapshot_of_other_parts_is_refused() -> None:
-    with pytest.raises(CorruptData, match="contains part first/0"):
+def test_a_snapshot_of_other_subtasks_is_refused() -> None:
+    with pytest.raises(CorruptData, match="contains first/0"):
         planned(simple, "one").chain(0).restore(parts_of(planned(counted, "one").chain(0), True))
 
 
@@ -311,8 +311,8 @@ def test_what_a_record_cannot_contain_is_refused_and_bytes_are_bytes(processes: 
     assert result["out"] == ["bytes"] and [each["operator"] for each in result["dead-letters"]] == ["make"]
 
 
-def test_the_topology_of_parts_is_its_own_grouping() -> None:
+def test_the_topology_of_subtasks_is_its_own_grouping() -> None:
     topology = planned(simple, "per-task").topology
-    assert topology.parts is topology and topology.cells == ()
-    assert [topology.part_channel(channel) for channel in topology.channels] == list(topology.channels)
-    assert topology.parts_of(TaskIndex(1)) == (topology.tasks[1],)
+    assert topology.subtasks is topology and topology.cells == ()
+    assert [topology.subtask_channel(channel) for channel in topology.channels] == list(topology.channels)
+    assert topology.subtasks_of(TaskIndex(1)) == (topology.tasks[1],)
