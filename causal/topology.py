@@ -63,8 +63,8 @@ class Topology:
     channel's id is its index: `channels[i].id == i`. The inputs and outputs of a task are always in the order of their
     ids.
 
-    A *cell* is a task that performs several subtasks. In the topology `subtasks`, each subtask is a task. Channels between
-    the subtasks of one cell are not channels of this topology, because both ends are lost together (D20).
+    A *cell* is a task that performs several subtasks. In the topology `subtasks`, each subtask is a task. Channels
+    between the subtasks of one cell are not channels of this topology, because both ends are lost together (D20).
     """
 
     tasks: tuple[Task, ...]

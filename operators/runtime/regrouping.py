@@ -18,7 +18,7 @@ from operators.engine.cell_chain import each_subtask_of_cell, of_cell
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """A snapshot of a task or subtask at the savepoint: its cut and, for each file, oldest first, the parts after it."""
+    """A task's or subtask's snapshot at the savepoint: its cut and, for each file, oldest first, the parts after it."""
 
     task: Task
     cut: Cut
