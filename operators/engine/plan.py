@@ -63,8 +63,8 @@ class Link:
 class Plan:
     """A pipeline laid out as tasks and channels.
 
-    A *subtask* is one instance of a group of fused operators. Each subtask is a task, unless several share a task, which
-    is a cell (D20). Methods accept tasks and channels of `topology`; internally, everything is arranged by subtask.
+    A *subtask* is one instance of a group of fused operators. Each subtask is a task, unless several share a task,
+    which is a cell (D20). Methods accept tasks and channels of `topology`; internally, all is arranged by subtask.
 
     Attributes:
         topology: the tasks and channels that the core runs; `topology.subtasks` has the subtasks and all channels.
