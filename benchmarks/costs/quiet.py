@@ -26,7 +26,7 @@ from benchmarks.harness.declared import CAUSAL, Benchmark, Measurement, Option, 
 from benchmarks.harness.measured import percentile
 from benchmarks.harness.processes import of_job, wait_for
 from benchmarks.harness.runs import GUARANTEES, RunFailed
-from benchmarks.harness.usage import cores
+from benchmarks.harness.usage import cores, pss_mib
 from benchmarks.harness.watched import ready, watched
 from benchmarks.jobs import stamped_ledger
 from benchmarks.jobs.stamped_sink import read_stamps
@@ -39,7 +39,15 @@ COUNT = 10**9
 """More elements than there is time for: each run is ended."""
 NEVER = 1e-4
 """The rate of a source that gives its first elements and then nothing."""
-ENTRANTS: Mapping[str, Sequence[str]] = {"causal": (), "none": GUARANTEES["none"]}
+NARROW = ("--set", "width=1")
+ENTRANTS: Mapping[str, Sequence[str]] = {
+    "causal": (),
+    "none": GUARANTEES["none"],
+    "stages": ("--processes", "stages"),
+    "one": ("--processes", "one", *NARROW),
+    "one_10_ms": ("--processes", "one", *NARROW, "--config", str(Path(__file__).with_name("gathered.toml"))),
+}
+"""How the job is run: with a task per process, without a guarantee, in cells, and in a cell that gathers for 10 ms."""
 PEER = venvs.PEERS["bytewax"]
 RESTS_S = {"warm": 0.0, "rested": 0.004}
 """The rest of the processor before a turn; 4 ms is the default of `latency_target_ms`."""
@@ -67,13 +75,19 @@ def _settled_cores(pids: Callable[[], Sequence[int]], seconds: float) -> float:
     return cores(pids, seconds)
 
 
+def _held(pids: Sequence[int]) -> dict[str, float]:
+    """Return the number of processes and their memory."""
+    return {"processes": len(pids), "pss_mib": sum(filter(None, map(pss_mib, pids)))}
+
+
 def _ours(name: str, rate: int, seconds: float) -> dict[str, float]:
     """Return the figures of one run of ours."""
     began_ns = time.monotonic_ns()
     with watched(PIPELINE, {"count": COUNT, "rate": rate or NEVER}, ENTRANTS[name]) as job:
-        holds = ready if name == "causal" else _running
+        holds = _running if name == "none" else ready
         job.until("all tasks run", holds, READY_WITHIN_S)
         figures = {"cores": _settled_cores(lambda: list(of_job(job.directory)), seconds)}
+        figures |= _held(list(of_job(job.directory)))
         if rate < LATENCY_FROM:
             return figures
         first_ns = time.monotonic_ns() - int(seconds * 1e9)
@@ -83,7 +97,7 @@ def _ours(name: str, rate: int, seconds: float) -> dict[str, float]:
     figures["first_row_s"] = (stamps[0].at_ns - began_ns) / 1e9
     interval_ns = stamped_ledger.PARTITIONS / rate * 1e9
     took_ms: list[float] = []
-    for task in range(stamped_ledger.COUNTERS):
+    for task in range(1 if name.startswith("one") else stamped_ledger.COUNTERS):
         # Rows that were written after the stamps were read have none yet.
         each = latencies(rows, stamps, task, zero_ns, interval_ns)
         took_ms += [took / 1e6 for at, took in zip(each.origins_ns, each.took_ns, strict=True) if at >= first_ns]
@@ -118,7 +132,8 @@ def _theirs(python: Path, rate: int, seconds: float) -> dict[str, float]:
     began_s = time.time()
     with _bytewax(python, rate) as (place, pids):
         first_s = wait_for("the first record", lambda: _began_s(place), READY_WITHIN_S)
-        return {"cores": _settled_cores(pids, seconds), "first_record_s": first_s - began_s}
+        figures = {"cores": _settled_cores(pids, seconds), "first_record_s": first_s - began_s}
+        return figures | _held(pids())
 
 
 def _began_s(place: Path) -> float | None:

@@ -54,10 +54,12 @@ def wrong(rows: list[Row], count: int) -> dict[str, int]:
 pipeline = Pipeline("stamped-ledger")
 count = int(pipeline.settings.get("count", "10000"))
 rate = float(pipeline.settings.get("rate", "5000"))
+width = int(pipeline.settings.get("width", "2"))
+"""The tasks of the source and of the counter; a job in one process has one of each."""
 
 (
-    pipeline.source("numbers", GeneratedSource(make, count, PARTITIONS, rate), parallelism=PARTITIONS)
+    pipeline.source("numbers", GeneratedSource(make, count, PARTITIONS, rate), parallelism=width)
     .key_by(lambda row: row[0])
-    .process("count", Count(), parallelism=COUNTERS)
+    .process("count", Count(), parallelism=width)
     .sink("out", StampedSink(pipeline.settings.get("out", "ledger.db")))
 )
