@@ -154,8 +154,8 @@ class JobConfig:
     `hot:OPERATOR,OPERATOR` to restrict hot standbys to these operators; or, as text, the size of a pool that all tasks
     share ("0" for no standbys: recoveries are cold starts)."""
     processes: str = ""
-    """How operators share processes: `per-task` for a process per task, `one` for one process that performs everything
-    that may share it, or `stages` for one for the sources and one for the rest; empty: as the pipeline says, or
+    """The grouping of operators into processes: `per-task`; `one` for one process that performs everything that may
+    share it; or `stages` for one process for the sources and one for the rest; empty: as the pipeline specifies, or
     `per-task`."""
     on_error: str = "stop"
     """The effect of an exception that user code raises for a record: `stop` of the job, or a `dead-letter`."""

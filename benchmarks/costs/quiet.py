@@ -47,7 +47,7 @@ ENTRANTS: Mapping[str, Sequence[str]] = {
     "one": ("--processes", "one", *NARROW),
     "one_10_ms": ("--processes", "one", *NARROW, "--config", str(Path(__file__).with_name("gathered.toml"))),
 }
-"""How the job is run: with a task per process, without a guarantee, in cells, and in a cell that gathers for 10 ms."""
+"""The job with a task per process, without a guarantee, in cells, and in a cell that gathers for 10 ms."""
 PEER = venvs.PEERS["bytewax"]
 RESTS_S = {"warm": 0.0, "rested": 0.004}
 """The rest of the processor before a turn; 4 ms is the default of `latency_target_ms`."""
@@ -75,7 +75,7 @@ def _settled_cores(pids: Callable[[], Sequence[int]], seconds: float) -> float:
     return cores(pids, seconds)
 
 
-def _held(pids: Sequence[int]) -> dict[str, float]:
+def _footprint(pids: Sequence[int]) -> dict[str, float]:
     """Return the number of processes and their memory."""
     return {"processes": len(pids), "pss_mib": sum(filter(None, map(pss_mib, pids)))}
 
@@ -87,7 +87,7 @@ def _ours(name: str, rate: int, seconds: float) -> dict[str, float]:
         holds = _running if name == "none" else ready
         job.until("all tasks run", holds, READY_WITHIN_S)
         figures = {"cores": _settled_cores(lambda: list(of_job(job.directory)), seconds)}
-        figures |= _held(list(of_job(job.directory)))
+        figures |= _footprint(list(of_job(job.directory)))
         if rate < LATENCY_FROM:
             return figures
         first_ns = time.monotonic_ns() - int(seconds * 1e9)
@@ -133,7 +133,7 @@ def _theirs(python: Path, rate: int, seconds: float) -> dict[str, float]:
     with _bytewax(python, rate) as (place, pids):
         first_s = wait_for("the first record", lambda: _began_s(place), READY_WITHIN_S)
         figures = {"cores": _settled_cores(pids, seconds), "first_record_s": first_s - began_s}
-        return figures | _held(pids())
+        return figures | _footprint(pids())
 
 
 def _began_s(place: Path) -> float | None:

@@ -110,8 +110,8 @@ class Pipeline:
     Attributes:
         name: the pipeline name, which consists of letters, digits, and the characters . _ -
         settings: the `--set` values, as text.
-        processes: how operators share processes, unless `--processes` says otherwise: `per-task`, `one` or `stages`;
-            empty for `per-task`.
+        processes: the grouping of operators into processes, unless `--processes` specifies one: `per-task`, `one` or
+            `stages`; empty for `per-task`.
     """
 
     name: str

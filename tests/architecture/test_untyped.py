@@ -10,6 +10,7 @@ UNTYPED = re.compile(r"\b(?:dict|Mapping)\[str, Any\]")
 
 BOUNDARIES = {
     "deploy.cli": "the options of a command, which are settings by name",
+    "deploy.plan_command": "the options of a command, and the answer of causal plan --json",
     "deploy.hosts.host_commands": "the options of a command, which are settings by name",
     "deploy.hosts.succession": "the options of a command, which are settings by name",
     "deploy.jobs.resuming": "files of the directory of a job",
@@ -26,6 +27,7 @@ BOUNDARIES = {
     "deploy.ui.output_check": "the answers of a process that reads rows",
     "deploy.ui.seen_rows": "the answers of a process that reads rows",
     "deploy.ui.terminal": "what the page shows, as it is answered over HTTP",
+    "standby.blueprint": "topology.json",
     "standby.host.forks": "orders to the process that forks",
     "standby.host.forkserver": "orders to the process that forks",
     "standby.host.template": "orders to the process that forks",
