@@ -111,7 +111,7 @@ class Scenario:
     layout: Layout | None = None
     """The hosts of the job; None for one machine."""
     processes: str = ""
-    """How the parts of the job share tasks; empty for a task of its own for each."""
+    """The grouping of a pipeline into processes; empty for a task per subtask."""
 
 
 def draw(seed: int) -> Scenario:
