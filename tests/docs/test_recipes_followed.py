@@ -75,6 +75,7 @@ _DECODERS[11] = _decode_coin
 '''
 
 
+@pytest.mark.campaign
 def test_a_new_setting_and_a_new_determinant_kind(copied: Path) -> None:
     """Both together: nothing of one recipe is in a file of the other, or in a test of the other."""
     config, module, tables, tests = (

@@ -22,13 +22,13 @@ SMALL = [
     Job("pair, timer", PAIR, records=1, timers=True),
     Job("pair, loss", PAIR, records=1, losses=1),
     Job("pair, orders travel", PAIR, records=1, travelling=True),
-    Job("chain", CHAIN, records=1),
     Job("chain, depth 1", CHAIN, records=1, depth=1),
     Job("merge without failures", MERGE, records=1, crashes=0),
     Job("pair, one host", PAIR, records=1, hosts=((0, 1),), zombies=True),
-    Job("chain, depth 1, two tasks on a host", CHAIN, records=1, depth=1, hosts=((0, 1),)),
 ]
 LARGE = [
+    Job("chain", CHAIN, records=1),
+    Job("chain, depth 1, two tasks on a host", CHAIN, records=1, depth=1, hosts=((0, 1),)),
     Job("pair, checkpoint", PAIR, records=1, asks=1),
     Job("pair, two crashes", PAIR, records=1, crashes=2),
     Job("pair, flush", PAIR, records=1, crashes=2, flush=True),
@@ -57,7 +57,8 @@ def test_every_invariant_holds_in_every_state(job: Job) -> None:
 
 
 @pytest.mark.parametrize(
-    ("job", "forms"), sample([(Job("pair", PAIR, records=1), 30), *((job, 10) for job in LARGE)], 1)
+    ("job", "forms"),
+    sample([(Job("pair", PAIR, records=1), 30), *((job, 10) for job in LARGE if job.name.startswith("pair"))], 1),
 )
 def test_states_that_are_taken_for_one_behave_alike(job: Job, forms: int) -> None:
     """Each form in which a state of a task was met is stepped next to the one that stands for all."""
@@ -87,7 +88,7 @@ def test_what_only_the_dead_knew_is_rolled_back_and_its_rows_withdrawn() -> None
 
 
 def test_two_runs_find_the_same_states() -> None:
-    job = Job("pair, timer", PAIR, records=1, timers=True)
+    job = Job("pair, checkpoint without failures", PAIR, records=1, crashes=0, asks=1)
     one, other = explored(job), explored(job)
     assert (one.states, one.transitions, one.depth, one.kinds) == (
         other.states, other.transitions, other.depth, other.kinds,

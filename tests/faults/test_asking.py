@@ -102,6 +102,7 @@ def test_what_was_asked_stays_so_whatever_dies_together(start: Start, tmp_path: 
     assert {record["key"] for record in visible} == {key for key, _, _ in done}
 
 
+@pytest.mark.campaign
 def test_what_fails_is_tried_again_and_what_never_goes_is_a_dead_letter(start: Start, tmp_path: Path) -> None:
     job = asking(start, tmp_path, "--on-error", "dead-letter", fail=7, never=50, slow=90, rate=200)
     job.finish_well()

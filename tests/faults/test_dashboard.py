@@ -194,6 +194,7 @@ def test_a_browser_that_does_not_read_blocks_no_other(dashboard: Dashboard) -> N
             each.close()
 
 
+@pytest.mark.campaign
 def test_requests_that_are_never_ended_block_no_other_for_long(job: Path) -> None:
     with Dashboard(job) as another, ExitStack() as slow:
         for begun in (b"", b"GET /api/job HTTP/1.1\r\n"):

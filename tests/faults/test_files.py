@@ -127,6 +127,7 @@ def test_a_file_that_changed_ends_the_job_with_one_line(start: Start, tmp_path: 
     assert f"{tmp_path}/in/a.txt has changed since the job listed it: it had 2,700 bytes and has 6; restore it" in line
 
 
+@pytest.mark.campaign
 def test_an_upgrade_ends_what_was_followed_and_never_leaves_files_out(start: Start, tmp_path: Path) -> None:
     lines = add(tmp_path, "a", 300)
     job = start(FOLLOWED)

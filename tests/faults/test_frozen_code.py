@@ -67,6 +67,7 @@ EDITS: tuple[tuple[str, Callable[[Path], object]], ...] = (
 """Edits, one after the other, and the task that is killed after each."""
 
 
+@pytest.mark.campaign
 def test_edits_while_the_job_runs_have_no_effect(start: Start, tmp_path: Path) -> None:
     path = written(tmp_path)
     path.write_text(PAUSED_PIPELINE)

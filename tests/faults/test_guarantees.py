@@ -100,6 +100,7 @@ class Gathering:
         return count - len(often), sum(often.values()) - len(often), wrong
 
 
+@pytest.mark.campaign
 def test_epoch_whatever_is_killed(start_chain: StartChain, tmp_path: Path) -> None:
     chain = start_chain("--guarantee", "epoch", "--checkpoint-interval", "0.4", *POOL)
     job = chain.job

@@ -47,6 +47,7 @@ def are_out(path: Path, count: int) -> bool:
     return path.exists() and len(written(path)) >= count
 
 
+@pytest.mark.campaign
 def test_standard_input_while_tasks_and_the_reading_process_are_killed(tmp_path: Path) -> None:
     state, out = tmp_path / "job", tmp_path / "out.db"
     argv = command("run", str(LINES_IN), "--state-dir", str(state))

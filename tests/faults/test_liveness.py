@@ -109,6 +109,7 @@ def test_a_pipeline_may_take_long_to_import(start: Start, tmp_path: Path) -> Non
     assert_exact(tmp_path)
 
 
+@pytest.mark.campaign
 def test_a_process_whose_interpreter_is_held_by_c_code_that_computes_is_left_alone(
     start: Start, tmp_path: Path
 ) -> None:
@@ -123,6 +124,7 @@ def test_a_process_whose_interpreter_is_held_by_c_code_that_waits_is_replaced(st
     assert_exact(tmp_path)
 
 
+@pytest.mark.campaign
 def test_a_process_that_is_stopped_within_a_long_event_is_replaced(start: Start, tmp_path: Path) -> None:
     job = begun(start, tmp_path, "process", at="30")
     task = long_work(job)["task"]
@@ -133,6 +135,7 @@ def test_a_process_that_is_stopped_within_a_long_event_is_replaced(start: Start,
     assert_exact(tmp_path)
 
 
+@pytest.mark.campaign
 def test_an_event_that_takes_longer_than_it_may_ends_the_job_in_one_line(start: Start, tmp_path: Path) -> None:
     settings = sets(slow="process", sleep_s=60, at=30, count=COUNT, out=tmp_path / "out.db")
     job = start(PIPELINE, *settings, config={**SHORT, "event_timeout_s": 1.5})

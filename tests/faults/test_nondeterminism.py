@@ -53,6 +53,7 @@ def test_by_the_check_without_any_failure(start: Start, tmp_path: Path, how: str
     assert job.view()["recoveries"] == []  # type: ignore[index]
 
 
+@pytest.mark.campaign
 def test_the_check_finds_nothing_where_nothing_is(start_chain: Callable[..., HeldChain]) -> None:
     """Clock, random numbers, calls, timers, windows and state, all by the book; and a failure on the way."""
     chain = start_chain("--verify-replay", "--checkpoint-interval", "0.4", "--set", "parallelism=1")

@@ -54,6 +54,7 @@ def stuck(directory: Path) -> Iterator[None]:
     (directory / "stuck").unlink()
 
 
+@pytest.mark.campaign
 def test_a_store_that_is_locked_or_changed_throttles_the_job_and_every_task_can_die_meanwhile(
     start: Start, tmp_path: Path
 ) -> None:

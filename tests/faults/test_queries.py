@@ -147,6 +147,7 @@ def test_a_class_may_grow_while_the_job_is_down_and_nothing_is_guessed(job: Job,
     assert_exact(tmp_path)
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("job", [ON_DISK], indirect=True)
 def test_every_kind_of_state_moves_to_other_tasks(job: Job, tmp_path: Path) -> None:
     job.until_warm(records=300, checkpoints=3)

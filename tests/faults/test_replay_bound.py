@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from benchmarks.harness.runs import sets
 from benchmarks.jobs import keyed_ledger
 from tests.faults.conftest import Start
@@ -14,6 +16,7 @@ RARE_S = "600"
 """No checkpoint begins because of the time."""
 
 
+@pytest.mark.campaign
 def test_checkpoints_follow_the_work_of_the_tasks(start: Start, tmp_path: Path) -> None:
     out, gate = tmp_path / "ledger.db", tmp_path / "gate"
     settings = sets(count=RECORDS, out=out, gate=gate)

@@ -147,6 +147,7 @@ def test_a_savepoint_of_what_does_not_run_is_refused(start: Start, tmp_path: Pat
     assert status == 2 and "is not running" in one_line(said)
 
 
+@pytest.mark.campaign
 def test_a_copy_begins_a_job_of_its_own(start: Start, tmp_path: Path) -> None:
     job = changing(start, tmp_path, "--checkpoint-interval", "0.5")
     job.until_warm(records=200)

@@ -41,6 +41,7 @@ def rows(home: Path) -> int:
     return sum(len(path.read_text().splitlines()) for path in (home / "rows").glob("*.jsonl"))
 
 
+@pytest.mark.campaign
 @full
 def test_a_job_whose_messages_and_summary_cannot_be_written_ends_as_it_does_otherwise(tmp_path: Path) -> None:
     ended = shell(tmp_path, "causal run p.py --standbys 0 2>/dev/full; echo $?; causal status >/dev/full; echo $?")
@@ -70,6 +71,7 @@ def test_a_reader_that_has_gone_ends_no_job(tmp_path: Path) -> None:
     assert (ended.stdout, ended.stderr) == ("0\n", "") and rows(tmp_path) == 100
 
 
+@pytest.mark.campaign
 def test_closed_streams_are_no_error(tmp_path: Path) -> None:
     ended = shell(tmp_path, "causal run p.py --standbys 0 <&- >&- 2>&-; echo $?; causal status --job nix 2>&-; echo $?")
     assert (ended.stdout, ended.stderr) == ("0\n2\n", "") and rows(tmp_path) == 100

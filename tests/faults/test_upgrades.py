@@ -234,6 +234,7 @@ def test_rows_that_no_store_takes_back_are_said_and_stay(start: Start, tmp_path:
     assert [row for row in rows(tmp_path) if "wrong" in row]
 
 
+@pytest.mark.campaign
 def test_a_graph_that_changes_with_the_code(start: Start, tmp_path: Path) -> None:
     path, job = begun(start, tmp_path)
     job.until_written(300)

@@ -42,6 +42,7 @@ def until_replaced(site: Site, name: str, before: int | None) -> None:
     wait_for("it is heard", lambda: site.host(name)["last_heard_ms"] < HEARD_MS)
 
 
+@pytest.mark.campaign
 def test_the_agent_of_another_host_is_killed_and_its_tasks_work_on(site: MakeSite) -> None:
     here = site(["a", "b", "c"])
     began(here)

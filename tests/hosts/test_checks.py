@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from benchmarks.hosts.counted import PIPELINE
 from benchmarks.hosts.site import SUPERVISOR, Site
 from tests.faults.job import wait_for
@@ -23,6 +25,7 @@ def checked(site: Site) -> dict[str, int]:
     return {task["task"]: task["checked_epochs"] for task in view["tasks"]}
 
 
+@pytest.mark.campaign
 def test_standbys_on_other_hosts_perform_every_task_again(site: MakeSite) -> None:
     here = site(["a", "b"])
     started(here)

@@ -20,6 +20,7 @@ FLAP_MS, FLAPPED = 2_000, 1_000
 """The time-out of hosts where a link fails for longer, and the elements of each partition meanwhile."""
 
 
+@pytest.mark.campaign
 def test_the_host_that_takes_over_is_killed_before_its_tasks_are_live(site: MakeSite) -> None:
     here = site(["a", "b", "c"])
     began(here)
@@ -75,6 +76,7 @@ def test_a_link_that_fails_for_longer_than_the_time_out_again_and_again_costs_a_
     assert here.host(lost)["incarnation"] == 4
 
 
+@pytest.mark.campaign
 def test_a_store_that_cannot_be_reached_stops_nothing_but_checkpoints(site: MakeSite) -> None:
     here = site(["a", "b"], "store")
     try:

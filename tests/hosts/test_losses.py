@@ -60,6 +60,7 @@ def test_a_host_that_is_cut_off_is_replaced_after_its_time_out_and_joins_again_e
     ended(here)
 
 
+@pytest.mark.campaign
 def test_a_task_that_is_kept_on_one_host_waits_for_it(site: MakeSite) -> None:
     here = site(["a", "b"])
     began(here)
@@ -70,6 +71,7 @@ def test_a_task_that_is_kept_on_one_host_waits_for_it(site: MakeSite) -> None:
     ended(here)
 
 
+@pytest.mark.campaign
 def test_a_host_that_gets_damaged_code_ends_with_one_line_and_the_job_without_it(site: MakeSite) -> None:
     here = site(["a", "b", "c"])
     began(here)
@@ -83,6 +85,7 @@ def test_a_host_that_gets_damaged_code_ends_with_one_line_and_the_job_without_it
     assert here.host("b")["incarnation"] == 1, "it has not joined"
 
 
+@pytest.mark.campaign
 def test_rows_that_wait_for_their_checkpoint_outlive_the_only_host_of_their_database(site: MakeSite) -> None:
     here = site(["a", "b", "c"])
     arguments = arguments_of(here, COUNT, host_timeout_ms=15_000, guarantee="epoch", checkpoint_interval_s=1.5)
@@ -102,6 +105,7 @@ def test_rows_that_wait_for_their_checkpoint_outlive_the_only_host_of_their_data
     ended(here)
 
 
+@pytest.mark.campaign
 def test_tasks_work_on_while_the_supervisor_is_cut_off(site: MakeSite) -> None:
     here = site(["a", "b"])
     began(here)

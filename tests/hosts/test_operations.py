@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from deploy.cli import main
 from tests.faults.job import wait_for
 from tests.hosts.counted import MakeSite, began, ended, incarnations, other_host
 
 
+@pytest.mark.campaign
 def test_a_host_that_gets_sigterm_ends_when_its_tasks_have_moved_and_is_not_lost(site_of_users: MakeSite) -> None:
     here = site_of_users(["a", "b"])
     began(here)

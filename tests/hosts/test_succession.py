@@ -95,6 +95,7 @@ def test_a_supervisor_that_was_cut_off_ends_when_it_learns_of_its_successor(site
         assert here.report()["records_out"] == 2 * OUTLASTING
 
 
+@pytest.mark.campaign
 def test_a_leader_that_reaches_the_store_and_no_host_leaves_the_job_to_a_candidate(site: MakeSite) -> None:
     here = site(["a", "b", "c"], SECOND)
     began(here, SILENCE_MS, OUTLASTING)
@@ -169,6 +170,7 @@ def test_causal_run_may_end_and_come_back_while_the_job_lives_on(site: MakeSite)
     assert incarnations(here) == {**before, "count/0": 2}
 
 
+@pytest.mark.campaign
 def test_two_supervisors_live_and_hosts_obey_the_newer_one(site: MakeSite) -> None:
     here = site(["a", "b", "c"], SECOND, "store")
     with in_store(here):
@@ -197,6 +199,7 @@ def test_two_supervisors_live_and_hosts_obey_the_newer_one(site: MakeSite) -> No
         assert incarnations(here) == {**before, "count/0": 2}, "the older one has ended no process"
 
 
+@pytest.mark.campaign
 def test_a_job_that_no_supervisor_leads_is_resumed_without_a_restart_of_what_works_on(site: MakeSite) -> None:
     here = site(["a", "b", "c"])
     began(here, count=OUTLASTING)

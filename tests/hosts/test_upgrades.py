@@ -71,6 +71,7 @@ def check(site: Site, out: str = "out") -> None:
     assert counted == {(i % KEYS, 1 + i // KEYS): 1 for i in range(COUNT)}
 
 
+@pytest.mark.campaign
 def test_an_upgrade_that_fails_is_taken_back_and_another_one_goes_on(site: MakeSite) -> None:
     here = site(["a", "b"])
     start(here, PIPELINE)

@@ -361,6 +361,7 @@ def test_a_server_that_takes_no_writes_is_waited_for(own_postgres: Postgres) -> 
     assert own_postgres.query("SELECT record FROM output") == [(1,)]
 
 
+@pytest.mark.campaign
 def test_a_commit_survives_the_server_whatever_its_role_is_set_to(own_postgres: Postgres) -> None:
     own_postgres.query("ALTER ROLE test SET synchronous_commit = off")
     own_postgres.query("ALTER SYSTEM SET wal_writer_delay = '10s'")

@@ -25,13 +25,13 @@ from tests.simulation.shrink import shrink
 from tests.simulation.trial import Outcome, run
 
 SEEDS = 300
-GROUP = 10
-SAMPLED = (0, 200)
+GROUP = 5
+SAMPLED = (5, 200, 205)
 """The groups of seeds that every run takes; they have each fault at least once."""
 PROGRAMMING_ERRORS = ("TypeError", "AttributeError", "NameError")
 """The errors of a sabotage whose signature is no longer that of what it replaces."""
 ROOT = Path(__file__).parents[2]
-SEEDS_TWICE = (2, 5, 7, 13)
+SEEDS_TWICE = (2, 13)
 """The seeds that are run in two processes, whose sets have other orders."""
 FIRST_SEEDS = members(range(0, SEEDS, GROUP), *SAMPLED)
 
@@ -98,7 +98,7 @@ def test_a_sabotage_ends_with_its_run() -> None:
     assert not run(scenario).problem
 
 
-@pytest.mark.parametrize("seed", members((3, 7, 11), 3, 7))
+@pytest.mark.parametrize("seed", members((3, 7, 11), 3))
 def test_the_same_seed_is_the_same_run(seed: int) -> None:
     assert run(draw(seed)).digest == run(draw(seed)).digest != run(draw(seed + 1)).digest
 
@@ -119,7 +119,7 @@ def test_the_same_seed_is_the_same_run_in_another_process() -> None:
 
 
 def test_a_failure_is_made_smaller_and_can_be_drawn() -> None:
-    name = "write-rows-again"
+    name = "no-alignment"
     failure = next(outcome for outcome in (run(each, name) for each in finding(name)) if outcome.problem)
     smaller, tries = shrink(failure, name)
     assert smaller.problem and smaller.sort == failure.sort and tries > 0
@@ -137,14 +137,14 @@ def test_a_failure_is_made_smaller_and_can_be_drawn() -> None:
 def test_the_command_line_says_how_to_repeat_a_failure(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--sabotage", "skip-a-delta", "--first", "0", "--jobs", "1"]) == 0
     assert "skip-a-delta: found by seed" in capsys.readouterr().out
-    assert main(["--seeds", "2", "--jobs", "1"]) == 0
-    assert "2 passed, 0 failed" in capsys.readouterr().out
+    assert main(["--seeds", "1", "--jobs", "1"]) == 0
+    assert "1 passed, 0 failed" in capsys.readouterr().out
 
 
 # -- what a sharing depth promises (item 2 of the masking rule, D3) ----------------------------------------
 
 
-ROWS = sample([range(3), range(3, 25)], 1)
+ROWS = sample([range(2), range(2, 25)], 1)
 """Seeds of rows of tasks."""
 
 
@@ -160,7 +160,7 @@ def _neighbours_die(seed: int, depth: int, dead: int) -> Outcome:
 
 
 @pytest.mark.parametrize("seeds", ROWS, ids=str)
-@pytest.mark.parametrize(("depth", "dead"), [(1, 1), (2, 2), (3, 3), (FULL_DEPTH, 5)])
+@pytest.mark.parametrize(("depth", "dead"), members([(1, 1), (2, 2), (3, 3), (FULL_DEPTH, 5)], (2, 2), (FULL_DEPTH, 5)))
 def test_a_depth_of_f_masks_f_neighbours_that_die_together(depth: int, dead: int, seeds: range) -> None:
     outcomes = [_neighbours_die(seed, depth, dead) for seed in seeds]
     assert not failing(outcomes), failing(outcomes)
@@ -172,7 +172,7 @@ def test_a_depth_of_f_masks_f_neighbours_that_die_together(depth: int, dead: int
 
 
 @pytest.mark.parametrize("seeds", ROWS, ids=str)
-@pytest.mark.parametrize("depth", [1, 2, 3])
+@pytest.mark.parametrize("depth", members([1, 2, 3], 2))
 def test_one_more_than_the_depth_rolls_back_what_depends_on_what_is_lost(depth: int, seeds: range) -> None:
     outcomes = [_neighbours_die(seed, depth, depth + 1) for seed in seeds]
     assert not failing(outcomes), failing(outcomes)
