@@ -24,7 +24,7 @@ from tests.faults.conftest import Start
 from tests.faults.conftest import start as start
 from tests.faults.forked import forked
 from tests.faults.job import WAIT_S, Job, environment
-from tests.members import sample
+from tests.members import members, sample
 
 SMALL = small_inputs()
 INPUTS: dict[str, dict[str, tuple[str, int]]] = {
@@ -79,7 +79,7 @@ def test_a_recipe_runs_as_its_page_shows_it(name: str, start: Start, tmp_path: P
     assert counts is not None and (name == "late_data" or counts.groups() == page.counts())
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", members(SMALL, "sessions", "fraud_rules", "deduplication"))
 def test_a_recipe_gives_the_same_whichever_task_dies(name: str) -> None:
     inputs = SMALL[name]
     calm = run(pipeline_of(name), inputs, batch=100)
@@ -90,6 +90,7 @@ def test_a_recipe_gives_the_same_whichever_task_dies(name: str) -> None:
         CHECKS[name](inputs, result.rows)
 
 
+@pytest.mark.campaign
 @needs_arrow
 def test_vectors_are_summed_once(start: Start, tmp_path: Path) -> None:
     from examples.cookbook.vectors import sales

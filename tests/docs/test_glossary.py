@@ -57,7 +57,12 @@ def test_every_term_is_used() -> None:
     pages = [page.read_text() for page in sorted(DOCS.rglob("*.md")) if page != GLOSSARY]
     text = "\n".join([*pages, *(module.text for module in modules())]).lower()
     places = {term: re.escape(term.lower()).replace(r"\ ", r"[-_\s]").replace(r"\-", r"[-_\s]") for term in TERMS}
-    unused = [term for term, place in places.items() if not re.search(rf"(?<![a-z]){place}", text)]
+    # A search is much quicker for a pattern that begins with a letter than for one that begins with a condition.
+    unused = [
+        term
+        for term, place in places.items()
+        if not any(not "a" <= text[found.start() - 1 : found.start()] <= "z" for found in re.finditer(place, text))
+    ]
     assert len(TERMS) == len(set(TERMS)) > 80
     assert unused == []
 

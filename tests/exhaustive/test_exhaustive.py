@@ -75,6 +75,7 @@ def test_merging_that_leaves_out_what_matters_is_found(monkeypatch: pytest.Monke
         frozen.forget_fields()
 
 
+@pytest.mark.campaign
 def test_nondeterminism_behind_our_back_stops_the_job_before_it_shows() -> None:
     outcome = explored(Job("betrayed chain", CHAIN, records=1, betrays=1))
     assert outcome.whole and 0 < outcome.stopped < outcome.ended
@@ -87,8 +88,8 @@ def test_what_only_the_dead_knew_is_rolled_back_and_its_rows_withdrawn() -> None
     assert outcome.whole and outcome.kinds["decide"] and outcome.withdrawn == 1
 
 
-def test_two_runs_find_the_same_states() -> None:
-    job = Job("pair, checkpoint without failures", PAIR, records=1, crashes=0, asks=1)
+@pytest.mark.parametrize("job", [SMALL[0], campaign(SMALL[2])], ids=lambda job: job.name)
+def test_two_runs_find_the_same_states(job: Job) -> None:
     one, other = explored(job), explored(job)
     assert (one.states, one.transitions, one.depth, one.kinds) == (
         other.states, other.transitions, other.depth, other.kinds,

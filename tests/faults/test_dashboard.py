@@ -21,6 +21,7 @@ from standby.blueprint import Blueprint
 from tests.faults.conftest import Start
 from tests.faults.dashboard import Dashboard
 from tests.faults.job import PIPELINES, causal, wait_for
+from tests.members import members
 from tests.unit.deploy.test_ui_models import topology, viewed
 
 LETTER = {"operator": "count", "key": 1, "record": {"k": "<script>"}, "error": "KeyError: 1", "traceback": "line 7"}
@@ -135,13 +136,13 @@ def test_what_is_asked_is_bounded(dashboard: Dashboard) -> None:
     assert dashboard.get("/api/job")["job"] == "j"
 
 
-def test_a_question_that_cannot_be_answered_is_one_line(dashboard: Dashboard) -> None:
-    for key in ("1", "--help", "-x", "{", "$(reboot)"):
-        asked = {f"/api/state?operator=count&key={key}": 409, f"/api/keys?operator=count&prefix={key}": 200}
-        for path, wanted in asked.items():  # the page asks for keys on its own, which is not an error on its console
-            status, _, body = dashboard.request("GET", path)
-            problem = json.loads(body)["problem"]
-            assert status == wanted and "\n" not in problem and "Traceback" not in problem and problem
+@pytest.mark.parametrize("key", members(["1", "--help", "-x", "{", "$(reboot)"], "--help", "$(reboot)"))
+def test_a_question_that_cannot_be_answered_is_one_line(dashboard: Dashboard, key: str) -> None:
+    asked = {f"/api/state?operator=count&key={key}": 409, f"/api/keys?operator=count&prefix={key}": 200}
+    for path, wanted in asked.items():  # the page asks for keys on its own, which is not an error on its console
+        status, _, body = dashboard.request("GET", path)
+        problem = json.loads(body)["problem"]
+        assert status == wanted and "\n" not in problem and "Traceback" not in problem and problem
 
 
 def test_while_the_directory_is_damaged_the_page_says_so(tmp_path: Path) -> None:

@@ -206,6 +206,7 @@ def test_the_page_of_a_task_shows_the_keys_that_take_its_time(start: Start, brow
     assert job.finish()[0] == 130
 
 
+@pytest.mark.campaign
 def test_a_job_that_stopped_at_a_savepoint_looks_stopped_and_a_slow_dashboard_slow(
     browser: Any, tmp_path: Path
 ) -> None:

@@ -81,7 +81,7 @@ CASES = [(kind, state, count) for kind in FAILURES for state in ("memory", "disk
 
 
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize(("kind", "state", "count"), members(CASES, ("rollback", "memory", SAMPLE)))
+@pytest.mark.parametrize(("kind", "state", "count"), members(CASES))
 def test_each_process_stays_as_large_as_it_is(start: Start, tmp_path: Path, kind: str, state: str, count: int) -> None:
     fail, arguments = FAILURES[kind]
     settings: list[Any] = sets(out=tmp_path / "rows", gate=tmp_path / "gate", state=state)

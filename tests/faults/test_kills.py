@@ -277,9 +277,13 @@ AGAIN = {
     "a whole pool": Counter({"score/0": 2, "ledger/0": 2}),
 }
 """The recoveries that an attack may cost more: where a successor was chosen, its end is a failure of its own."""
-ALWAYS = ("a standby for each task", "a pool of standbys, over tcp")
+ALWAYS = {
+    "a standby for each task": ("fork server killed", "together", "with its standby", "fork server with its agent"),
+    "a pool of standbys, over tcp": ("a whole pool", "neighbours cut off"),
+}
+"""Setting → the attacks of every run, one after the other on one job; each alone, and all others, are a campaign."""
 CASES = [
-    *(pytest.param(setting, tuple(ATTACKS[setting][2]), id=setting) for setting in ALWAYS),
+    *(pytest.param(setting, names, id=setting) for setting, names in ALWAYS.items()),
     *(campaign(setting, (name,), id=f"{setting}: {name}") for setting in ATTACKS for name in ATTACKS[setting][2]),
 ]
 

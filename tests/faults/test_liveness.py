@@ -57,6 +57,7 @@ def test_an_event_may_take_longer_than_the_silence_that_counts_as_death(
     assert_exact(tmp_path)
 
 
+@pytest.mark.campaign
 def test_a_person_sees_which_operator_key_and_line_take_long(start: Start, tmp_path: Path) -> None:
     job = begun(start, tmp_path, "process", sleep_s=6, at=20)
     work = long_work(job)

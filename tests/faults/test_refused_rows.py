@@ -15,6 +15,7 @@ from tests.faults.job import NUMBERED, PIPELINES, assert_numbered
 COUNT = 6000
 
 
+@pytest.mark.campaign
 def test_a_refused_row_ends_the_job_in_one_line_and_resumed_each_is_put_aside_once_whatever_dies(
     start: Start, tmp_path: Path
 ) -> None:

@@ -58,7 +58,7 @@ def test_a_summary_that_cannot_be_written_is_named_and_fails_no_job(tmp_path: Pa
 
 
 @full
-@pytest.mark.parametrize("asked", members(["--version", "--help", "run --help", "status --help"], "run --help"))
+@pytest.mark.parametrize("asked", members(["--version", "--help", "run --help", "status --help"], "--version"))
 def test_what_a_command_prints_and_cannot_write_is_one_line_and_fails_it(tmp_path: Path, asked: str) -> None:
     ended = shell(tmp_path, f"causal {asked} >/dev/full; echo $?")
     assert (ended.stdout, ended.stderr) == ("1\n", "causal: the system: No space left on device\n")
@@ -77,7 +77,7 @@ def test_closed_streams_are_no_error(tmp_path: Path) -> None:
     assert (ended.stdout, ended.stderr) == ("0\n2\n", "") and rows(tmp_path) == 100
 
 
-@pytest.mark.parametrize("command", members(["run p.py", "plan {home}/p.py", "init x", "status"], "run p.py", "status"))
+@pytest.mark.parametrize("command", members(["run p.py", "plan {home}/p.py", "init x", "status"], "status"))
 def test_a_current_directory_that_is_gone_is_named(tmp_path: Path, command: str) -> None:
     gone = "mkdir gone && cd gone && rmdir ../gone"
     ended = shell(tmp_path, f"{gone} && causal {command.format(home=tmp_path)}; echo $?")

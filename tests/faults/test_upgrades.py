@@ -196,6 +196,7 @@ REFUSED = (
 """Text of the pipeline, its replacement, and the words of the refusal."""
 
 
+@pytest.mark.campaign
 def test_what_is_refused_has_no_effect(start: Start, tmp_path: Path) -> None:
     path, job = begun(start, tmp_path)
     job.until_written(300)

@@ -13,6 +13,7 @@ import pytest
 
 from tests.guarantees.checker import AT_LEAST_ONCE, AT_MOST_ONCE, EXACTLY_ONCE, GOING_BACK, check
 from tests.guarantees.history import Element, Failed, History, Output
+from tests.members import campaign
 
 INPUTS = {"a": 2, "b": 1}
 A = (Element("a", 0), Element("a", 1))
@@ -70,9 +71,9 @@ def after_one_failure() -> set[tuple[Execution, int]]:
     return executions
 
 
-def everything() -> Iterator[Execution]:
+def everything(rows_max: int = ROWS_MAX) -> Iterator[Execution]:
     """Yield all outputs up to that many rows that could be thought of."""
-    for length in range(ROWS_MAX + 1):
+    for length in range(rows_max + 1):
         yield from product(product((*A, *B), range(1, ROWS_MAX + 1)), repeat=length)
 
 
@@ -95,10 +96,11 @@ def test_the_checker_says_what_the_definitions_say() -> None:
     assert tried == sum(12**length for length in range(ROWS_MAX + 1))
 
 
-def test_a_prefix_is_judged_by_what_it_can_still_become() -> None:
+@pytest.mark.parametrize("rows_max", [3, campaign(ROWS_MAX)])
+def test_a_prefix_is_judged_by_what_it_can_still_become(rows_max: int) -> None:
     exactly = executed(A, B)
     prefixes = {rows[:length] for rows in exactly for length in range(len(rows) + 1)}
-    for execution in everything():
+    for execution in everything(rows_max):
         satisfied = check(Counted(), History(INPUTS, outputs(execution), ended=False)).satisfied
         assert (EXACTLY_ONCE in satisfied) == (execution in prefixes), execution
 

@@ -17,6 +17,7 @@ from tests.guarantees import model
 from tests.guarantees.checker import AT_LEAST_ONCE, AT_MOST_ONCE, EXACTLY_ONCE, GOING_BACK, check
 from tests.guarantees.history import Element, Failed, History, Output
 from tests.guarantees.model import System, executions, history_of, possible, said
+from tests.members import except_for
 
 A, B = (Element("a", 0), Element("a", 1)), (Element("b", 0),)
 INPUTS = {"a": A, "b": B}
@@ -74,6 +75,7 @@ MODES: dict[str, tuple[model.Recovery, dict[str, Any]]] = {
 ALWAYS, IF_IT_COMMUTES = ("causal", "epoch"), ("drops what was seen",)
 EXACTLY = {*product(ALWAYS, OPERATIONS), *product(IF_IT_COMMUTES, (passes, adds))}
 """The pairs of F and an operation that are exactly-once."""
+LONG = [("at-least-once", passes), ("at-least-once", concatenates)]
 
 
 def moments(mode: str, operation: Any, failures: int = 1) -> list[model.Moment]:
@@ -102,8 +104,7 @@ def outputs_of(operation: Any, inputs: model.Inputs) -> set[tuple[Any, ...]]:
     return {rows for entered, rows in reached if entered == whole and len(rows) == count}
 
 
-@pytest.mark.parametrize("operation", OPERATIONS)
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("mode", "operation"), except_for(product(MODES, OPERATIONS), *LONG))
 def test_which_recovery_is_exactly_once_for_which_operation(mode: str, operation: Any) -> None:
     recovery, options = MODES[mode]
     assert model.exactly_once(system(operation, recovery, **options), 2) == ((mode, operation) in EXACTLY)

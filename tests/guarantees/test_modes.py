@@ -75,6 +75,7 @@ def others_than_before(history: History) -> int:
     return count
 
 
+@pytest.mark.campaign
 def test_none_loses_what_was_on_its_way_and_all_state(start: Start, tmp_path: Path) -> None:
     with recording(start, tmp_path, "--guarantee", "none") as run:
         run.until_seen(200)

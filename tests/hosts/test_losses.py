@@ -117,6 +117,7 @@ def test_tasks_work_on_while_the_supervisor_is_cut_off(site: MakeSite) -> None:
     assert incarnations(here) == before
 
 
+@pytest.mark.campaign
 def test_a_revoked_host_loses_its_tasks_while_the_job_runs(site: MakeSite) -> None:
     here = site(["a", "b", "c"])
     began(here)

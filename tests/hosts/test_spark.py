@@ -107,7 +107,7 @@ def job(tmp_path: Path, network: Network, cluster: SparkCluster) -> Iterator[Clu
         job.close()
 
 
-@pytest.mark.parametrize("cluster", members([LocalCluster, SparkCluster], LocalCluster), indirect=True)
+@pytest.mark.parametrize("cluster", members([LocalCluster, SparkCluster]), indirect=True)
 @pytest.mark.timeout(1500)
 def test_the_tasks_of_an_executor_that_is_killed_are_taken_over(job: ClusterJob, cluster: SparkCluster) -> None:
     before, killed = incarnations(job), max(AGENTS, key=lambda name: len(job.host(name).get("tasks", ())))

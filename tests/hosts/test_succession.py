@@ -238,6 +238,7 @@ def test_a_host_that_dies_while_there_is_no_supervisor_is_replaced_when_the_job_
     assert incarnations(here) == {task: incarnation + (task in moved) for task, incarnation in before.items()}
 
 
+@pytest.mark.campaign
 def test_tasks_work_on_without_causal_run_and_begin_again_where_it_resumes_them_with_other_settings(
     site: MakeSite,
 ) -> None:

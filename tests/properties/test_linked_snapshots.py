@@ -53,7 +53,7 @@ def followed(world: World, index: int, files: Sequence[SnapshotFile]) -> tuple[C
     return chain, cut, received
 
 
-ALWAYS = [(name, 0) for name in ("state", "windows", "join", "window-table", "ordered-timers", "chains")]
+ALWAYS = [(name, 0) for name in ("state", "windows", "join", "ordered-timers")]
 
 
 @pytest.mark.parametrize(("name", "first"), members(product(NAMES, range(0, 200, 10)), *ALWAYS))

@@ -29,7 +29,7 @@ from operators.ingest.contract import Backlog, Segment, segment_name
 from operators.ingest.ingest_log import IngestLog
 from operators.ingest.reader import IngestReader
 from operators.spark.checkpoint import Kept, StoredCheckpoint
-from tests.members import except_for
+from tests.members import campaign, examples, except_for
 from tests.properties.objects import Memory, Seat, Turns
 from tests.unit.ingest.test_ingest_reader import encoded
 
@@ -235,12 +235,14 @@ def check(world: World) -> None:
 
 
 @given(seed=st.integers(0, 2**40))
+@examples(2)
 def test_each_row_is_read_once_and_in_order(seed: int) -> None:
     check(history(seed))
 
 
-def test_little_is_left_when_everything_was_read() -> None:
-    for seed in range(20):
+@pytest.mark.parametrize("seeds", [range(6), campaign(range(6, 20))], ids=str)
+def test_little_is_left_when_everything_was_read(seeds: range) -> None:
+    for seed in seeds:
         world = history(seed)
         log = IngestLog(world.memory, FOLDER, CHANNELS)
         for channel, position in enumerate(map(len, world.read)):

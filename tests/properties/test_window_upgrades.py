@@ -228,7 +228,7 @@ events = st.lists(
 )
 
 
-@examples(divided_by=1)
+@examples(divided_by=2)
 @given(data=st.data(), windows=st.sampled_from(sorted(ASSIGNERS)))
 def test_windows_continue_under_other_options(data: st.DataObject, windows: str) -> None:
     lives = data.draw(st.lists(st.tuples(versions(windows), events), min_size=2, max_size=4))

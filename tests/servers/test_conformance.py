@@ -106,7 +106,11 @@ def test_a_newer_run_dies_at_some_steps_of_its_replacement(
     successions.dies_at_every_step_of_a_replacement(generic(shared_postgres))
 
 
-@pytest.mark.parametrize("check", except_for(QUICK + successions.CHECKS + withdrawal.CHECKS, *STEP_BY_STEP), ids=named)
+@pytest.mark.parametrize(
+    "check",
+    except_for(QUICK + successions.CHECKS + withdrawal.CHECKS, *STEP_BY_STEP, withdrawal.withdraws_all_or_nothing),
+    ids=named,
+)
 def test_a_table_of_the_user_with_places_conforms(check: Callable[[Subject], None], shared_postgres: Postgres) -> None:
     check(columns(shared_postgres, place=True))
 

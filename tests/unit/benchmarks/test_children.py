@@ -79,6 +79,7 @@ def test_a_benchmark_that_is_ended_leaves_nothing(tmp_path: Path, number: signal
         assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.campaign
 def test_a_part_of_all_ends_with_it(tmp_path: Path) -> None:
     with benchmark(tmp_path, "all", "--only", "recovery") as process:
         process.terminate()

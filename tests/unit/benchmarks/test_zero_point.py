@@ -11,6 +11,7 @@ from benchmarks.harness.runs import RunFailed
 from benchmarks.harness.watched import watched
 from benchmarks.jobs import latency_index, stamped_ledger
 from benchmarks.jobs.stamped_sink import Stamp, read_stamps
+from benchmarks.peers.programs import index_documents
 from benchmarks.recovery.row_latency import latencies
 from operators.source import SourceContext
 from tests.unit.benchmarks import delayed_ledger
@@ -47,7 +48,10 @@ def test_a_job_that_has_not_begun_has_no_zero_point(tmp_path: Path) -> None:
         zero_point.began_ns(tmp_path)
 
 
-def test_all_partitions_and_lives_of_the_index_count_from_when_its_source_could_read(tmp_path: Path) -> None:
+def test_all_partitions_and_lives_of_the_index_count_from_when_its_source_could_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index_documents, "CORPUS", index_documents.CORPUS / "json")
     context = SourceContext("documents", tmp_path, began_ns=1)
     for _ in range(2):
         for partition in range(latency_index.PARTITIONS):

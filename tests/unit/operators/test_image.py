@@ -33,10 +33,13 @@ from operators.runtime.task_disk import TaskDisk
 from operators.runtime.work_progress import Progress, Work
 from operators.runtime.worker import Worker
 from operators.state import snapshot_parts
+from tests.members import members
 from tests.unit.operators.scene import NoSink, config, source
 
 State = Literal["memory", "disk"]
 STATES = pytest.mark.parametrize("state", ["memory", "disk"])
+LONG = pytest.mark.parametrize("state", members(["memory", "disk"], "disk"))
+"""On disk there is a file to free in addition."""
 
 
 class Seen(Operator):
@@ -262,7 +265,7 @@ def shadow_of(worker: Losing) -> Any:
 
 
 @pytest.mark.usefixtures("follows")
-@STATES
+@LONG
 def test_each_lost_echo_frees_the_state(tmp_path: Path, state: State) -> None:
     worker, file, task, watched = scene(tmp_path, state, standbys="hot")
     for _ in range(LOSSES):
@@ -276,7 +279,7 @@ def test_each_lost_echo_frees_the_state(tmp_path: Path, state: State) -> None:
 
 
 @pytest.mark.usefixtures("follows")
-@STATES
+@LONG
 def test_a_hot_standby_that_loads_the_checkpoint_frees_what_it_has_performed_on(tmp_path: Path, state: State) -> None:
     worker, file, task, watched = scene(tmp_path, state, standbys="hot")
     worker.load(Load(task, (file,), 0, 1))
@@ -288,7 +291,7 @@ def test_a_hot_standby_that_loads_the_checkpoint_frees_what_it_has_performed_on(
     watched.look(worker.driver.task)
 
 
-@STATES
+@LONG
 def test_each_rollback_in_place_frees_the_state(tmp_path: Path, state: State) -> None:
     worker, file, task, watched = scene(tmp_path, state)
     for incarnation in range(1, LOSSES + 1):
@@ -298,7 +301,7 @@ def test_each_rollback_in_place_frees_the_state(tmp_path: Path, state: State) ->
         watched.look(worker.driver.task)
 
 
-@STATES
+@LONG
 def test_a_passive_standby_of_another_task_frees_the_state(tmp_path: Path, state: State) -> None:
     worker, file, task, watched = scene(tmp_path, state)
     for _ in range(LOSSES):

@@ -81,7 +81,7 @@ def upstream(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Upstrea
         agent = subprocess.Popen([sys.executable, "-m", "standby.agent", str(tmp_path)], cwd=ROOT)
         stack.callback(kill_marked, tmp_path, WAIT_S)  # an agent that is killed leaves its processes to the next one
         stack.callback(agent.wait, WAIT_S)
-        stack.callback(agent.send_signal, signal.SIGTERM)
+        stack.callback(agent.kill)
         yield Upstream(socket, agent)
 
 
@@ -99,6 +99,7 @@ def test_no_process_starts_before_the_clock_is_known_not_even_to_be_killed(upstr
     assert abs(time.monotonic_ns() + AHEAD_NS - started["at_ns"]) < WAIT_S * 1e9 < AHEAD_NS / 2
 
 
+@pytest.mark.campaign
 def test_an_agent_that_is_started_again_knows_the_clock_that_the_one_before_has_measured(
     upstream: Upstream, tmp_path: Path
 ) -> None:
@@ -115,7 +116,7 @@ def test_an_agent_that_is_started_again_knows_the_clock_that_the_one_before_has_
         upstream.order(orders.Start("w2", "worker"))
         assert upstream.hear("started")["at_ns"] > AHEAD_NS
     finally:
-        again.terminate()
+        again.kill()
         again.wait(WAIT_S)
 
 
@@ -145,7 +146,7 @@ def test_a_process_of_an_earlier_life_of_the_host_ends_before_the_host_beats_aga
         beat = upstream.hear("agent_beat")
         assert (beat["incarnation"], beat["slots"]) == (2, {})
     finally:
-        again.terminate()
+        again.kill()
         again.wait(WAIT_S)
 
 

@@ -69,6 +69,7 @@ def test_an_agent_or_a_supervisor_that_hangs_is_replaced(start: Start, hung: str
     assert stage.process.status == 0 and f"the {hung} has been silent for 2 s and is replaced" in said
 
 
+@pytest.mark.campaign
 def test_a_command_that_kills_says_whether_the_process_has_ended(
     start: Start, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -205,6 +206,7 @@ def test_files_of_the_last_checkpoint_that_are_gone_are_named(tmp_path: Path, mo
     assert parts.lost(None).startswith(f"{tmp_path / 'checkpoints' / 'manifest-*.json'} was removed or moved ")
 
 
+@pytest.mark.campaign
 def test_a_supervisor_that_works_and_cannot_show_its_view_does_not_hang(start: Start) -> None:
     stage = start(silent_s=2.0)
     supervisor, log = stage.up()["supervisor_pid"], stage.job / "logs" / "supervisor.log"
