@@ -163,7 +163,7 @@ def test_the_tutorial_does_what_it_says(tutorial: Path) -> None:
 
 
 def test_the_test_of_the_tutorial_passes(tutorial: Path) -> None:
-    arguments = ("-q", "-p", "no:cacheprovider", "test_orders.py")
+    arguments = ["-q", "-p", "no:cacheprovider", "test_orders.py"]
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{tutorial}"}
-    done = forked_call(lambda: int(pytest.main(arguments)), tutorial, arguments, environment, WAIT_S)
+    done = forked_call(lambda: int(pytest.main(arguments)), tutorial, tuple(arguments), environment, WAIT_S)
     assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout + done.stderr

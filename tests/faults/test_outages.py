@@ -123,6 +123,7 @@ def test_a_store_that_never_comes_back_ends_the_job_in_one_line_and_can_be_resum
     assert_numbered(records_in(tmp_path / "out.db"), COUNT)
 
 
+@pytest.mark.campaign
 def test_a_full_disk_of_a_sink_is_waited_for_and_ends_the_job_in_one_line_if_there_is_no_room(
     start: Start, tmp_path: Path
 ) -> None:

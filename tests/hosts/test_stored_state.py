@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 
+import pytest
+
 from benchmarks.hosts.counted import PIPELINE
 from benchmarks.hosts.site import SUPERVISOR, Site
 from tests.faults.job import wait_for
@@ -22,6 +24,7 @@ def state_of(site: Site, key: int, *options: str) -> dict[str, int]:
     return state
 
 
+@pytest.mark.campaign
 def test_state_is_read_and_a_savepoint_resumed_after_a_host_with_it_was_lost(site: MakeSite) -> None:
     here = site(["a", "b"])
     flushing = {"determinant_flush": "background", "sharing_depth": 1}

@@ -53,7 +53,7 @@ def followed(world: World, index: int, files: Sequence[SnapshotFile]) -> tuple[C
     return chain, cut, received
 
 
-ALWAYS = [(name, 0) for name in ("state", "windows", "join", "ordered-timers")]
+ALWAYS = [(name, 0) for name in ("state", "windows", "join")]
 
 
 @pytest.mark.parametrize(("name", "first"), members(product(NAMES, range(0, 200, 10)), *ALWAYS))

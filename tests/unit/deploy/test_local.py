@@ -16,6 +16,7 @@ from deploy.jobs import jobdirectory
 from deploy.launching import local
 from deploy.launching.local import LocalDeployment
 from standby.supervision.job_view import JobView
+from tests.members import members
 
 PROGRAM = """
 import sys
@@ -59,7 +60,7 @@ command.main()
     assert process.stdout == "deploy deploy.entry\n"
 
 
-@pytest.mark.parametrize("thread", ["main", "another"])
+@pytest.mark.parametrize("thread", members(["main", "another"], "another"))
 def test_servers_that_die_slowly_end_the_job_too(tmp_path: Path, thread: str) -> None:
     (tmp_path / "logs").mkdir()
     home = Path(__file__).resolve().parents[3]
