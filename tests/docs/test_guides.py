@@ -19,7 +19,7 @@ GUIDES = sorted((ROOT / "docs" / "guide").glob("*.md"))
 PAGES = [*GUIDES, ROOT / "docs" / "operators.md"]
 WITHIN_S = 240
 SLOW = ("savepoint_upgrade", "whole_file_sink", "honoured_keys", "read_positions")
-"""The programs that run in campaigns: jobs, and sinks with all checks of the kit, of which every run has others."""
+"""The programs that run in campaigns only."""
 _FENCED = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 
 

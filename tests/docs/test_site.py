@@ -91,8 +91,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_search_finds_the_page_that_a_reader_means(site: Path, tmp_path: Path, queries: list[str]) -> None:
     with browsing(tmp_path) as browser:
         browser.get((site / "index.html").as_uri())
-        found = {query: first_result(browser, query) for query in queries}
-    assert found == {query: FOUND_FIRST[query] for query in queries}
+        first = {query: first_result(browser, query) for query in queries}
+    assert first == {query: FOUND_FIRST[query] for query in queries}
 
 
 def first_result(browser: Any, query: str) -> str:

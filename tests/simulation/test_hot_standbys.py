@@ -12,7 +12,7 @@ from tests.simulation.trial import run
 
 GROUP = 10
 SAMPLED = range(14, 18)
-"""Some of them take over here."""
+"""The seeds of every run; hot standbys take over in some of them."""
 GROUPS = members([SAMPLED, *(range(first, first + GROUP) for first in range(0, 400, GROUP))], SAMPLED)
 
 

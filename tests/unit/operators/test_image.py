@@ -39,7 +39,7 @@ from tests.unit.operators.scene import NoSink, config, source
 State = Literal["memory", "disk"]
 STATES = pytest.mark.parametrize("state", ["memory", "disk"])
 LONG = pytest.mark.parametrize("state", members(["memory", "disk"], "disk"))
-"""On disk there is a file to free in addition."""
+"""The state on disk has a file as well, which must be freed."""
 
 
 class Seen(Operator):
