@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from urllib.request import Request, urlopen
 
-import pytest
 from prometheus_client import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
@@ -54,7 +53,6 @@ def at_work(families: dict[str, Metric]) -> dict[str, Metric] | None:
     return families if running and busy.keys() == running.keys() and all(busy.values()) else None
 
 
-@pytest.mark.campaign
 def test_a_recovery_is_in_the_metrics_and_no_counter_falls_whatever_dies(start_chain: StartChain) -> None:
     port = free_port()
     chain = start_chain("--checkpoint-interval", "0.3", *POOL, metrics_port=port)

@@ -26,7 +26,6 @@ PROCESSES_MIN = 13
 """Root, supervisor, agent and the ten tasks at least: on a busy machine what else there will be is not there yet."""
 
 
-@pytest.mark.campaign
 @pytest.mark.usefixtures("forked_runs")
 def test_total_failures_are_not_seen_in_database_and_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(total_failure, "RATE", RATE)

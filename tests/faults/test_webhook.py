@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from benchmarks.harness.runs import sets
 from tests.faults.conftest import Start
 from tests.faults.job import NUMBERED, assert_numbered
@@ -15,7 +13,6 @@ from tests.unit.sinks.service import serving
 COUNT = 6000
 
 
-@pytest.mark.campaign
 def test_every_row_takes_effect_once_and_none_is_contradicted(start: Start, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     receiver = Receiver(tmp_path / "in")

@@ -103,7 +103,6 @@ def test_everything_dies_and_a_job_that_is_resumed_continues(start: Start, tmp_p
     check(url, tmp_path, JobConfig.load(tmp_path / "job").run)
 
 
-@pytest.mark.campaign
 def test_a_store_that_does_not_answer_for_a_while_throttles_the_job_and_loses_nothing(
     start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -44,7 +44,7 @@ CPU_S_MAX = 60.0
 
 @pytest.fixture(scope="module", params=[(10, 20), campaign((10, 20, 40))], ids=len)
 def sizes(request: pytest.FixtureRequest) -> dict[int, dict[str, float]]:
-    """Tasks → the figures of a job of so many."""
+    """Tasks → the figures of a job with that number of tasks."""
     return {tasks: scale.control(tasks, CPU_S_MAX) for tasks in request.param}
 
 
