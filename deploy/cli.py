@@ -38,6 +38,7 @@ from deploy.monitoring.tracing import traces
 from deploy.plan_command import add_pipeline, add_processes, advise, explicit_settings, print_plan
 from deploy.progress.console import Console
 from deploy.progress.display import Progress
+from deploy.progress.idleness import advice_on_idleness
 from deploy.progress.report import kills_missed, operators_table, report, summary, write_report
 from deploy.savepoint_command import savepoint
 from deploy.savepoints import stored_savepoints
@@ -457,6 +458,8 @@ def _conclude(outcome: Outcome, job: Path, config: JobConfig, report_path: Path 
         result = report(outcome.view, outcome.wall_s)
         if outcome.status == 0:
             lines = [operators_table(outcome.view), summary(result)]
+            if advice := advice_on_idleness(outcome.view, Blueprint.load(job).topology):
+                lines.append(f"hint: {advice}")
             if outcome.reason:
                 lines.append(f"job {config.name}: {outcome.reason}; resume it with: {resume_command(job)}")
             _show(lines, out)

@@ -25,9 +25,9 @@ class Spent(Operator):
         yield {"customer": ctx.key, "total": total, "present": present, "at": ctx.now()}
 
 
-pipeline = Pipeline("NAME")
+pipeline = Pipeline("NAME", processes="one")  # one process and its standby: see docs/guide/processes.md
 orders = pipeline.source("orders", FilesSource(pipeline.settings.get("orders", "orders/*.csv")))
-spent = orders.key_by(lambda order: order["customer"]).process("spent", Spent(), parallelism=2)
+spent = orders.key_by(lambda order: order["customer"]).process("spent", Spent())
 spent.sink("out", SqliteSink("NAME.db", existing="replace"))
 '''
 
@@ -60,7 +60,8 @@ README = """# NAME
 
     causal run pipeline.py --config settings.toml            # rows in NAME.db
     causal run pipeline.py --config settings.toml --kill spent/0@0      # the same, while a task dies
-    causal plan pipeline.py                                  # which operators form which tasks
+    causal plan pipeline.py                                  # which operators share a process
+    causal run pipeline.py --config settings.toml --processes per-task  # a process per task: failures are isolated
     pip install pytest && python -m pytest                   # the test, with a crash at every record
     causal doctor                                            # whether this machine is fit
 

@@ -14,12 +14,15 @@ from causal.network.roster import Roster
 from deploy import settings
 from deploy.command_frame import DONE
 from deploy.hosts import host_commands
+from deploy.jobs.latest_view import latest
+from deploy.jobs.lookup import ROOT
 from deploy.monitoring import exposed as exposing
 from deploy.monitoring import placement_plan
+from deploy.progress.idleness import advice_on_idleness
 from operators.builder.advice import advice
 from operators.builder.loading import load
 from operators.builder.pipeline import Pipeline
-from operators.engine.plan import plan
+from operators.engine.plan import Plan, plan
 
 
 def add_pipeline(parser: argparse.ArgumentParser) -> None:
@@ -88,7 +91,7 @@ def print_plan(arguments: argparse.Namespace) -> int:
     width = max(len(task["task"]) for task in description["tasks"])
     for task in description["tasks"]:
         print(f"{task['task']:<{width}}  {' > '.join(task['operators'])}")
-    print(*_shared(description), sep="", end="")
+    print(*_shared(description), *_hint(pipeline.name, planned), sep="", end="")
     if roster:
         print("\n".join(placement_plan.lines(description["placement"])))
     return DONE
@@ -102,6 +105,17 @@ def _shared(description: Mapping[str, Any]) -> Iterator[str]:
             yield f"{task['task']} performs {names} in one process; they fail and recover together\n"
     for each in description.get("apart", ()):
         yield f"{each['operator']} shares no process, because {each['reason']}\n"
+
+
+def _hint(name: str, planned: Plan) -> Iterator[str]:
+    """Yield the advice of the last run of the job in this directory, if there was one with these tasks."""
+    try:
+        view = latest(ROOT / name)
+    except ValueError:  # of another version
+        return
+    if view is not None and [task.task for task in view.tasks] == [task.name for task in planned.topology.tasks]:
+        if advice := advice_on_idleness(view, planned.topology):
+            yield f"hint: in the last run, {advice}\n"
 
 
 def advise(pipeline: Pipeline) -> None:

@@ -50,4 +50,4 @@ def test_a_project_is_made_here_if_here_is_empty(
     monkeypatch.chdir(tmp_path / "spending")
     assert main(["init", "."]) == 0
     assert capsys.readouterr().out == "wrote ./: causal run pipeline.py --config settings.toml\n"
-    assert 'Pipeline("spending")' in Path("pipeline.py").read_text()
+    assert 'Pipeline("spending", processes="one")' in Path("pipeline.py").read_text()

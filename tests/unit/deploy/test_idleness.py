@@ -1,0 +1,46 @@
+"""The advice on one process: shown where every task had nothing to do, and one process can perform the job."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from benchmarks.harness.graphs import graph
+from causal.topology import Task, Topology
+from deploy.progress.idleness import advice_on_idleness
+from standby.supervision.job_view import JobView, TaskView
+
+
+def topology(*operators: tuple[str, ...]) -> Topology:
+    names = [f"{each[0]}/{number}" for number, each in enumerate(operators)]
+    plain = graph(names, *[(place, place + 1) for place in range(len(names) - 1)])
+    tasks = [Task(task.index, task.name, own) for task, own in zip(plain.tasks, operators, strict=True)]
+    return Topology(tuple(tasks), plain.channels)
+
+
+APART = topology(("read",), ("count",), ("out",))
+WIDE = topology(("read",), ("count",), ("count",))
+
+
+def view(*idle_s: float, busy_s: float = 1.0, blocked_s: float = 0.0) -> JobView:
+    figures: Any = [{"busy_s": busy_s, "blocked_s": blocked_s, "idle_s": each} for each in idle_s]
+    return JobView("job", tasks=[TaskView(f"t/{number}", figures=each) for number, each in enumerate(figures)])
+
+
+@pytest.mark.parametrize(
+    ("seen", "of", "shown"),
+    [
+        (view(99.0, 30.0, 49.0), APART, "idle for 96 %"),
+        (view(99.0, 18.0, 49.0), APART, ""),
+        (view(99.0, 30.0, 49.0, blocked_s=5.0), APART, ""),
+        (view(3.0, 3.0, 3.0, busy_s=0.0), APART, ""),
+        (view(99.0, 99.0, 99.0), WIDE, ""),
+        (view(99.0), topology(("read", "out")), ""),
+        (view(99.0, 99.0), Topology.grouped(APART, [("one/0", (0, 1)), ("out/2", (2,))]), ""),
+        (view(), APART, ""),
+    ],
+)
+def test_the_advice_is_shown_where_it_applies(seen: JobView, of: Topology, shown: str) -> None:
+    advice = advice_on_idleness(seen, of)
+    assert (shown in advice and "--processes one" in advice) if shown else not advice
