@@ -25,6 +25,7 @@ from tests.faults.conftest import start as start
 from tests.faults.forked import forked
 from tests.faults.job import WAIT_S, Job, environment
 from tests.members import members, sample
+from tests.oracles.frame import groupings
 
 SMALL = small_inputs()
 INPUTS: dict[str, dict[str, tuple[str, int]]] = {
@@ -79,13 +80,17 @@ def test_a_recipe_runs_as_its_page_shows_it(name: str, start: Start, tmp_path: P
     assert counts is not None and (name == "late_data" or counts.groups() == page.counts())
 
 
+@pytest.mark.parametrize("processes", ["per-task", "one", "stages"])
 @pytest.mark.parametrize("name", members(SMALL, "sessions", "fraud_rules", "deduplication"))
-def test_a_recipe_gives_the_same_whichever_task_dies(name: str) -> None:
+def test_a_recipe_gives_the_same_whichever_task_dies(name: str, processes: str) -> None:
     inputs = SMALL[name]
-    calm = run(pipeline_of(name), inputs, batch=100)
+    if processes not in groupings(pipeline_of(name)):
+        pytest.skip("an operator has several tasks")
+    calm = run(pipeline_of(name), inputs, batch=100, processes=processes)
     CHECKS[name](inputs, calm.rows)
     for seed, (task, count) in enumerate(calm.elements.items()):
-        result = run(pipeline_of(name), inputs, crash={task: max(1, count // 2)}, seed=seed)
+        crash = {task: max(1, count // 2)}
+        result = run(pipeline_of(name), inputs, crash=crash, seed=seed, processes=processes)
         assert result.recoveries == 1
         CHECKS[name](inputs, result.rows)
 
