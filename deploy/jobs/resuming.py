@@ -34,7 +34,7 @@ REPLAYED = frozenset(("settings", "hidden_nondeterminism", "on_error", "record_b
 
 APPLIED = frozenset(
     (
-        "durability", "checkpoint_interval_s", "replay_target_ms", "standbys", "dead_letters", "state",
+        "durability", "checkpoint_interval_s", "replay_target_ms", "standbys", "processes", "dead_letters", "state",
         "state_memory_bytes_max", "state_directory", "channel_window_bytes", "batch_elements_max", "latency_target_ms",
         "inflight_memory_bytes_max", "inflight_disk_bytes_max", "log_bytes_max", "staged_bytes_max",
         "ingest_bytes_max", "heartbeat_ms", "heartbeat_timeout_ms", "stuck_after_ms", "event_timeout_s",
