@@ -438,7 +438,10 @@ def _deploy(job: Path, config: JobConfig, report_path: Path | None, arguments: a
             progress.say(f"warning: {line}")
         exported.show(view)
 
-    deployment = LocalDeployment(job, show, servers, arguments.template, progress.say, arguments.savepoint_on_sigterm)
+    small = bool(Blueprint.load(job).topology.cells)
+    deployment = LocalDeployment(
+        job, show, servers, arguments.template, progress.say, arguments.savepoint_on_sigterm, small
+    )
     console.start()
     try:
         outcome = deployment.run()

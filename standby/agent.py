@@ -110,6 +110,9 @@ STATUS_LEFT = 76
 WORKER = "worker"
 """The role of a process that is a standby or runs a task."""
 
+FORKS_IDLE_S_MAX = 5.0
+"""The time after which the fork server of a job in cells ends; later workers are started as new interpreters."""
+
 _log = logging.getLogger("standby.agent")
 
 
@@ -139,7 +142,7 @@ class Agent:
         self._worker = blueprint.worker
         self._companions = {f"companion:{call.name}": call for call in blueprint.companions}
         if not config.verify_replay:  # forked workers share addresses, which would hide a dependence on addresses
-            self._children.serve_forks(self._worker)
+            self._children.serve_forks(self._worker, FORKS_IDLE_S_MAX if blueprint.topology.cells else 0.0)
         self._restarts: dict[str, tuple[float, Child]] = {}
         self._starts: dict[str, Child] = {}
         self._stopping = False

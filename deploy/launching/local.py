@@ -132,6 +132,8 @@ class LocalDeployment:
         template: the process that forks the servers; without one, each server is started as a new interpreter.
         say: a function that is called with a message about each action on a server.
         savepoint: whether the first SIGTERM ends the job at a savepoint, so that it may resume with other code.
+        small: whether the template ends once it has started the servers; a server that dies later is then replaced by a
+            new interpreter.
     """
 
     def __init__(
@@ -142,8 +144,10 @@ class LocalDeployment:
         template: Template | None = None,
         say: Callable[[str], None] = lambda line: None,
         savepoint: bool = False,
+        small: bool = False,
     ) -> None:
         self._job = job
+        self._small = small
         self._savepoint = savepoint
         self._progress = progress
         self._servers = servers or (supervisor(), agent())
@@ -220,6 +224,8 @@ class LocalDeployment:
             for server in self._servers:
                 if server.process is None and time.monotonic() >= server.due:
                     self._start(server)
+            if self._small and all(server.process is not None for server in self._servers):
+                self._end_template()
             if poll.poll(TURN_S * 1000):
                 try:
                     wake.recv(4096)
@@ -307,6 +313,12 @@ class LocalDeployment:
                 start_new_session=True,  # Ctrl-C on a terminal must reach only this process
                 env=environment,
             )
+
+    def _end_template(self) -> None:
+        """End the template, whose memory is a large share of that of a small job."""
+        if self._template is not None:
+            self._template.close()
+            self._template = None
 
     def _reap(self) -> None:
         """Reap every child process that has ended, including adopted orphans."""

@@ -128,9 +128,9 @@ class Children:
         child.began_ns = time.monotonic_ns()
         self.save()
 
-    def serve_forks(self, module: str) -> None:
+    def serve_forks(self, module: str, idle_s_max: float = 0.0) -> None:
         """Start a fork server, so that workers that run `module` are forked from it where possible from now on."""
-        self.forks = ForkServer(self.job, module, environment(self.job, {}, ""))
+        self.forks = ForkServer(self.job, module, environment(self.job, {}, ""), idle_s_max)
         self.forks.begin()
 
     def await_forks(self) -> None:

@@ -15,6 +15,7 @@ import select
 import signal
 import socket
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -79,10 +80,16 @@ class ForkServer:
     Args:
         module: the module that workers run; its `main` is called without arguments.
         environment: the environment of each worker, without the mark of its slot.
+        idle_s_max: the time after the last start after which the server ends for good, because its memory is a large
+            share of that of a small job; 0 for a server that stays.
     """
 
-    def __init__(self, job: Path, module: str, environment: dict[str, str]) -> None:
+    def __init__(self, job: Path, module: str, environment: dict[str, str], idle_s_max: float = 0.0) -> None:
         self._job = job
+        self._idle_s_max = idle_s_max
+        self._used_s = time.monotonic()
+        self._over = False
+        """Whether the server has ended because it was no longer needed."""
         self._module = module
         self._environment = {**environment, SLOT_MARK: SERVER_SLOT, PARENT: str(os.getpid())}
         self._process: subprocess.Popen[bytes] | Forked | None = None
@@ -97,7 +104,7 @@ class ForkServer:
 
     def begin(self) -> None:
         """Start a server without waiting for it to load, unless there is one already or too many were lost."""
-        if self._process is not None or self._lost >= LOST_MAX:
+        if self._process is not None or self._over or self._lost >= LOST_MAX:
             return
         if inherited and self._use_inherited(*inherited.pop()):
             return
@@ -143,7 +150,10 @@ class ForkServer:
         self._is_ready(READY_S)
 
     def attend(self) -> None:
-        """Replace the server if it has ended or was lost."""
+        """Replace the server if it has ended or was lost; end it if it has been idle for long enough."""
+        if self._idle_s_max and time.monotonic() - self._used_s >= self._idle_s_max:
+            self._over = True
+            self._drop()
         if self._process is not None and self._process.poll() is not None:
             self._lose("")
         self.begin()
@@ -158,6 +168,7 @@ class ForkServer:
         command = module_command(self._module)
         if list(argv[: len(command)]) != command:
             return None
+        self._used_s = time.monotonic()
         self.begin()
         if not self._is_ready(READY_S if patient else 0.0):
             return None

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from benchmarks.harness.processes import SUPERVISOR, kill
 from benchmarks.harness.runs import sets
 from tests.faults.conftest import HeldChain, Start
-from tests.faults.job import PIPELINES, causal, causal_output
+from tests.faults.job import PIPELINES, causal, causal_output, wait_for
 from tests.faults.test_savepoints import changing, check, further, rows, stop
 from tests.members import campaign
 
@@ -41,6 +42,23 @@ def test_a_killed_cell_recovers_exactly(processes: str, guarantee: str, start_ch
     job.kill_everything()
     job.start("--resume")
     job.until_warm()
+    chain.finish_exactly()
+
+
+def test_a_small_job_keeps_five_processes_and_survives_kills(start_chain: Callable[..., HeldChain]) -> None:
+    """The template and the fork server end; later standbys and servers are started as new interpreters."""
+    chain = start_chain("--processes", "one", *NARROW, checkpoint_interval_s=0.3, crash_loop_max=100)
+    job = chain.job
+    job.until_warm(records=50)
+    wait_for("five processes are left", lambda: len(job.living()) == 5)
+    lines = " ".join(job.living().values())
+    assert "standby.host" not in lines and lines.count("operators.runtime.worker") == 2
+    for _ in range(2):
+        job.until_warm()
+        job.replace("one/0")
+    kill(job.server(SUPERVISOR))
+    job.until_warm()
+    job.replace("one/0")
     chain.finish_exactly()
 
 

@@ -142,6 +142,24 @@ def test_workers_outlive_their_server_and_the_next_start_has_a_server_again(job:
     ended(children, third)
 
 
+def test_a_server_that_is_idle_for_long_enough_ends_for_good(job: Path, children: Children) -> None:
+    children.serve_forks(SLEEPER, idle_s_max=0.2)
+    first = started(children, "w1", module=SLEEPER)
+    assert children.forks is not None and first.process is None
+
+    def over() -> bool:
+        children.reap_orphans()
+        return children.forks is not None and children.forks.pid == 0
+
+    wait_for("the server has ended", over)
+    assert not has_ended(first.pidfd), "workers outlive their server"
+    second = started(children, "w2", module=SLEEPER)
+    assert second.process is not None and children.forks.pid == 0, "an interpreter takes its place"
+    for child in (first, second):
+        os.kill(child.pid, signal.SIGKILL)
+        ended(children, child)
+
+
 def test_a_server_that_does_not_answer_is_killed_with_what_it_began(
     job: Path, children: Children, monkeypatch: pytest.MonkeyPatch
 ) -> None:
