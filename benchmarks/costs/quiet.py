@@ -43,7 +43,7 @@ NARROW = ("--set", "width=1")
 ENTRANTS: Mapping[str, Sequence[str]] = {
     "causal": (),
     "none": GUARANTEES["none"],
-    "stages": ("--processes", "stages"),
+    "stages": ("--processes", "stages", *NARROW),
     "one": ("--processes", "one", *NARROW),
     "one_10_ms": ("--processes", "one", *NARROW, "--config", str(Path(__file__).with_name("gathered.toml"))),
 }
@@ -97,7 +97,7 @@ def _ours(name: str, rate: int, seconds: float) -> dict[str, float]:
     figures["first_row_s"] = (stamps[0].at_ns - began_ns) / 1e9
     interval_ns = stamped_ledger.PARTITIONS / rate * 1e9
     took_ms: list[float] = []
-    for task in range(1 if name.startswith("one") else stamped_ledger.COUNTERS):
+    for task in range(stamped_ledger.COUNTERS if name in ("causal", "none") else 1):
         # Rows that were written after the stamps were read have none yet.
         each = latencies(rows, stamps, task, zero_ns, interval_ns)
         took_ms += [took / 1e6 for at, took in zip(each.origins_ns, each.took_ns, strict=True) if at >= first_ns]
