@@ -281,7 +281,7 @@ def decode(body: bytes | memoryview) -> pa.RecordBatch:
     sizes = [_sizes(column, rows, numbers[2 * at], numbers[2 * at + 1]) for at, column in enumerate(columns)]
     claimed = place + sum(size + -size % 8 for each in sizes for size in each if size is not None)
     if claimed != len(data):
-        raise PeerViolation(f"a batch of vectors claims {claimed} bytes, but {len(data)} follow")
+        raise PeerViolation(f"the header of a batch of vectors claims {claimed} bytes, but the batch has {len(data)}")
     whole = pa.py_buffer(data)
     arrays = []
     for field, each in zip(schema, sizes, strict=True):

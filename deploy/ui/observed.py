@@ -215,7 +215,9 @@ class ObservedJob:
         if status != 0:
             raise PipelineError(said or f"`causal state` ended with status {status}")
         if len(printed) > ANSWER_BYTES_MAX:
-            raise PipelineError(f"the answer has {len(printed):,} bytes as JSON; use `causal state`")
+            raise PipelineError(
+                f"the answer is {len(printed):,} bytes of JSON, more than this page accepts; run `causal state` instead"
+            )
         answer: dict[str, Any] = json.loads(printed)
         return {**answer, "hint": said}
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from causal.cut import Cut
 from causal.errors import CorruptData
-from causal.ports import Chain
 from causal.storage.files import each_part, parts_of
 from causal.task.checkpointing import SnapshotFile
+from operators.engine.operator_chain import OperatorChain
 from operators.engine.plan import Plan
 from operators.state.snapshot_parts import increment_of
 
@@ -34,7 +34,7 @@ class Image:
         self._plan = plan
         self._directory = job_directory
         self._fetch = fetch
-        self.chain: Chain = plan.chain(task)
+        self.chain: OperatorChain = plan.chain(task)
 
     def load(self, files: Sequence[SnapshotFile]) -> None:
         """Load `files`, oldest first; files that have already been loaded are not read again.

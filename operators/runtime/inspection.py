@@ -18,7 +18,7 @@ from causal.storage.files import read_parts
 from causal.task.checkpointing import SnapshotFile
 from causal.topology import Task
 from operators.builder.pipeline import Pipeline
-from operators.engine.chain import FusedChain
+from operators.engine.operator_chain import OperatorChain
 from operators.engine.plan import Plan
 from operators.graph import Node
 from operators.records.keys import Unroutable, canonical_key, key_group, task_of_group
@@ -161,10 +161,10 @@ def keys_as_of(
 
 def _restored(
     plan: Plan, task: Task, files: Sequence[SnapshotFile], job: Path, groups: Collection[int]
-) -> FusedChain | None:
+) -> OperatorChain | None:
     """Return a task's chain with some key groups of a checkpoint; None for a sink, which has no keyed state."""
     chain = plan.chain(task.index)
-    if not isinstance(chain, FusedChain):
+    if not chain.stages:
         return None
     for path, _, digest in files:
         parts = read_parts(job / path, digest)

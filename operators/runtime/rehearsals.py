@@ -24,7 +24,6 @@ from causal.storage.files import read_parts
 from causal.task.checkpointing import SnapshotFile
 from causal.task.recording import Recorded, read_recording
 from causal.task.rehearsal import rehearse
-from operators.engine.chain import FusedChain
 from operators.engine.plan import Plan
 from operators.runtime.forked import in_fork
 from operators.runtime.image import Image
@@ -155,8 +154,7 @@ class Rehearsals:
         """Return a witness of the data that user code keeps, and the task as of `image`, ready for its next event."""
         rehearsed = Image(self._plan, image.task, self._directory)
         rehearsed.load(image.files)
-        if isinstance(rehearsed.chain, FusedChain):
-            rehearsed.chain.open()
+        rehearsed.chain.open()
         return Witness(self._plan.nodes(image.task), rehearsed.chain), rehearsed
 
     def _perform(

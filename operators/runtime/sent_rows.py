@@ -14,7 +14,7 @@ from typing import Any
 
 from causal.errors import PipelineError, invariant
 from causal.ports import Chain
-from operators.engine.chain import FusedChain
+from operators.engine.operator_chain import OperatorChain
 from operators.engine.plan import Plan
 from operators.graph import Node
 from operators.kinds.tables.attempts import Raised, attempted
@@ -169,7 +169,7 @@ def _restored(chain: Chain, files: Files) -> Chain:
 
 
 def _stages(chain: Chain) -> Sequence[Any]:
-    return chain.stages if isinstance(chain, FusedChain) else ()
+    return chain.stages if isinstance(chain, OperatorChain) else ()
 
 
 def _check_retraction(before: Aggregate[Any, Any], node: Node, facts: Iterable[Sequence[Any]]) -> None:

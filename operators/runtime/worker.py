@@ -55,7 +55,6 @@ from causal.task.vitals import Vitals
 from operators.builder.loading import load_of_job
 from operators.capture.active import RUNNING
 from operators.capture.install import install
-from operators.engine.chain import FusedChain
 from operators.engine.plan import plan
 from operators.kinds.process.outside_calls import askers_of
 from operators.records.seconds import seconds_of
@@ -428,7 +427,7 @@ class Worker:
     def _watch(self, image: Image) -> None:
         """Record what user code keeps outside its state before it runs, so that later changes can be named."""
         self.witness = None
-        if isinstance(image.chain, FusedChain):
+        if image.chain.stages:
             image.chain.open()
             self.witness = Witness(self.plan.nodes(image.task), image.chain, WATCHED_MAX)
 

@@ -247,9 +247,9 @@ def _check_seconds(at_s: object) -> None:
     fix = "use seconds since 1970, like ctx.now()"
     if isinstance(at_s, datetime):
         zone = ".replace(tzinfo=UTC)" if at_s.utcoffset() is None else ""
-        fix = f"use seconds since 1970, its {zone}.timestamp()"
+        fix = f"use seconds since 1970: call {zone}.timestamp() on it"
     elif isinstance(at_s, timedelta):
-        fix = "use ctx.now() + its .total_seconds()"
+        fix = "use ctx.now() + duration.total_seconds()"
     raise TypeError(f"a timer is set to {at_s!r:.80}, which is of type {type(at_s).__name__}; {fix}")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from causal.ports import Chain
 from causal.records.values import decode, encode
 from operators.state.fragments import unpacked
-from operators.state.snapshot_parts import read_part
+from operators.state.snapshot_parts import cell_in, read_part
 
 KEYS_PER_STEP = 10_000
 
@@ -29,6 +29,9 @@ def canonical(chain: Chain, fresh: Chain) -> list[Any]:
 
 def ordered_part(part: bytes) -> Any:
     """Return a part of a snapshot with its keys in sorted order."""
+    progress = cell_in(part)
+    if progress is not None:
+        return encode(progress)
     header, tables = read_part(part)
     if header is not None:
         return encode(header)

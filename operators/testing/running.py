@@ -147,7 +147,7 @@ def world_of(
     """
     for name in _FIXED:
         if name in config:
-            raise PipelineError(f"the test kit runs every pipeline with its own {name}; leave it out")
+            raise PipelineError(f"the test kit sets {name} itself; leave {name} out")
     _check(pipeline, {"inputs": inputs, "crash": crash}, clock_s, checkpoint_every)
     job_config = JobConfig.from_mapping(
         {

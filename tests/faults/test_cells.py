@@ -62,6 +62,13 @@ def test_a_small_job_keeps_five_processes_and_survives_kills(start_chain: Callab
     chain.finish_exactly()
 
 
+def test_a_cell_is_performed_again_with_the_same_result(start_chain: Callable[..., HeldChain]) -> None:
+    chain = start_chain("--processes", "one", "--verify-replay", *NARROW, checkpoint_interval_s=0.3)
+    chain.job.until_warm(records=100, checkpoints=2)
+    report = chain.finish_exactly()
+    assert report["checked_epochs"]["one/0"] > 0
+
+
 def task_of(view: dict[str, Any], name: str) -> str:
     """Return the task that performs the subtask with this name, as `causal kill` accepts it."""
     names = [str(task["task"]) for task in view["tasks"]]
@@ -123,7 +130,10 @@ def test_commands_accept_the_names_of_subtasks(start: Start, tmp_path: Path) -> 
     status, said = causal(tmp_path, "kill", "tally/0", *at)
     assert status == 0, said
     assert "one/0" in causal_output(tmp_path, "logs", "tally/0", *at)
-    kept = json.loads(causal_output(tmp_path, "state", "tally", "3", "--json", *at))
-    assert kept
+    for live in ((), ("--live",)):
+        kept = json.loads(causal_output(tmp_path, "state", "tally", "3", "--json", *live, *at))
+        assert [task["task"] for task in kept["tasks"]] == ["one/0"]
+        assert kept["tasks"][0]["state"]["state"]["n"] > 0, kept
+    assert "3" in json.loads(causal_output(tmp_path, "state", "tally", "--json", *at))["keys"]
     job.until_warm(records=200)
     stop(job)

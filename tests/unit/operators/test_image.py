@@ -92,7 +92,7 @@ def test_what_a_full_snapshot_replaces_is_freed(tmp_path: Path, state: State) ->
     replaced: list[tuple[Any, Any]] = []
     for file in files:
         image.load([file])
-        tables = {table.name: table for stage in image.chain.stages for table in stage.tables()}  # type: ignore[attr-defined]
+        tables = {table.name: table for stage in image.chain.stages for table in stage.tables()}
         assert len(tables["keep"].values) == 1_000
         assert open_stores() - before == (state == "disk"), "one file, of the image that is there"
         assert not any(len(values) for values, _ in replaced), "nothing waits for a collection"

@@ -176,7 +176,7 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
     ("clock_s is nan; use seconds", {"clock_s": float("nan")}),
     ("checkpoint_every is 'x'; use a number of records, or 0 for none", {"checkpoint_every": "x"}),
     ("checkpoint_every is -1; use a number of records", {"checkpoint_every": -1}),
-    ("the test kit runs every pipeline with its own guarantee", {"guarantee": "none"}),
+    ("the test kit sets guarantee itself", {"guarantee": "none"}),
     ("unknown setting speed", {"speed": 1}),
     ("is too late", {"hidden_nondeterminism": "allow"}),
     ("the pipeline is a int; use a Pipeline, or the path of its file", {"pipeline": 3}),

@@ -92,7 +92,7 @@ def test_a_delay_is_a_time_of_events_that_begin_at_0() -> None:
             r"which is of type datetime; use seconds since 1970, its \.timestamp\(\) at",
         ),
         (datetime(2024, 1, 1), r"its \.replace\(tzinfo=UTC\)\.timestamp\(\) at"),
-        (timedelta(seconds=60), r"which is of type timedelta; use ctx\.now\(\) \+ its \.total_seconds\(\) at"),
+        (timedelta(seconds=60), r"which is of type timedelta; use ctx\.now\(\) \+ duration\.total_seconds\(\) at"),
         (None, r"None, which is of type NoneType; use seconds since 1970, like ctx\.now\(\) at"),
         ("1700000000", "'1700000000', which is of type str; use seconds"),
         (True, "True, which is of type bool; use seconds"),

@@ -13,9 +13,9 @@ from causal.cut import Cut
 from causal.events import CheckpointRequested
 from causal.logs.dissemination import NO_KNOWLEDGE
 from causal.logs.rollback import NO_ROLLBACK
-from causal.ports import PlainChain
 from causal.storage.files import write_parts
 from causal.task.checkpointing import SnapshotFile
+from operators.engine.operator_chain import OperatorChain
 from operators.runtime import worker as worker_module
 from operators.runtime.backlog import Backlog
 from operators.runtime.image import Image
@@ -27,7 +27,7 @@ from operators.runtime.worker import Worker
 STEPS_PER_PART = 10
 
 
-class Slow(PlainChain):
+class Slow(OperatorChain):
     """Loads each part in ten steps."""
 
     def __init__(self) -> None:
