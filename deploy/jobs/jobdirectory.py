@@ -353,7 +353,7 @@ class JobDirectory:
         left = kill_marked(self.path, KILL_S)
         if left:
             raise PipelineError(
-                f"{left} processes of the previous job in {self.path} still run after SIGKILL; wait until they have ended"
+                f"{left} processes of the previous job in {self.path} still run after SIGKILL; wait for their end"
             )
         self._drop_runtime()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
@@ -176,6 +177,7 @@ class Task:
     reported_state = "running"
     recovery = SimpleNamespace(state=State.RUNNING)
     encoding, full = False, False
+    channels = SimpleNamespace(sinks=defaultdict(lambda: SimpleNamespace(name="out/0")))
 
     def __init__(self, *asked: list[Effect]) -> None:
         self.asked = list(asked)

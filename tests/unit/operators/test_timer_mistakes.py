@@ -89,9 +89,9 @@ def test_a_delay_is_a_time_of_events_that_begin_at_0() -> None:
     [
         (
             datetime(2024, 1, 1, tzinfo=UTC),
-            r"which is of type datetime; use seconds since 1970, its \.timestamp\(\) at",
+            r"which is of type datetime; use seconds since 1970: call \.timestamp\(\) on it at",
         ),
-        (datetime(2024, 1, 1), r"its \.replace\(tzinfo=UTC\)\.timestamp\(\) at"),
+        (datetime(2024, 1, 1), r"call \.replace\(tzinfo=UTC\)\.timestamp\(\) on it at"),
         (timedelta(seconds=60), r"which is of type timedelta; use ctx\.now\(\) \+ duration\.total_seconds\(\) at"),
         (None, r"None, which is of type NoneType; use seconds since 1970, like ctx\.now\(\) at"),
         ("1700000000", "'1700000000', which is of type str; use seconds"),
