@@ -69,6 +69,8 @@ class Rescaling:
         self._had = _tasks_of_operators(before.subtasks)
         self._has = _tasks_of_operators(plan.subtasks)
         self._finished: dict[int, bool] = {}
+        self._marks: dict[int, Sequence[int | None]] = {}
+        """The watermark from which each input of a converted task starts, by task."""
         self._check_sources()
         if not allow_dropped:
             self._check_dropped()
@@ -230,6 +232,7 @@ class Rescaling:
         merge = Merge.rewired([share.header["merge"] for share in shares], origins)
         ended = [self._has_ended(channel.source) for channel in self._plan.subtasks.inputs(task.index)]
         header["merge"] = {**merge, "ended": ended}
+        self._marks[task.index] = merge["marks"]
 
     def _origins(self, task: Task, olds: Sequence[_Share], fresh: Mapping[str, Any]) -> Origins:
         """Return the inputs of old tasks that each input of a new task continues.
@@ -273,7 +276,7 @@ class Rescaling:
     # Cuts.
 
     def cuts(self, stores: Mapping[str, tuple[int, int]]) -> dict[str, Cut]:
-        """Return the cut at which each task of the new plan begins, by task.
+        """Return the cut at which each task of the new plan begins, by task; `chains` must have been called.
 
         Args:
             stores: (rows, digest) of each store, by the name of the subtask that writes to it.
@@ -293,11 +296,17 @@ class Rescaling:
                 inputs[channel.id] = (position - (ended and not finished), digest, finished)
             else:
                 inputs[channel.id] = (0, 0, self._has_ended(channel.source))
+        # A task that chooses its inputs by their watermarks would otherwise wait for the next one on a quiet input.
+        marks: dict[int, tuple[int | None, bool]] = {
+            channel.id: (mark_ns, False)
+            for channel, mark_ns in zip(topology.inputs(task.index), self._marks.get(task.index, ()))
+            if channel.source != OUTSIDE and mark_ns is not None
+        }
         outputs: dict[int, tuple[int, int]] = {
             channel.id: stores[task.name] for channel in topology.outputs(task.index) if channel.target == OUTSIDE
         }
         last_ns = max(saved.cut.last_ns for saved in self._saved)
-        return Cut(epoch, inputs, outputs, last_ns, finished)
+        return Cut(epoch, inputs, outputs, last_ns, finished, marks)
 
     def _has_ended(self, source: int) -> bool:
         return source != OUTSIDE and self._finished[source]

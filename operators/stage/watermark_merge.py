@@ -94,6 +94,16 @@ class Merge:
         self.merged = lowest
         return lowest
 
+    def behind(self) -> bool:
+        """Return whether every open input is ahead of the merged watermark, which the graph of another job computed."""
+        marks = [mark for mark, ended in zip(self.marks, self._ended, strict=True) if not ended]
+        lowest = least(marks)
+        return lowest is not None and (self.merged is None or lowest > self.merged)
+
+    def caught_up(self) -> int | None:
+        """Return the merged watermark if it is higher than the last one although no input has changed."""
+        return self._rose() if self.behind() else None
+
     def furthest(self) -> int | None:
         """Return the highest watermark of all inputs if it exceeds the merged one; it is used once all have ended.
 

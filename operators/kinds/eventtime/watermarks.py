@@ -84,6 +84,8 @@ class WatermarkStage(OneToOneStage):
         """The time of the next idleness check; 0 before the first firing, which only reads the time."""
         self._was_late = False
         """Whether the last check was so late that it did nothing but read the time."""
+        self._unsent = False
+        """Whether a change of the job graph left this task with inputs that are all ahead of the last watermark."""
         self._ready: list[Piece] = []
         self._offset = 0
 
@@ -175,13 +177,32 @@ class WatermarkStage(OneToOneStage):
                 self._ready.append(([], furthest))
         return []
 
-    # Idleness.
+    # A watermark that is due immediately after a change of the job graph, and idleness.
+
+    def changed(self, epoch: int) -> None:
+        """Find out whether the inputs that this task has kept are ahead of the watermark that was passed on.
+
+        That watermark was the least of all inputs of an earlier task, some of which other tasks now read.  Readers must
+        not wait for the next record to learn that this task is ahead, because there may never be one.
+        """
+        self._unsent = self._merge.behind()
 
     def next_ns(self) -> int | None:
+        if self._unsent:
+            return 0
         return None if self._idle_ns is None else self._next_ns
 
     def fire(self, entries: Sequence[Due]) -> list[Any]:
-        reading_ns, check_ns = entries[-1][3], (self._idle_ns or 0) // self._checks
+        if self._unsent:
+            self._unsent = False
+            merged = self._merge.caught_up()
+            if merged is not None:
+                self._ready.append(([], merged))
+        if self._idle_ns is not None:
+            self._check_idle(entries[-1][3], self._idle_ns // self._checks)
+        return []
+
+    def _check_idle(self, reading_ns: int, check_ns: int) -> None:
         # After a resume or a long event, records that this task has not been able to receive yet may be waiting.
         self._was_late = 0 < self._next_ns <= reading_ns - check_ns and not self._was_late
         if self._next_ns and not self._was_late:
@@ -193,7 +214,6 @@ class WatermarkStage(OneToOneStage):
                     if merged is not None and merged != END_NS:
                         self._ready.append(([], merged))
         self._next_ns = reading_ns + check_ns
-        return []
 
     # Snapshots.
 
@@ -205,6 +225,7 @@ class WatermarkStage(OneToOneStage):
             "idle": list(self._idle),
             "next_ns": self._next_ns,
             "was_late": self._was_late,
+            "unsent": self._unsent,
             "generators": [self._carried(generator.state) for generator in self._generators],
         }
 
@@ -223,6 +244,7 @@ class WatermarkStage(OneToOneStage):
         self._quiet = list(header.get("quiet", [0] * len(self._idle)))
         self._merge.load(header["merge"])
         self._next_ns, self._was_late = header["next_ns"], header.get("was_late", False)
+        self._unsent = header.get("unsent", False)
         self._generators = [self._fresh_generator() for _ in header["generators"]]
         for generator, state in zip(self._generators, header["generators"], strict=True):
             generator.state = state
@@ -237,6 +259,7 @@ class WatermarkStage(OneToOneStage):
             "idle": [False] * len(origins),
             "next_ns": 0,
             "was_late": False,
+            "unsent": False,
             "merge": Merge.rewired([header["merge"] for header in headers], origins),
             "generators": [self._state_of(headers, each) for each in origins] if self._generator else [],
         }

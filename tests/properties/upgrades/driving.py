@@ -79,11 +79,14 @@ class Outcome:
         return self.before, self.after
 
 
-def performed(scene: Scene, chance: Random, ready: Callable[[], None] = lambda: None) -> Outcome:
+def performed(
+    scene: Scene, chance: Random, ready: Callable[[], None] = lambda: None, to_the_end: bool = True
+) -> Outcome:
     """Run both versions.
 
     Args:
         ready: called at the savepoint, before the upgrade.
+        to_the_end: whether all partitions end; otherwise only those end whose end is an event.
 
     Raises:
         PipelineError: the upgrade is refused.
@@ -99,12 +102,15 @@ def performed(scene: Scene, chance: Random, ready: Callable[[], None] = lambda: 
         raise AssertionError("the savepoint is not complete")
     ready()
     built = scene.after()
-    second = _world(built, scene, len(scene.events), chance, options, continues=False)
+    second = _world(built, scene, len(scene.events), chance, options, continues=not to_the_end)
     _continued(first, second, scene.allow_dropped)
     second.now_ns = first.now_ns
     second.begin()
-    second.run()
-    second.check_state()
+    if to_the_end:
+        second.run()
+        second.check_state()
+    else:
+        _until(second, moment_s(len(scene.events) - 1))
     return Outcome(result_of(first).rows, result_of(second).rows)
 
 

@@ -7,7 +7,7 @@ operator.  What comes out then is what comes out without a change.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -310,3 +310,63 @@ def test_a_watermark_behind_a_union_stays_below_the_stream_that_is_behind(graph:
             assert records_in(out) == [time_s]
             marks_ns += [stamp_of(chunk) for _, chunk in out if chunk.kind == WATERMARK]
     assert marks_ns == [6 * S, 7 * S]
+
+
+def readers(graph: Graph, parts: Mapping[str, Sequence[bytes]]) -> dict[int, Any]:
+    """Return the chains of the tasks that read the left stream, by the first of their partitions."""
+    job_plan, chains = planned("window", graph), dict[int, Any]()
+    for task in [each for each in job_plan.topology.tasks if "lw" in each.operators]:
+        chain = chains[job_plan.topology.inputs(task.index)[0].partition] = job_plan.chain(task.index)
+        chain.restore(parts[task.name])
+    return chains
+
+
+def marks_in(outputs: Sequence[Any]) -> set[int]:
+    return {stamp_of(chunk) for _, chunk in outputs if chunk.kind == WATERMARK}
+
+
+def test_a_task_that_reads_only_the_partition_that_is_ahead_says_so_without_a_record() -> None:
+    before, after, services = planned("window", Graph()), planned("window", Graph(left=2)), Services()
+    [task] = [each for each in before.topology.tasks if "lw" in each.operators]
+    chain = before.chain(task.index)
+    for input, time_s in ((0, 4.0), (1, 17.0)):
+        chain.deliver(input, [records_chunk([(0, "L", (input, 0), time_s)])], 0, services)
+    parts = rescaled(before, saved(before, {task.name: [parts_of(chain, True)]}), after).chains()
+    again = readers(Graph(left=2), {name: parts for name, parts in parts.items() if name.startswith("lw/")})
+    assert (again[0].next_timer_ns(), again[1].next_timer_ns()) == (None, 0)
+    files = {f"lw/{number}": parts_of(each, True) for number, each in again.items()}
+    for ahead in (again[1], readers(Graph(left=2), files)[1]):  # a checkpoint may come first
+        assert marks_in(ahead.fire(1, services)) == {17 * S}
+        assert ahead.next_timer_ns() is None
+    behind = again[0].deliver(0, [records_chunk([(0, "L", (0, 1), 6.0)])], 1, services)
+    assert marks_in(behind) == {6 * S}
+
+
+def test_a_task_that_reads_all_partitions_again_is_as_far_as_the_last_of_them() -> None:
+    before, after, services = planned("window", Graph(left=2)), planned("window", Graph()), Services()
+    tasks = [each for each in before.topology.tasks if "lw" in each.operators]
+    chains = [before.chain(task.index) for task in tasks]
+    for number, (chain, time_s) in enumerate(zip(chains, (4.0, 17.0), strict=True)):
+        chain.deliver(0, [records_chunk([(0, "L", (number, 0), time_s)])], 0, services)
+    files = {str(task.name): [parts_of(chain, True)] for task, chain in zip(tasks, chains, strict=True)}
+    parts = rescaled(before, saved(before, files), after).chains()
+    [chain] = readers(Graph(), {"lw/0": parts["lw/0"]}).values()
+    assert chain.next_timer_ns() is None
+    assert marks_in(chain.deliver(0, [records_chunk([(0, "L", (0, 1), 6.0)])], 1, services)) == {6 * S}
+
+
+@pytest.mark.parametrize("graph", [Graph(left=2), Graph(left=2, tasks=2), Graph()])
+def test_a_task_begins_with_the_watermark_of_each_input_that_continues(graph: Graph) -> None:
+    before, after = planned("ordered", Graph(left=2)), planned("ordered", graph)
+    [task] = [each for each in before.topology.tasks if "op" in each.operators]
+    chain = before.chain(task.index)
+    for input, mark_s in ((0, 4), (1, 17)):
+        chain.deliver(input, [watermark(mark_s * S)], 0, Services())
+    rescaling = rescaled(before, saved(before, {task.name: [parts_of(chain, True)]}), after)
+    rescaling.chains()
+    cuts = rescaling.cuts({"out/0": (9, 2)})
+    expected = [(4 * S, False), (17 * S, False)] if graph.left == 2 else [(4 * S, False)]
+    for later in [each for each in after.topology.tasks if "op" in each.operators]:
+        channels = after.topology.inputs(later.index)
+        assert [cuts[later.name].marks.get(channel.id) for channel in channels] == [*expected, None]
+    assert not any(cut.marks for name, cut in cuts.items() if not name.startswith("op/"))
