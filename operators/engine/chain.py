@@ -200,6 +200,8 @@ class FusedChain(OperatorChain):
                 branch = waiting[place]
                 self._active.operator = branch.stage.name
                 self._forward(branch, branch.stage.fire(entries))
+                if branch.stage.asks and branch.received is not None:
+                    self._pass(branch, branch.stage.passes(branch.received))
                 if branch.stage.renews:
                     agenda.look(place)
             return self._end()

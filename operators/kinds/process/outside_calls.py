@@ -25,12 +25,13 @@ from operators.stage.branch import Numbers
 from operators.stage.calls import CallFailed, outcome, raised
 from operators.stage.failures import NO_KEY
 from operators.stage.scope import Scope
-from operators.stage.stages import Stage
+from operators.stage.stages import Due, Stage
 from operators.stage.watermark_merge import END_NS, IDLE_NS
 from operators.state.keyed_tables import KeyedTable
 from operators.state.snapshot_parts import REPORTED
 
 LATE = "TimeoutError"
+UNSENT = "unsent"
 
 
 class RequestTable(KeyedTable):
@@ -89,6 +90,8 @@ class AskStage(Stage):
         self._mark_ns: int | None = None
         self._idle = False
         """Whether the input is idle; idleness is passed on when no request is outstanding."""
+        self._unsent = False
+        """Whether requests that held back the watermark of an earlier task may be in other tasks now."""
         self._origins_ns: dict[int, int] = {}
         """The time at which each request's record entered the job; unknown after a restore."""
         self._full_from: int = options["concurrency"] + scope.config.batch_elements_max
@@ -204,6 +207,14 @@ class AskStage(Stage):
             passed = self._marks.pop(0)[0]
         return passed
 
+    def next_ns(self) -> int | None:
+        return 0 if self._unsent else None
+
+    def fire(self, entries: Sequence[Due]) -> list[Any]:
+        """Emit nothing; the chain then passes on the last watermark received unless a request holds it back."""
+        self._unsent = False
+        return []
+
     def rests(self) -> bool:
         rests = self._idle and not self._table.values
         self._idle = self._idle and not rests
@@ -215,7 +226,12 @@ class AskStage(Stage):
         return [self._table]
 
     def header(self) -> dict[str, Any]:
-        header = {"marks": [list(each) for each in self._marks], REPORTED: self._mark_ns, "idle": self._idle}
+        header = {
+            "marks": [list(each) for each in self._marks],
+            REPORTED: self._mark_ns,
+            "idle": self._idle,
+            UNSENT: self._unsent,
+        }
         return {**header, "next": self._numbers.next, "generation": self._generation}
 
     def load_header(self, header: dict[str, Any], full: bool) -> None:
@@ -223,12 +239,16 @@ class AskStage(Stage):
         self._marks = [list(each) for each in header.get("marks", ())]
         self._mark_ns = header.get(REPORTED)
         self._idle = header.get("idle", False)
+        self._unsent = header.get(UNSENT, False)
         self._numbers.next = header.get("next", 0)
         self._generation = header.get("generation", 0)
 
     def merge_headers(self, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Continue after the highest number; drop the waiting watermarks, because the next watermark replaces them."""
-        return {"next": max((header.get("next", 0) for header in headers), default=0)}
+        """Continue after the highest number; drop the waiting watermarks, because the last one received follows anew.
+
+        Otherwise a task that takes over no request would hold back event time until its next watermark.
+        """
+        return {"next": max((header.get("next", 0) for header in headers), default=0), UNSENT: True}
 
     def changed(self, epoch: int) -> None:
         self._generation = epoch

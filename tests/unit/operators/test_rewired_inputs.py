@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from causal.ids import OUTSIDE
 from causal.records.batch import WATERMARK, stamp_of, watermark
+from causal.records.values import encode
 from operators import BroadcastOperator, Operator, Pipeline
 from operators.engine.chain import FusedChain
 from operators.engine.plan import Plan, plan
@@ -353,6 +354,42 @@ def test_a_task_that_reads_all_partitions_again_is_as_far_as_the_last_of_them() 
     [chain] = readers(Graph(), {"lw/0": parts["lw/0"]}).values()
     assert chain.next_timer_ns() is None
     assert marks_in(chain.deliver(0, [records_chunk([(0, "L", (0, 1), 6.0)])], 1, services)) == {6 * S}
+
+
+def asking(tasks: int) -> Plan:
+    pipeline = Pipeline("test")
+    keyed = pipeline.source("L", source()).watermarks("lw", time_of).key_by(key_of)
+    keyed.call("op", lambda record, key: key, parallelism=tasks).sink("out", NoSink())
+    return plan(pipeline, config(key_groups=GROUPS))
+
+
+@pytest.mark.parametrize(("tasks", "later"), [(2, 3), (2, 1), (1, 2)])
+def test_a_task_that_takes_over_no_request_does_not_hold_back_a_watermark(tasks: int, later: int) -> None:
+    before, after, services, files = asking(tasks), asking(later), Services(), dict[str, list[list[bytes]]]()
+    for number in range(tasks):
+        task = before.topology.named(f"op/{number}")
+        assert task is not None
+        chain = before.chain(task.index)
+        assert marks_in(chain.deliver(0, [watermark(10 * S)], 0, services)) == {10 * S}
+        own = owned([1], number, tasks)
+        if own:
+            chain.deliver(0, [records_chunk([(each, "L", (0, 0), 20.0) for each in own])], 1, services)
+        assert marks_in(chain.deliver(0, [watermark(30 * S)], 2, services)) == (set() if own else {30 * S})
+        files[task.name] = [parts_of(chain, True)]
+    parts = rescaled(before, saved(before, files), after).chains()
+    for number in range(later):
+        task = after.topology.named(f"op/{number}")
+        assert task is not None
+        chain = after.chain(task.index)
+        chain.restore(parts[task.name])
+        waiting = chain.outstanding()
+        assert len(waiting) == len(owned([1], number, later)) and chain.next_timer_ns() == 0
+        marks_ns = marks_in(chain.fire(1, services))
+        assert chain.next_timer_ns() is None
+        for request in waiting:
+            assert not marks_ns
+            marks_ns = marks_in(chain.answer(request.operator, request.number, encode([True, "yes"]), services))
+        assert marks_ns == {30 * S}
 
 
 @pytest.mark.parametrize("graph", [Graph(left=2), Graph(left=2, tasks=2), Graph()])
