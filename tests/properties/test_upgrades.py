@@ -14,6 +14,7 @@ from operators.kinds.registry import KINDS
 from operators.runtime.rescaling import Rescaling
 from operators.runtime.sent_rows import SentRows
 from operators.stage.stages import Stage
+from operators.stage.watermark_merge import Merge
 from tests.members import sample
 from tests.properties.upgrades import graphs
 from tests.properties.upgrades.driving import Event, Scene
@@ -109,6 +110,13 @@ def test_state_of_other_tasks_that_is_lost_is_found(monkeypatch: pytest.MonkeyPa
 def test_operators_that_never_hear_of_an_upgrade_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FusedChain, "changed", lambda self, *facts: None)
     assert detected("every_s(seconds) #46", 6)
+
+
+def test_a_watermark_that_waits_for_the_next_record_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert examine("tasks timers", 16) == PASSED
+    monkeypatch.setattr(Merge, "behind", lambda self: False)
+    with pytest.raises(Mismatch, match="after, out"):
+        examine("tasks timers", 16)
 
 
 def test_a_wrong_row_is_found() -> None:
