@@ -67,18 +67,18 @@ def built(kind: str, readers: int, tasks: int) -> Pipeline:
     return pipeline
 
 
-def given(source: str, partition: int, key: str, at: int) -> Event:
+def record_of(source: str, partition: int, key: str, at: int) -> Event:
     """A record; no two have the same time, so that event time orders all of them."""
     return Event((source, partition), {"k": key, "at": at, "v": at})
 
 
 BEFORE = [
-    given("b", 0, "y", 5), given("b", 0, "x", 60), given("a", 1, "x", 27), given("a", 2, "z", 38),
-    given("a", 0, "x", 3), given("a", 0, "y", 4),
+    record_of("b", 0, "y", 5), record_of("b", 0, "x", 60), record_of("a", 1, "x", 27), record_of("a", 2, "z", 38),
+    record_of("a", 0, "x", 3), record_of("a", 0, "y", 4),
 ]  # fmt: skip
 AFTER = [
-    given("a", 0, "y", 12), given("a", 0, "y", 13), given("a", 0, "z", 14), given("a", 0, "y", 3),
-    given("a", 0, "x", 20), given("a", 0, "y", 21), given("a", 0, "x", 15),
+    record_of("a", 0, "y", 12), record_of("a", 0, "y", 13), record_of("a", 0, "z", 14), record_of("a", 0, "y", 3),
+    record_of("a", 0, "x", 20), record_of("a", 0, "y", 21), record_of("a", 0, "x", 15),
 ]  # fmt: skip
 """Two records of the last ones are late."""
 

@@ -244,7 +244,7 @@ class AskStage(Stage):
         self._generation = header.get("generation", 0)
 
     def merge_headers(self, headers: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        """Continue after the highest number; drop the waiting watermarks, because the last one received follows anew.
+        """Continue after the highest number; drop the waiting watermarks, because the last one received is passed.
 
         Otherwise a task that takes over no request would hold back event time until its next watermark.
         """
