@@ -79,6 +79,7 @@ def grouped_cuts(topology: Topology, cuts: Mapping[str, Cut]) -> dict[str, Cut]:
         own = [cuts[subtask.name] for subtask in topology.subtasks_of(task.index)]
         inputs = {channel: where for cut in own for channel, where in cut.inputs.items()}
         outputs = {channel: where for cut in own for channel, where in cut.outputs.items()}
+        marks = {channel: mark for cut in own for channel, mark in cut.marks.items()}
         result[task.name] = Cut(
             own[0].epoch,
             {c.id: inputs[topology.subtask_channel(c).id] for c in topology.inputs(task.index)},
@@ -89,6 +90,7 @@ def grouped_cuts(topology: Topology, cuts: Mapping[str, Cut]) -> dict[str, Cut]:
             },
             max(cut.last_ns for cut in own),
             all(cut.finished for cut in own),
+            {c.id: marks[n] for c in topology.inputs(task.index) if (n := topology.subtask_channel(c).id) in marks},
         )
     return result
 
