@@ -21,9 +21,11 @@ from benchmarks.harness.tally import TallySink
 from causal.errors import OperatorFailed
 from causal.ports import Chain
 from causal.records.rows import joined
+from causal.records.values import encode
 from causal.records.vectors import Vectors
 from operators import Pipeline
 from operators.engine.plan import plan
+from operators.kinds.vectors.number_table import NumberTable
 from operators.records.arrow_rows import rows_of
 from operators.records.keys import key_group, task_of_group
 from operators.sinks import JsonLinesSink
@@ -533,3 +535,15 @@ def test_an_open_window_survives_restores(batches: list[list[int]], data: st.Dat
 
 
 # Replay.
+
+
+@pytest.mark.parametrize("values", [[3, -(1 << 63), (1 << 63) - 1], [3, 0.5, -1e300], [0.25]])
+def test_a_restored_table_of_numbers_contains_them_exactly(values: list[Any]) -> None:
+    fragment = encode([list(range(len(values))), values, []])
+    table = NumberTable("t", 8)
+    table.load(fragment)
+    table.settle()
+    restored = [table.inspect(key) for key in range(len(values))]
+    assert restored == values and {type(each) for each in restored} == {
+        type(max(values, key=lambda each: type(each) is float))
+    }
