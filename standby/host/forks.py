@@ -80,7 +80,7 @@ class ForkServer:
     Args:
         module: the module that workers run; its `main` is called without arguments.
         environment: the environment of each worker, without the mark of its slot.
-        idle_s_max: the time after the last start after which the server ends for good, because its memory is a large
+        idle_s_max: the time after the last start after which the server ends, because its memory is a large
             share of that of a small job; 0 for a server that stays.
     """
 
