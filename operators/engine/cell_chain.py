@@ -17,6 +17,7 @@ from causal.errors import CorruptData, PeerViolation, invariant
 from causal.ports import Output, Request, Services, SnapshotJob
 from causal.records.batch import END, IDLE_NS, WATERMARK, Chunk, end, stamp_of
 from operators.engine.operator_chain import OperatorChain
+from operators.graph import DEAD_LETTERS
 from operators.stage.stages import Stage
 from operators.state.keyed_tables import KEYS_AT_ONCE
 from operators.state.snapshot_parts import cell_in, cell_part, increment_part, is_increment
@@ -249,6 +250,8 @@ class CellChain(OperatorChain):
         known = {member.name: member for member in self._members}
         for name, (firsts, ended, over), own in each_subtask_of_cell(parts):
             member = known.get(name)
+            if member is None and name == f"{DEAD_LETTERS}/0":
+                continue  # an interrupted command has added it
             if member is None or len(member.firsts) != len(firsts):
                 raise CorruptData(
                     f"the snapshot of a cell contains {name}, which this pipeline does not perform in this way; resume "

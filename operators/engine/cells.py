@@ -104,7 +104,10 @@ def _place(group: Group) -> tuple[Any, ...]:
 
 
 def _add_letters(subtasks: Topology, members: dict[tuple[Any, ...], list[int]]) -> None:
-    """Add the subtask that writes dead letters, which reads from every other subtask, to the last task if possible."""
+    """Add the subtask that writes dead letters, which reads from every other subtask, to the last cell if possible.
+
+    All other tasks keep their names, because a job may begin to write dead letters when it is resumed.
+    """
     letters = len(subtasks.tasks) - 1
     if letters < sum(map(len, members.values())):
         return
@@ -112,7 +115,8 @@ def _add_letters(subtasks: Topology, members: dict[tuple[Any, ...], list[int]]) 
     last = [key for key in members if key[0] == highest]
     _, parallelism, place, alone, _ = last[0]
     reads_tasks = len(members) > 1  # a task reads from partitions or from tasks, not from both
-    if len(last) == 1 and parallelism == 1 and not (place or alone) and (highest > 0 or not reads_tasks):
+    joins = len(last) == 1 and len(members[last[0]]) > 1 and parallelism == 1
+    if joins and not (place or alone) and (highest > 0 or not reads_tasks):
         members[last[0]].append(letters)
     else:
         members[highest + 1, 1, (), ("",), 0] = [letters]

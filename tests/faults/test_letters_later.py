@@ -62,3 +62,15 @@ def test_a_record_that_stopped_the_job_is_put_aside_when_it_is_resumed(
     job.start("--resume")  # it keeps what it was resumed with
     job.finish_well()
     assert_exact(job, before)
+
+
+@pytest.mark.parametrize("processes", ["one", "stages"])
+def test_a_cell_begins_to_write_dead_letters_when_it_is_resumed(start: Start, tmp_path: Path, processes: str) -> None:
+    gate = tmp_path / "gate"
+    job = start(LOOKED_UP, "--set", f"gate={gate}", "--processes", processes, "--checkpoint-interval", "0.2")
+    assert job.finish()[0] == 1
+    before = rows(tmp_path)
+    gate.touch()
+    job.start("--resume", "--on-error", "dead-letter")
+    job.finish_well()
+    assert_exact(job, before)

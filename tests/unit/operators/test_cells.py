@@ -59,6 +59,10 @@ def ordered(pipeline: Pipeline) -> None:
     sink(counted.key_by(lambda pair: pair[0]).count("again"))
 
 
+def lone_sink(pipeline: Pipeline) -> None:
+    sink(numbers(pipeline))
+
+
 def placed(pipeline: Pipeline) -> None:
     simple(pipeline)
     pipeline.place("out", "b")
@@ -94,6 +98,10 @@ def planned(build: Build, of_pipeline: str, **settings: Any) -> Plan:
             {"in/0": ["in/0"], "count/0": ["count/0"], "out/0": ["out/0"]},
         ),
         (simple, "one", {"on_error": "dead-letter"}, {"one/0": ["in/0", "count/0", "out/0", "dead-letters/0"]}),
+        (
+            lone_sink, "stages", {"on_error": "dead-letter"},  # `out/0` keeps its name
+            {"in/0": ["in/0"], "out/0": ["out/0"], "dead-letters/0": ["dead-letters/0"]},
+        ),
         (
             parallel, "stages", {"on_error": "dead-letter"},
             {"in/0": ["in/0"], "in/1": ["in/1"], "rest/0": ["count/0", "out/0"], "rest/1": ["count/1", "out/1"],
