@@ -31,7 +31,8 @@ def performer(topology: Topology, name: str, where: str) -> Task:
     runs = [task.name for task in topology.tasks if operator in task.operators]
     if runs and not any(task.startswith(f"{operator}/") for task in runs):
         raise PipelineError(f"{where}: the task does not exist; {operator!r} runs in {', '.join(runs)}")
-    names = ", ".join(task.name for task in topology.tasks)
+    shared = [part.name for task in topology.tasks for part in topology.subtasks_of(task.index) if topology.cells]
+    names = ", ".join(dict.fromkeys([*(task.name for task in topology.tasks), *shared]))
     raise PipelineError(f"{where}: the task does not exist; the tasks are {names}")
 
 

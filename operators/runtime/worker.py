@@ -153,6 +153,7 @@ class Worker:
         self.loading: Loading | None = None
         self.later = Backlog(each=self.config.verify_replay)
         self.stopping = False
+        self.termination: Termination | None = None
         self.fetch = partial(fetch_from, self.depot, lambda: not self.stopping, say) if self.depot is not None else None
         self.resident = Resident(lambda task: Image(self.plan, task, self.directory, self.fetch))
         self.rehearsals = Rehearsals(self.plan, self.config, job_directory, say, self.fetch)
@@ -482,6 +483,8 @@ class Worker:
             rest_ns = work.rest()
             ready = dict(self.poller.poll(0 if self.loading is not None else min(wait_ms, until_beat_ms)))
             work.turn(monotonic_ns())
+            if self.termination is not None and self.termination.wake in ready:
+                self.termination.drain()
             member.stir(work.began_ns)
             if self.control in ready:
                 self.obey()
@@ -565,7 +568,7 @@ def _serve() -> int:
     def stop() -> None:
         worker.stopping, worker.control.linger = True, 0  # the agent reports the end, so pending messages may be lost
 
-    termination = Termination(stop)
+    termination = worker.termination = Termination(stop)
     worker.poller.register(termination.wake, zmq.POLLIN)
     try:
         worker.run()

@@ -31,7 +31,7 @@ def ordered_part(part: bytes) -> Any:
     """Return a part of a snapshot with its keys in sorted order."""
     progress = cell_in(part)
     if progress is not None:
-        return encode(progress)
+        return encode([[name, reached] for name, _, reached in progress["subtasks"]])
     header, tables = read_part(part)
     if header is not None:
         return encode(header)

@@ -67,6 +67,8 @@ termination = Termination(lambda: stopped.append(True))
 poller.register(termination.wake, zmq.POLLIN)
 print("rests", flush=True)
 assert poller.poll(3_600_000) and stopped == [True]
+termination.drain()
+assert not poller.poll(0)
 termination.close()
 print("ends", flush=True)
 socket.close(0)
@@ -86,3 +88,25 @@ def test_a_worker_that_rests_ends_at_once_and_is_disturbed_by_no_signal_then() -
         worker.send_signal(signal.SIGTERM)
         worker.communicate("\n", timeout=60)
         assert worker.returncode == 0
+
+
+WITHOUT_HANDLER = """
+import os, signal, zmq
+from operators.runtime.termination import Termination
+
+poller = zmq.Poller()
+termination = Termination(lambda: None)
+poller.register(termination.wake, zmq.POLLIN)
+for number in (signal.SIGTERM, signal.SIGUSR1):
+    signal.signal(number, lambda *_: None)
+    os.kill(os.getpid(), number)
+    assert dict(poller.poll(60_000)) == {termination.wake: zmq.POLLIN}
+    termination.drain()
+    assert not poller.poll(0)
+termination.close()
+"""
+
+
+def test_a_signal_wakes_the_loop_whether_or_not_its_handler_has_run() -> None:
+    """A handler runs only when the main thread is in Python again, so the interpreter itself makes `wake` readable."""
+    subprocess.run([sys.executable, "-c", WITHOUT_HANDLER], check=True, timeout=60)
