@@ -13,8 +13,8 @@ from causal.process.forks import let_children_end
 class Termination:
     """Calls `stop` at SIGTERM, and makes `wake` readable, because an interrupted poll would otherwise keep waiting.
 
-    A handler in Python runs only once the main thread is back in the interpreter, so a signal that arrives just before a
-    poll would be noticed only when the poll ends. Therefore the interpreter itself writes to `wake` when a signal
+    A handler in Python runs only once the main thread is back in the interpreter, so a signal that arrives just before
+    a poll would be noticed only when the poll ends. Therefore the interpreter itself writes to `wake` when a signal
     arrives.
     """
 
