@@ -35,7 +35,8 @@ COUNT, KEYS = 1500, 20
 
 OTHERS: dict[str, Any] = {
     "durability": "os", "checkpoint_interval_s": 0.3, "replay_target_ms": 500, "standbys": "0", "processes": "per-task",
-    "dead_letters": "dead", "state": "disk", "state_memory_bytes_max": 1 << 20, "state_directory": "kept", "channel_window_bytes": 1 << 17,
+    "dead_letters": "dead", "state": "disk", "state_memory_bytes_max": 1 << 20, "state_directory": "kept",
+    "channel_window_bytes": 1 << 17,
     "batch_elements_max": 1, "latency_target_ms": 0, "inflight_memory_bytes_max": 1 << 20,
     "inflight_disk_bytes_max": 1 << 28, "log_bytes_max": 1 << 24, "staged_bytes_max": 1 << 28,
     "ingest_bytes_max": 1 << 24, "heartbeat_ms": 50, "heartbeat_timeout_ms": 4000, "stuck_after_ms": 50_000,
