@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 from msgspec.structs import replace
 
 from causal.config import JobConfig
 from causal.errors import PipelineError
 from causal.task.activity import sentence
+from causal.topology import Topology
 from deploy.jobs.edited import changed_since, listed
 from deploy.jobs.hints import candidate_shown, led_by, resume_command
 from deploy.jobs.latest_view import latest, view_age_s
@@ -21,9 +23,11 @@ from deploy.jobs.lookup import chosen_job, coming_up, running
 from deploy.printable import printable
 from deploy.progress.progress_model import ROOM, named
 from deploy.progress.report import report, summary
+from standby.blueprint import Blueprint
 from standby.supervision import figures
 from standby.supervision.job_view import JobView, TaskView, Wait
 
+NO_CELLS: Mapping[str, Sequence[str]] = MappingProxyType({})
 STATES_SHOWN = 6
 OVERDUE_S = 5.0
 """The duration after which a checkpoint, or the upload of a snapshot, is shown with the reason for the delay."""
@@ -46,23 +50,33 @@ def status(arguments: argparse.Namespace) -> int:
     if view is None:
         raise PipelineError(f"the job in {job} did not come up; see {job}/logs, then `causal run`")
     config = JobConfig.load(job)
-    edited = changed_since(job, config)
+    edited, cells = changed_since(job, config), _cells(Blueprint.load(job).topology)
     if arguments.json:
-        print(json.dumps({**view.content(), "alive": alive, "code": config.code, "code_changed": edited}, indent=1))
+        facts = {"alive": alive, "code": config.code, "code_changed": edited, "cells": cells}
+        print(json.dumps({**view.content(), **facts}, indent=1))
     else:
-        print("\n".join(map(printable, shown(view, alive, view_age_s(job), resume_command(job)))))
+        print("\n".join(map(printable, shown(view, alive, view_age_s(job), resume_command(job), cells))))
         if edited:
             print(f"  changed since the start: {listed(edited)} (the job keeps the code it was started with)")
     return 0
 
 
-def shown(view: JobView, alive: bool, age_s: float, resume: str) -> Iterator[str]:
+def _cells(topology: Topology) -> dict[str, list[str]]:
+    """Return the subtasks of each task that performs several."""
+    subtasks = {task.name: [str(each.name) for each in topology.subtasks_of(task.index)] for task in topology.tasks}
+    return {str(name): each for name, each in subtasks.items() if len(each) > 1}
+
+
+def shown(
+    view: JobView, alive: bool, age_s: float, resume: str, cells: Mapping[str, Sequence[str]] = NO_CELLS
+) -> Iterator[str]:
     """Yield the lines to print.
 
     Args:
         alive: whether a `causal run` process has locked the job.
         age_s: the age of the view.
         resume: the command that resumes the job.
+        cells: the subtasks of each task that performs several.
     """
     tasks, checkpoint = view.tasks, view.checkpoint
     present = alive and not view.ended
@@ -80,6 +94,8 @@ def shown(view: JobView, alive: bool, age_s: float, resume: str) -> Iterator[str
     for task in tasks:
         if present:
             yield f"  {task.task:<{width}}  {_process(task)}"
+            if task.task in cells:
+                yield f"  {'':<{width}}  performs {', '.join(cells[task.task])}"
             for line in _work(task, view):
                 yield f"  {'':<{width}}  {line}"
         else:

@@ -130,6 +130,9 @@ def test_commands_accept_the_names_of_subtasks(start: Start, tmp_path: Path) -> 
     status, said = causal(tmp_path, "kill", "tally/0", *at)
     assert status == 0, said
     assert "one/0" in causal_output(tmp_path, "logs", "tally/0", *at)
+    assert "performs same/0, tally/0, out/0" in causal_output(tmp_path, "status", *at)
+    shown = json.loads(causal_output(tmp_path, "status", "--json", *at))
+    assert shown["cells"] == {"one/0": ["same/0", "tally/0", "out/0"]}
     for live in ((), ("--live",)):
         kept = json.loads(causal_output(tmp_path, "state", "tally", "3", "--json", *live, *at))
         assert [task["task"] for task in kept["tasks"]] == ["one/0"]
