@@ -63,7 +63,8 @@ def add(job: Path, config: JobConfig, planned: Plan) -> None:
         fetch(job, files.values(), config)
         position = _store_position(job, config, planned, epoch, incarnation)
         over = _over(job, planned, files)
-        own = files.get(task.name, ())  # the task is a cell if it has a snapshot already
+        # A task that only writes dead letters may have a snapshot, too: that of an interrupted attempt.
+        own = files[task.name] if len(planned.topology.subtasks_of(task.index)) > 1 else ()
         if own:
             parts = _added(job, planned, task, own, over, position)
         else:
