@@ -107,9 +107,9 @@ def change(
         elif before != blueprint.topology:
             raise PipelineError(
                 f"the tasks differ from those that wrote the state in {job}, and that job did not stop at a "
-                "savepoint: resume it with its previous operators and settings, --processes included (--on-error "
-                "dead-letter may be added), and change it after `causal savepoint --stop`, or start it again "
-                "without --resume"
+                "savepoint: resume it with its previous operators and settings, --processes and --standbys included "
+                "(--on-error dead-letter may be added), and change it after `causal savepoint --stop`, or start it "
+                "again without --resume"
             )
         return False
     if before == blueprint.topology and not other_code and dict(JobConfig.load(job).settings) == dict(config.settings):

@@ -120,7 +120,7 @@ def test_a_job_that_did_not_stop_at_a_savepoint_keeps_its_grouping(start: Start,
     job.kill_everything()
     again = (str(PIPELINES / "changing.py"), *sets(out=tmp_path / "rows.db", parallelism=1, sources=1))
     status, said = causal(tmp_path, "run", *again, "--resume", "--processes", "stages", "--state-dir", str(job.state))
-    assert status == 2 and "--processes included" in said and len(said.splitlines()) == 1
+    assert status == 2 and "--processes and --standbys included" in said and len(said.splitlines()) == 1
 
 
 def test_commands_accept_the_names_of_subtasks(start: Start, tmp_path: Path) -> None:
