@@ -104,7 +104,7 @@ def _shared(description: Mapping[str, Any]) -> Iterator[str]:
             names = ", ".join(task["subtasks"])
             yield f"{task['task']} performs {names} in one process; they fail and recover together\n"
     for each in description.get("apart", ()):
-        yield f"{each['operator']} shares no process, because {each['reason']}\n"
+        yield f"{each['operator']} does not share a process with the rest, because {each['reason']}\n"
 
 
 def _hint(name: str, planned: Plan) -> Iterator[str]:

@@ -34,9 +34,19 @@ class Apart:
     reason: str
 
 
-def apart(groups: Sequence[Group], config: JobConfig) -> list[Apart]:
-    """Return the operators that have processes of their own in every grouping, with the reasons."""
-    return [Apart(group.name, reason) for group in groups if (reason := _reason(group, config))]
+def apart(groups: Sequence[Group], mode: str, config: JobConfig) -> list[Apart]:
+    """Return the operators that may not share a process with all others, with the reasons."""
+    placed = len(set(map(_place, groups))) > 1
+    result: list[Apart] = []
+    for group in groups:
+        reason = _reason(group, config)
+        if not reason and placed and _place(group):
+            reason = "its place admits other hosts than the places of the others"
+        if not reason and mode == ONE and config.hot and group.root.kind == "source":
+            reason = "sources have no hot standbys"
+        if reason:
+            result.append(Apart(group.name, reason))
+    return result
 
 
 def _reason(group: Group, config: JobConfig) -> str:

@@ -516,7 +516,8 @@ class Plan:
         if self.processes != PER_TASK:
             described["processes"] = self.processes
             described["apart"] = [
-                {"operator": each.operator, "reason": each.reason} for each in apart(self._groups, self._config)
+                {"operator": each.operator, "reason": each.reason}
+                for each in apart(self._groups, self.processes, self._config)
             ]
         return described
 

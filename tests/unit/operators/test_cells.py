@@ -143,11 +143,22 @@ def test_a_cell_never_has_the_name_of_an_operator() -> None:
     assert [task.name for task in planned(build, "one").topology.tasks] == ["one-3/0"]
 
 
-def test_operators_that_share_no_process_are_explained() -> None:
-    described = planned(ordered, "one").describe()
+@pytest.mark.parametrize(
+    ("build", "settings", "operator", "reason"),
+    [
+        (ordered, {}, "count", "ordered"),
+        (placed, {}, "out", "its place admits other hosts"),
+        (simple, {"standbys": "hot"}, "in", "sources have no hot standbys"),
+        (simple, {"standbys": "hot:count"}, "count", "a hot standby of its own"),
+    ],
+)
+def test_operators_that_do_not_share_a_process_are_explained(
+    build: Build, settings: Mapping[str, Any], operator: str, reason: str
+) -> None:
+    described = planned(build, "one", **settings).describe()
     assert described["processes"] == "one"
-    assert [each["operator"] for each in described["apart"]] == ["count"]
-    assert "ordered" in described["apart"][0]["reason"]
+    reasons = {each["operator"]: each["reason"] for each in described["apart"]}
+    assert reason in reasons[operator], reasons
 
 
 def test_stores_and_partitions_keep_their_names() -> None:
