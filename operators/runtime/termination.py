@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import signal
-import socket
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 from causal.process.forks import let_children_end
+from causal.process.signal_wake import woken_by_signals
 
 
 class Termination:
@@ -19,18 +19,10 @@ class Termination:
     """
 
     def __init__(self, stop: Callable[[], None]) -> None:
-        self._woken, self._waker = socket.socketpair()
-        for end in (self._woken, self._waker):
-            end.setblocking(False)
+        self._open = ExitStack()
+        self._woken = self._open.enter_context(woken_by_signals())
         self.wake = self._woken.fileno()
-        signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
-
-        def terminate(*_: object) -> None:
-            stop()
-            with suppress(OSError):  # user code may have made signals wake something else
-                self._waker.send(b"\0")
-
-        signal.signal(signal.SIGTERM, terminate)
+        signal.signal(signal.SIGTERM, lambda number, frame: stop())
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         let_children_end()
 
@@ -43,6 +35,4 @@ class Termination:
     def close(self) -> None:
         """Ignore later signals, because the process is ending."""
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        signal.set_wakeup_fd(-1)
-        self._woken.close()
-        self._waker.close()
+        self._open.close()
