@@ -136,7 +136,8 @@ def _about(view: JobView, age: float) -> Iterator[Metric]:
         "supervisor_leads", "Whether the supervisor here leads the job (1), or another one (0), on several hosts.", JOB
     )
     leads.add_metric([view.job], int(not view.elsewhere))
-    if not view.elsewhere:  # a supervisor that only follows the job writes just one view
+    # A supervisor that only follows the job writes its view just once, so the age of that view means nothing.
+    if not view.elsewhere:
         view_age.add_metric([view.job], age)
     yield from (build, view_age, leads)
 

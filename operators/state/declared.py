@@ -251,7 +251,7 @@ class ValueState(_One[T]):
             ValueError: the default does not have the type of the values.
         """
         kind, default = self._type(), self._default
-        # Any and TypedDict are also classes, but isinstance does not accept them.
+        # Only built-in types are checked: Any and TypedDict types are classes too, but isinstance rejects them.
         if kind in _BUILT_IN and default is not None and not callable(default):
             if not isinstance(default, (int, float) if kind is float else kind):
                 raise ValueError(f"values of type {kind.__name__} and the default {default!r:.80}")
