@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain as concatenated
 from itertools import islice
-from typing import Any, overload
+from typing import Any
 
 from causal.errors import CorruptData, PeerViolation, invariant
 from causal.ports import Output, Request, Services, SnapshotJob
@@ -19,8 +19,7 @@ from causal.records.batch import END, IDLE_NS, WATERMARK, Chunk, end, stamp_of
 from operators.engine.operator_chain import OperatorChain
 from operators.graph import DEAD_LETTERS
 from operators.stage.stages import Stage
-from operators.state.keyed_tables import KEYS_AT_ONCE
-from operators.state.snapshot_parts import cell_in, cell_part, increment_part, is_increment
+from operators.state.snapshot_parts import LazyParts, cell_in, cell_part, increment_from, is_increment
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,12 +219,7 @@ class CellChain(OperatorChain):
     # Snapshots.
 
     def snapshot(self, full: bool, behind: str = "") -> CellSnapshot:
-        increment = b""
-        if behind:
-            changed = self._frozen(False)
-            while not changed.step(KEYS_AT_ONCE):
-                continue
-            increment = increment_part(behind, list(changed.parts()))
+        increment = increment_from(behind, self._frozen(False)) if behind else b""
         return self._frozen(full, increment)
 
     def _frozen(self, full: bool, increment: bytes = b"") -> CellSnapshot:
@@ -324,8 +318,8 @@ class CellSnapshot:
         return _Joined([first, *(parts for _, _, parts in snapshots)])
 
 
-class _Joined(Sequence[bytes]):
-    """Several sequences of parts as one; each part is assembled on access."""
+class _Joined(LazyParts):
+    """Several sequences of parts as one."""
 
     def __init__(self, sequences: Sequence[Sequence[bytes]]) -> None:
         self._sequences = sequences
@@ -336,14 +330,7 @@ class _Joined(Sequence[bytes]):
     def __iter__(self) -> Iterator[bytes]:
         return concatenated.from_iterable(self._sequences)
 
-    @overload
-    def __getitem__(self, place: int) -> bytes: ...
-    @overload
-    def __getitem__(self, place: slice) -> list[bytes]: ...
-    def __getitem__(self, place: int | slice) -> bytes | list[bytes]:
-        if isinstance(place, slice):
-            return [self[each] for each in range(*place.indices(len(self)))]
-        place = range(len(self))[place]
+    def part(self, place: int) -> bytes:
         for sequence in self._sequences:
             if place < len(sequence):
                 return sequence[place]

@@ -11,8 +11,8 @@ from operators.stage.branch import Branch, Input, Numbers
 from operators.stage.routing import TurnRoute
 from operators.stage.scope import Arrival
 from operators.stage.watermark_merge import Merge
-from operators.state.keyed_tables import KEYS_AT_ONCE, FragmentJob
-from operators.state.snapshot_parts import ChainSnapshot, increment_part, read_part
+from operators.state.keyed_tables import FragmentJob
+from operators.state.snapshot_parts import ChainSnapshot, increment_from, read_part
 
 
 class ChainState:
@@ -31,12 +31,7 @@ class ChainState:
 
     def snapshot(self, full: bool, behind: str) -> ChainSnapshot:
         """Freeze the state now, and encode the changes since the file `behind` (see `causal.ports.Chain.snapshot`)."""
-        increment = b""
-        if behind:
-            changed = self._frozen(False)
-            while not changed.step(KEYS_AT_ONCE):
-                continue
-            increment = increment_part(behind, list(changed.parts()))
+        increment = increment_from(behind, self._frozen(False)) if behind else b""
         return self._frozen(full, increment)
 
     def _frozen(self, full: bool, increment: bytes = b"") -> ChainSnapshot:

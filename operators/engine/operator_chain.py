@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ from causal.records.batch import Chunk
 from operators.stage.stages import Stage
 
 
-class OperatorChain(PlainChain):
+class OperatorChain(PlainChain, ABC):
     """A chain of operators; a chain without operators, such as that of a sink, needs no method of its own."""
 
     @property
@@ -35,8 +36,8 @@ class OperatorChain(PlainChain):
 
     # What each chain does with an event, and its snapshots; see `causal.ports.Chain`.
 
-    def deliver(self, input: int, chunks: Sequence[Chunk], first: int, services: Services) -> list[Output]:
-        raise NotImplementedError
+    @abstractmethod
+    def deliver(self, input: int, chunks: Sequence[Chunk], first: int, services: Services) -> list[Output]: ...
 
     def next_timer_ns(self) -> int | None:
         return None
@@ -47,5 +48,5 @@ class OperatorChain(PlainChain):
     def finish(self, services: Services) -> list[Output]:
         return []
 
-    def snapshot(self, full: bool, behind: str = "") -> SnapshotJob:
-        raise NotImplementedError
+    @abstractmethod
+    def snapshot(self, full: bool, behind: str = "") -> SnapshotJob: ...

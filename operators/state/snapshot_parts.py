@@ -8,12 +8,14 @@ part.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, overload
 
 from causal.errors import CorruptData, PeerViolation, invariant
+from causal.ports import SnapshotJob
 from causal.records.values import decode, encode, encode_loosely
-from operators.state.keyed_tables import UNDIVIDED, FragmentJob
+from operators.state.keyed_tables import KEYS_AT_ONCE, UNDIVIDED, FragmentJob
 from operators.state.spool import Fragment, content_of
 
 _FORMAT = 2
@@ -57,8 +59,27 @@ class ChainSnapshot:
         return Parts([*before, *filter(None, (self._increment,)), self._header], sorted(groups.items()))
 
 
-class Parts(Sequence[bytes]):
-    """The parts of a snapshot; each part is assembled on access, so that only few parts are in memory twice."""
+class LazyParts(Sequence[bytes], ABC):
+    """Parts, each of which is assembled on access, so that only few parts are in memory twice."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def part(self, place: int) -> bytes:
+        """Return the part at a place that exists."""
+
+    @overload
+    def __getitem__(self, place: int) -> bytes: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[bytes]: ...
+    def __getitem__(self, place: int | slice) -> bytes | list[bytes]:
+        if isinstance(place, slice):
+            return [self.part(each) for each in range(*place.indices(len(self)))]
+        return self.part(range(len(self))[place])
+
+
+class Parts(LazyParts):
+    """The parts of a chain's snapshot."""
 
     __slots__ = ("_first", "_groups")
 
@@ -69,15 +90,8 @@ class Parts(Sequence[bytes]):
     def __len__(self) -> int:
         return len(self._first) + len(self._groups)
 
-    @overload
-    def __getitem__(self, place: int) -> bytes: ...
-    @overload
-    def __getitem__(self, place: slice) -> list[bytes]: ...
-    def __getitem__(self, place: int | slice) -> bytes | list[bytes]:
-        if isinstance(place, slice):
-            return [self[each] for each in range(*place.indices(len(self)))]
+    def part(self, place: int) -> bytes:
         first = self._first
-        place = range(len(self))[place]
         return first[place] if place < len(first) else table_part(*self._groups[place - len(first)])
 
 
@@ -104,6 +118,13 @@ def increment_part(behind: str, parts: Sequence[bytes]) -> bytes:
     if sum(map(len, parts)) > INCREMENT_BYTES_MAX:
         return b""
     return encode_loosely([_FORMAT, _INCREMENT, {"behind": behind, "parts": list(parts)}])
+
+
+def increment_from(behind: str, changed: SnapshotJob) -> bytes:
+    """Encode all changes since the snapshot in file `behind`, and return the part that contains them."""
+    while not changed.step(KEYS_AT_ONCE):
+        continue
+    return increment_part(behind, list(changed.parts()))
 
 
 def increment_of(part: bytes, behind: str) -> list[bytes] | None:

@@ -33,6 +33,12 @@ class Slow(OperatorChain):
     def __init__(self) -> None:
         self.loaded: list[bytes] = []
 
+    def deliver(self, *delivery: Any) -> Any:
+        raise AssertionError("nothing is delivered while a state is being loaded")
+
+    def snapshot(self, *barrier: Any) -> Any:
+        raise AssertionError("no barrier passes while a state is being loaded")
+
     def restoring(self, parts: Iterable[bytes]) -> Iterator[None]:
         for part in parts:
             for _ in range(STEPS_PER_PART):
