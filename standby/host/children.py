@@ -272,7 +272,7 @@ class Children:
         """Reap descendants that were orphaned and whose parent is now the agent."""
         ours = [child.pid for child in (*self.living.values(), *self.dying)]
         if self.forks is not None:
-            self.forks.attend()
+            self.forks.attend(workers=bool(self.living))
             ours.append(self.forks.pid)
         while True:
             try:

@@ -80,8 +80,8 @@ class ForkServer:
     Args:
         module: the module that workers run; its `main` is called without arguments.
         environment: the environment of each worker, without the mark of its slot.
-        idle_s_max: the time after the last start after which the server ends, because its memory is a large
-            share of that of a small job; 0 for a server that stays.
+        idle_s_max: the time after the last start after which the server ends while workers run, because its memory is a
+            large share of that of a small job; 0 for a server that stays.
     """
 
     def __init__(self, job: Path, module: str, environment: dict[str, str], idle_s_max: float = 0.0) -> None:
@@ -149,9 +149,13 @@ class ForkServer:
         """Wait until the server has loaded, but no longer than a new interpreter would take."""
         self._is_ready(READY_S)
 
-    def attend(self) -> None:
-        """Replace the server if it has ended or was lost; end it if it has been idle for long enough."""
-        if self._idle_s_max and time.monotonic() - self._used_s >= self._idle_s_max:
+    def attend(self, *, workers: bool) -> None:
+        """Replace the server if it has ended or was lost; end it if it has been idle for long enough.
+
+        Args:
+            workers: whether any worker is running; before the first start, the server is still needed.
+        """
+        if self._idle_s_max and workers and time.monotonic() - self._used_s >= self._idle_s_max:
             self._over = True
             self._drop()
         if self._process is not None and self._process.poll() is not None:
