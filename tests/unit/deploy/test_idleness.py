@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchmarks.harness.graphs import graph
 from causal.topology import Task, Topology
+from deploy import plan_command
+from deploy.cli import main
 from deploy.progress.idleness import advice_on_idleness
 from standby.supervision.job_view import JobView, TaskView
 
@@ -44,3 +47,23 @@ def view(*idle_s: float, busy_s: float = 1.0, blocked_s: float = 0.0) -> JobView
 def test_the_advice_is_shown_where_it_applies(seen: JobView, of: Topology, shown: str) -> None:
     advice = advice_on_idleness(seen, of)
     assert (shown in advice and "--processes one" in advice) if shown else not advice
+
+
+def test_the_plan_shows_the_advice_of_the_last_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pipeline = tmp_path / "idle.py"
+    pipeline.write_text(
+        "from operators import Pipeline\n"
+        "from operators.sinks import JsonLinesSink\n"
+        "from operators.sources import GeneratedSource\n"
+        "pipeline = Pipeline('idle')\n"
+        "pipeline.source('in', GeneratedSource(lambda p, i: i, count=1)).sink('out', JsonLinesSink('rows'))\n"
+    )
+    figures: Any = {"busy_s": 1.0, "blocked_s": 0.0, "idle_s": 99.0}
+    seen = JobView("idle", tasks=[TaskView(name, figures=figures) for name in ("in/0", "out/0")])
+    monkeypatch.setattr(plan_command, "latest", lambda job: seen if job.name == "idle" else None)
+    assert main(["plan", str(pipeline)]) == 0
+    assert "hint: in the last run, each task was idle for 99 %" in capsys.readouterr().out
+    assert main(["plan", str(pipeline), "--processes", "one"]) == 0
+    assert "hint" not in capsys.readouterr().out
