@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dis
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -31,6 +32,13 @@ def only_reads(fn: Callable[..., Any]) -> bool:
     )
 
 
+def builds_result(fn: Callable[..., Any]) -> bool:
+    """Return whether every result of a function that only reads is certainly a new dict or tuple."""
+    steps = list(dis.get_instructions(fn.__code__))
+    returns = [(last, step) for last, step in pairwise(steps) if step.opname.startswith("RETURN_")]
+    return bool(returns) and all(last.opname in _BUILDING and not step.is_jump_target for last, step in returns)
+
+
 def _codes(code: CodeType) -> Iterator[CodeType]:
     """Yield a code object and the code objects of all functions inside it."""
     yield code
@@ -49,3 +57,5 @@ def _writes(code: CodeType) -> bool:
 _WRITING = frozenset(
     f"{change}_{place}" for change in ("STORE", "DELETE") for place in ("SUBSCR", "SLICE", "ATTR", "GLOBAL")
 ) | {"IMPORT_NAME"}
+_BUILDING = frozenset(("BUILD_MAP", "BUILD_CONST_KEY_MAP", "BUILD_TUPLE"))
+"""Instructions whose result is an object that no other variable holds."""

@@ -8,6 +8,7 @@ encoded are encoded before they are removed, because user code may change their 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from bisect import bisect_left
 from heapq import heapify, heappop, heappush
 from itertools import chain, repeat
 from operator import itemgetter
@@ -29,6 +30,9 @@ _NUMBER: Final = 1
 _KEY: Final = 2
 _SLOT: Final = 3
 _VALUE: Final = 4
+
+MERGED_SHARE = 16
+"""The heap is sorted together with the recent entries if it is at most this many times as long."""
 
 slot_of = itemgetter(_SLOT)
 
@@ -65,15 +69,18 @@ class DueEntries(PairTable):
     def take(self, until_ns: int) -> list[Entry]:
         """Remove and return the entries whose time is at most `until_ns`, in any order."""
         self._settle()
-        heap, due = self._heap, list[Entry]()
-        for entry in self._recent:
-            if entry[_TIME] <= until_ns:
-                due.append(entry)
-            else:
+        heap, recent, self._recent = self._heap, self._recent, []
+        if len(heap) < len(recent) * MERGED_SHARE:
+            heap += recent
+            heap.sort()  # a sorted list is a heap
+            over = bisect_left(heap, (until_ns + 1,))
+            due, self._heap = heap[:over], heap[over:]
+        else:
+            due = []
+            for entry in recent:
                 heappush(heap, entry)
-        self._recent = []
-        while heap and heap[0][_TIME] <= until_ns:
-            due.append(heappop(heap))
+            while heap and heap[0][_TIME] <= until_ns:
+                due.append(heappop(heap))
         numbers = list(map(itemgetter(_NUMBER), due))
         if self._job is not None:
             self._job.before(numbers)

@@ -8,7 +8,8 @@ channel, it is the one that arrived later.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from itertools import compress, repeat
 from operator import lt
 from typing import Any
 
@@ -21,12 +22,9 @@ from operators.records.ownership import copy_containers
 from operators.records.seconds import NS_PER_S
 from operators.stage.scope import Scope
 from operators.stage.watermark_merge import END_NS
-from operators.state.due_entries import DueEntries, Slot, in_key_order, slot_of
+from operators.state.due_entries import DueEntries, Entry, Slot, in_key_order, slot_of
 from operators.state.keyed_tables import KeyedTable
 from operators.state.slots import Slots
-
-Revision = tuple[Slot, Any]
-"""A version of a row: ((time from which it is valid, *order), row)."""
 
 KEEPS_DELETED_NS = 24 * 3600 * NS_PER_S
 """The time after the watermark for which a deletion is remembered, so that no late row restores the deleted one."""
@@ -81,15 +79,17 @@ class AsOfStage(TimedJoinStage):
         return [self._floor_ns(None)] * len(places)
 
     def _hold(self, records: list[Any], keys: list[Any], places: Sequence[int], times: Sequence[int]) -> None:
-        floors_ns, channel, first = self._floors_ns(keys, places), self._arrival.channel, self._arrival.first
-        kept, slots = list[int](), list[Slot]()
-        for index, time_ns, floor_ns in zip(places, times, floors_ns, strict=True):
-            if time_ns < floor_ns:
+        late = list(compress(places, map(lt, times, self._floors_ns(keys, places))))
+        if late:
+            for index in late:
                 self._late(records[index])
-            else:
-                kept.append(index)
-                slots.append((time_ns, channel, first + index))
-        self._waiting.add([keys[index] for index in kept], slots, [records[index] for index in kept])
+            on_time = set(places).difference(late)
+            times = [time_ns for index, time_ns in zip(places, times, strict=True) if index in on_time]
+            places = sorted(on_time)
+        if len(places) < len(records):
+            records, keys = [records[index] for index in places], [keys[index] for index in places]
+        positions = map(self._arrival.first.__add__, places)
+        self._waiting.add(keys, list(zip(times, repeat(self._arrival.channel), positions)), records)
 
     def _revise(self, records: list[Any], keys: list[Any], places: Sequence[int], times: Sequence[int]) -> None:
         floors_ns, channel, first = self._floors_ns(keys, places), self._arrival.channel, self._arrival.first
@@ -117,42 +117,54 @@ class AsOfStage(TimedJoinStage):
     # Event time.
 
     def advance(self, mark_ns: int) -> list[Any]:
-        self._reached.advance(mark_ns)
-        revisions: dict[Any, list[Revision]] = {}
-        for _, _, key, slot, row in sorted(self._versions.take(mark_ns), key=slot_of):
-            revisions.setdefault(key, []).append((slot, row))
-        out = self._released(mark_ns, revisions)
-        self._settle(mark_ns, revisions)
-        return out
-
-    def _released(self, mark_ns: int, revisions: Mapping[Any, Sequence[Revision]]) -> list[Any]:
         """Join and remove the records that are older than the watermark, sorted by time, then in key order."""
+        self._reached.advance(mark_ns)
+        revisions = sorted(self._versions.take(mark_ns), key=slot_of)
+        entries = in_key_order(self._waiting.take(last_over(mark_ns)))
+        self._rows.touch(dict.fromkeys(entry[2] for entry in revisions))
+        valid, remaining = list[Any](), iter(revisions)
+        version = next(remaining, None)
+        row_of = self._rows.values.get
+        for time_ns, _, key, _, _ in entries:
+            while version is not None and version[0] <= time_ns:
+                self._replace(version)
+                version = next(remaining, None)
+            row = row_of(key)
+            valid.append(None if row is None else row[3])
         out: list[Any] = []
-        rows, alone, pair = self._rows.values, self._alone, self._pairing.add
-        cursors = {key: _Cursor(rows.get(key), of_key) for key, of_key in revisions.items()}
-        for time_ns, _, key, _, record in in_key_order(self._waiting.take(last_over(mark_ns))):
-            if key in cursors:
-                cursor = cursors[key]
-                row = cursor.row_at(time_ns) if cursor.next_ns <= time_ns else cursor.row
-            else:
-                row = rows[key][3] if key in rows else None
-            if row is not None or alone:
-                pair(out, key, record, row)
+        self._pair(entries, valid, out)
+        while version is not None:
+            self._replace(version)
+            version = next(remaining, None)
+        self._forget(mark_ns)
         return out
 
-    def _settle(self, mark_ns: int, revisions: Mapping[Any, Sequence[Revision]]) -> None:
-        """Replace each changed row with the row that is valid at the watermark."""
+    def _replace(self, version: Entry) -> None:
+        """Make a version the valid row of its key, unless the valid row is later."""
+        _, _, key, (from_ns, *order), row = version
         rows = self._rows.values
-        self._rows.touch(revisions)
-        gone: dict[Any, Any] = {}
-        for key, (from_ns, *order), row in ((key, *each) for key, of_key in revisions.items() for each in of_key):
-            known = rows.get(key)
-            if known is not None and order < known[:3]:
-                continue
-            rows[key] = [*order, row]
-            if row is None:
-                gone[key, (min(from_ns + KEEPS_DELETED_NS, END_NS), *order)] = 0
-        self._deleted.add({pair: value for pair, value in gone.items() if pair not in self._deleted.values})
+        known = rows.get(key)
+        if known is not None and order < known[:3]:
+            return
+        rows[key] = [*order, row]
+        if row is None:
+            slot = (min(from_ns + KEEPS_DELETED_NS, END_NS), *order)
+            if (key, slot) not in self._deleted.values:
+                self._deleted.add({(key, slot): 0})
+
+    def _pair(self, entries: Sequence[Entry], valid: Sequence[Any], out: list[Any]) -> None:
+        """Append the records for the entries, each with its valid row; entries without a row may have no record."""
+        if not entries:
+            return
+        _, _, keys, _, records = zip(*entries, strict=True)
+        if None in valid and not self._alone:
+            joined = [row is not None for row in valid]
+            keys, records, valid = (list(compress(each, joined)) for each in (keys, records, valid))
+        self._pairing.add_all(out, keys, records, valid)
+
+    def _forget(self, mark_ns: int) -> None:
+        """Remove the rows that were deleted long before the watermark."""
+        rows = self._rows.values
         for (key, (_, *order)), _ in self._deleted.take(mark_ns):
             known = rows.get(key)
             if known is not None and known[3] is None and known[:3] == order:
@@ -163,34 +175,6 @@ class AsOfStage(TimedJoinStage):
 
     def tables(self) -> list[KeyedTable]:
         return [self._rows, self._waiting, self._versions, self._deleted.table]
-
-
-class _Cursor:
-    """An iterator over the rows of one key in time order.
-
-    Attributes:
-        row: the row that is valid before `next_ns`; None if there is none.
-    """
-
-    __slots__ = ("row", "next_ns", "_order", "_revisions", "_next")
-
-    def __init__(self, known: Sequence[Any] | None, revisions: Sequence[Revision]) -> None:
-        self._order: list[int] = [_ALWAYS_NS] if known is None else list(known[:3])
-        self.row: Any = None if known is None else known[3]
-        self._revisions = revisions
-        self._next = 0
-        self.next_ns = revisions[0][0][0] if revisions else END_NS
-
-    def row_at(self, time_ns: int) -> Any:
-        """Return the row that is valid at a time, or None; the time must not be before that of the previous call."""
-        revisions = self._revisions
-        while self._next < len(revisions) and revisions[self._next][0][0] <= time_ns:
-            (_, *order), row = revisions[self._next]
-            self._next += 1
-            if order > self._order:
-                self._order, self.row = order, row
-        self.next_ns = revisions[self._next][0][0] if self._next < len(revisions) else END_NS
-        return self.row
 
 
 def _first_of(slot: Slot) -> int:

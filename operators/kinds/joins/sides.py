@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from decimal import Decimal
+from gc import is_tracked
+from itertools import islice
 from typing import Any
 
 from causal.errors import CausalError, invariant
 from operators.graph import LEFT, RIGHT, Node
 from operators.records.ownership import kept
-from operators.records.reading import only_reads
+from operators.records.reading import builds_result, only_reads
 from operators.stage.failures import Failures
+from operators.stage.stages import Ended
 
 HOW = ("inner", "left", "right", "outer")
 
@@ -105,6 +108,8 @@ class Pairing:
         self._operator = operator
         self._failures = failures
         self._fn = apart(fn)
+        self._builds = only_reads(fn) and builds_result(fn)
+        """Whether each result is a new object, so that only what it contains may need a copy."""
 
     def add(self, out: list[Any], key: Any, left: Any, right: Any, index: int | None = None) -> None:
         """Append the record for a pair to `out`, or write a dead letter.
@@ -118,3 +123,23 @@ class Pairing:
             raise
         except Exception as problem:
             self._failures.failed(self._operator, key, index, {"left": left, "right": right}, problem)
+
+    def add_all(self, out: list[Any], keys: Sequence[Any], lefts: Sequence[Any], rights: Sequence[Any]) -> None:
+        """Append the records for pairs that a watermark completes, or write dead letters, in the order of the pairs."""
+        start, failed = len(out), 0
+        results = map(self._fn, lefts, rights)
+        while len(out) - start + failed < len(keys):
+            try:
+                out.extend(results if self._builds else map(kept, results))
+                if len(out) - start + failed == len(keys):
+                    break
+                raise Ended(f"the function of {self._operator!r} raised StopIteration")  # which map() takes as its end
+            except CausalError:
+                raise
+            except Exception as problem:
+                place = len(out) - start + failed
+                failed += 1
+                pair = {"left": lefts[place], "right": rights[place]}
+                self._failures.failed(self._operator, keys[place], None, pair, problem)
+        if self._builds and any(map(is_tracked, islice(out, start, None))):
+            out[start:] = map(kept, out[start:])
