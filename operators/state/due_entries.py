@@ -7,8 +7,8 @@ encoded are encoded before they are removed, because user code may change their 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from bisect import bisect_left
+from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import chain, repeat
 from operator import itemgetter

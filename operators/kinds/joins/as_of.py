@@ -159,7 +159,7 @@ class AsOfStage(TimedJoinStage):
         _, _, keys, _, records = zip(*entries, strict=True)
         if None in valid and not self._alone:
             joined = [row is not None for row in valid]
-            keys, records, valid = (list(compress(each, joined)) for each in (keys, records, valid))
+            keys, records, valid = (tuple(compress(each, joined)) for each in (keys, records, valid))
         self._pairing.add_all(out, keys, records, valid)
 
     def _forget(self, mark_ns: int) -> None:

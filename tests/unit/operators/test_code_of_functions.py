@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from causal.records.rows import Rows
 from operators.kinds.joins.sides import pair
 from operators.records.item_keys import RECORD, item_of, keys_in
-from operators.records.reading import only_reads
+from operators.records.reading import builds_result, only_reads
 from tests.unit.operators.scene import chain_of, give, planned
 
 PLACE = 1
@@ -182,3 +182,19 @@ def test_what_may_change_an_argument_is_seen() -> None:
         dict,
     ]  # fmt: skip
     assert [fn for fn in functions if only_reads(fn)] == []
+
+
+def test_a_function_whose_results_are_all_new_is_seen() -> None:
+    functions: list[Callable[..., Any]] = [pair, named, lambda left, right: {"left": left, "right": right["n"]}]
+    assert all(map(builds_result, functions))
+
+
+def test_a_function_that_may_return_what_it_received_is_seen() -> None:
+    functions: list[Callable[..., Any]] = [
+        lambda left, right: right,
+        lambda left, right: right["names"],
+        lambda left, right: left or {"n": 1},
+        lambda left, right: {"n": 1} if left else right,
+        lambda left, right: (left, right) if right else left,
+    ]
+    assert [fn for fn in functions if builds_result(fn)] == []
