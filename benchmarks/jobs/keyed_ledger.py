@@ -50,10 +50,11 @@ def check(path: Path, records: int) -> dict[str, int]:
 pipeline = Pipeline("keyed-ledger")
 count = int(pipeline.settings.get("count", "10000"))
 rate = float(pipeline.settings.get("rate", "5000")) or None  # 0: as fast as they are taken
+width = int(pipeline.settings.get("parallelism", "2"))
 
 (
-    pipeline.source("numbers", GeneratedSource(make, count // PARTITIONS, PARTITIONS, rate), parallelism=PARTITIONS)
+    pipeline.source("numbers", GeneratedSource(make, count // PARTITIONS, PARTITIONS, rate), parallelism=width)
     .key_by(lambda row: row[0])
-    .count("count", parallelism=2)
+    .count("count", parallelism=width)
     .sink("out", SqliteSink(pipeline.settings.get("out", "ledger.db")))
 )

@@ -125,12 +125,15 @@ pipeline = Pipeline("torture-mix")
 settings = pipeline.settings
 count = int(settings.get("count", "2000"))
 rate = float(settings.get("rate", "200"))
+width = int(settings.get("parallelism", "2"))
 out = Path(settings.get("out", "mix.db"))
 
-orders = pipeline.source("orders", GeneratedSource(make("orders"), count, SOURCES["orders"], 2 * rate), parallelism=2)
+orders = pipeline.source(
+    "orders", GeneratedSource(make("orders"), count, SOURCES["orders"], 2 * rate), parallelism=width
+)
 ticks = pipeline.source("ticks", GeneratedSource(make("ticks"), count, SOURCES["ticks"], rate))
-merged = orders.union(ticks).key_by(lambda r: r["key"]).process("merge", Merge(), parallelism=2)
+merged = orders.union(ticks).key_by(lambda r: r["key"]).process("merge", Merge(), parallelism=width)
 panes = merged.key_by(lambda r: r["key"]).window("panes", 0.25, pane, parallelism=1)
-joined = merged.union(panes).key_by(lambda r: r["key"]).process("join", Join(), parallelism=2)
+joined = merged.union(panes).key_by(lambda r: r["key"]).process("join", Join(), parallelism=width)
 joined.sink("out", SqliteSink(out))
 joined.sink("lines", JsonLinesSink(settings.get("lines", str(out.with_suffix(".lines"))), existing="refuse"))

@@ -6,7 +6,7 @@ A checker looks at the rows alone and counts; all but `rows` must be 0 after any
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -21,6 +21,7 @@ from tests.soak import mix
 Check = Callable[[Path], Mapping[str, int]]
 
 INVERTED_INDEX = ROOT / "examples" / "inverted_index.py"
+GROUPINGS = ("per-task", "per-task", "stages", "one")
 MIX = ROOT / "tests" / "soak" / "mix.py"
 
 
@@ -46,7 +47,7 @@ def _fraud(rng: Random, seconds: float) -> Target:
     def check(out: Path) -> Mapping[str, int]:
         return fraud_chain.check(str(out / "out.db"), 2 * count)
 
-    return Target(FRAUD_CHAIN, {"count": count, "rate": rate}, _config(rng), check, elements=2 * count)
+    return _grouped(rng, Target(FRAUD_CHAIN, {"count": count, "rate": rate}, _config(rng), check, elements=2 * count))
 
 
 def _mix(rng: Random, seconds: float) -> Target:
@@ -57,7 +58,7 @@ def _mix(rng: Random, seconds: float) -> Target:
     def check(out: Path) -> Mapping[str, int]:
         return mix.check(out / "out.db", out / "out.lines", count)
 
-    return Target(MIX, {"count": count, "rate": rate}, config, check, elements=3 * count)
+    return _grouped(rng, Target(MIX, {"count": count, "rate": rate}, config, check, elements=3 * count))
 
 
 def _ledger(rng: Random, seconds: float) -> Target:
@@ -67,7 +68,7 @@ def _ledger(rng: Random, seconds: float) -> Target:
     def check(out: Path) -> Mapping[str, int]:
         return keyed_ledger.check(out / "out.db", count)
 
-    return Target(KEYED_LEDGER, {"count": count, "rate": rate}, _config(rng), check, elements=count)
+    return _grouped(rng, Target(KEYED_LEDGER, {"count": count, "rate": rate}, _config(rng), check, elements=count))
 
 
 def _index(rng: Random, seconds: float) -> Target:
@@ -92,6 +93,17 @@ def _index_of(corpus: Path) -> Mapping[tuple[str, str], list[int]]:
     from examples.survive import expected
 
     return expected(corpus)
+
+
+def _grouped(rng: Random, target: Target) -> Target:
+    """Draw what shares a process; a job in one process has one task of each operator."""
+    processes = rng.choice(GROUPINGS)
+    width = 1 if processes == "one" else rng.choice((1, 2)) if processes == "stages" else 2
+    return replace(
+        target,
+        settings={**target.settings, "parallelism": width},
+        config={**target.config, "processes": processes},
+    )
 
 
 def _config(rng: Random) -> dict[str, Any]:

@@ -62,6 +62,8 @@ class Sums:
     kills: Counter[str] = field(default_factory=Counter)
     faults: Counter[str] = field(default_factory=Counter)
     pipelines: Counter[str] = field(default_factory=Counter)
+    groupings: Counter[str] = field(default_factory=Counter)
+    """Kills by what shared a process."""
     recoveries: Counter[str] = field(default_factory=Counter)
     live_ms: dict[str, list[float]] = field(default_factory=dict)
     kills_per_job: list[float] = field(default_factory=list)
@@ -118,6 +120,7 @@ def measure(options: argparse.Namespace, command: str, progress: Callable[[str],
         settings,
         figures,
         jobs=dict(sums.pipelines),
+        kills_by_grouping=dict(sorted(sums.groupings.items())),
         kills={"all": sum(sums.kills.values()), **dict(sorted(sums.kills.items()))},
         faults=dict(sorted(sums.faults.items())),
         recoveries=dict(sorted(sums.recoveries.items())),
@@ -160,10 +163,11 @@ def _one(options: argparse.Namespace, number: int, sums: Sums, keep: Path, progr
     sums.faults += fire.faults
     sums.unavailable |= fire.unavailable
     sums.pipelines[name] += 1
+    grouping = target.config.get("processes", "per-task")
+    sums.groupings[grouping] += sum(fire.kills.values())
     wrong = f"WRONG: {dict(problems)} {left[:3]}" if problems or left else "exact"
-    progress(
-        f"job {number} ({name}): {sum(fire.kills.values())} kills, {sum(fire.faults.values())} other faults: {wrong}"
-    )
+    thrown = f"{sum(fire.kills.values())} kills, {sum(fire.faults.values())} other faults"
+    progress(f"job {number} ({name}, {grouping}): {thrown}: {wrong}")
 
 
 @contextmanager
