@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from hashlib import blake2b
 from typing import Any
+
+try:
+    from _blake2 import blake2b  # `hashlib` has the same function, but also loads OpenSSL
+except ImportError:  # another interpreter than CPython
+    from hashlib import blake2b
 
 DIGEST = "digest"
 DIGEST_BYTES = 8

@@ -13,34 +13,27 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from causal.config import DETERMINANT_FLUSH, DURABILITY, GUARANTEES, HIDDEN_NONDETERMINISM, ON_ERROR, JobConfig
-from causal.errors import CausalError, PipelineError, ReplayDivergence, Unavailable
+from causal.errors import PipelineError, Unavailable
 from causal.runs import after
-from deploy import doctor, looking, new_project, settings
-from deploy.command_frame import DONE, FAILED, WRONG, Parser, carried_out, say, without_commands
+from deploy import settings
+from deploy.command_frame import Parser, carried_out, without_commands
+from deploy.exit_status import DONE, FAILED, say
 from deploy.hosts import host_commands, succession
 from deploy.hosts.succession import Brought
 from deploy.installation import version_line
 from deploy.jobs import namesakes, resuming, versions
 from deploy.jobs.edited import listed
-from deploy.jobs.hints import resume_command
 from deploy.jobs.jobdirectory import JobDirectory, check_processes_are_shown, check_room_for_sockets
-from deploy.jobs.lookup import ROOT, add_job, holds_job
-from deploy.kill_command import kill, performer
-from deploy.launching import host_agent
-from deploy.launching.local import LocalDeployment, Outcome, agent, executors, supervisor
+from deploy.jobs.lookup import ROOT, holds_job
+from deploy.kill_command import performer
+from deploy.launching.following import Followed, follow, note_exits
+from deploy.launching.local import agent, executors, supervisor
 from deploy.monitoring import exposed as exposing
-from deploy.monitoring import placement_plan, probe
-from deploy.monitoring.querying import state
-from deploy.monitoring.tracing import traces
-from deploy.plan_command import add_pipeline, add_processes, advise, explicit_settings, print_plan
-from deploy.progress.console import Console
-from deploy.progress.display import Progress
-from deploy.progress.idleness import advice_on_idleness
-from deploy.progress.report import kills_missed, operators_table, report, summary, write_report
-from deploy.savepoint_command import savepoint
+from deploy.monitoring import placement_plan
+from deploy.plan_command import add_pipeline, add_processes, advise, explicit_settings
 from deploy.savepoints import stored_savepoints
 from deploy.savepoints.upgrading import (
     begin_from,
@@ -53,12 +46,10 @@ from deploy.savepoints.upgrading import (
     to_roll_back,
 )
 from deploy.spark import options
-from deploy.standard_streams import settle
 from operators.engine.plan import Plan, plan
 from operators.sources.lines import standard_input
 from standby.blueprint import Blueprint, CompanionCall, Constraint
 from standby.host.template import Template
-from standby.supervision.job_view import JobView
 
 ANSWER_S = 5.0
 
@@ -69,10 +60,28 @@ def main(argv: Sequence[str] | None = None, template: Template | None = None) ->
     Args:
         template: the template that forks the supervisor and the agent, if there is one; it ends with the command.
     """
-    return carried_out(parser, argv, template)
+    running = (sys.argv[1:] if argv is None else argv)[:1] == ["run"]
+    return carried_out(_parser_of_run if running else parser, argv, template)
+
+
+def _parser_of_run() -> Parser:
+    """Return a parser that knows only `run`, which starts without the modules of other commands."""
+    parser, commands = without_commands()
+    _add_run(commands)
+    return parser
 
 
 def parser() -> Parser:
+    """Return the parser of all commands."""
+    from deploy import doctor, looking, new_project
+    from deploy.jobs.chosen import add_job
+    from deploy.kill_command import kill
+    from deploy.launching import host_agent
+    from deploy.monitoring import probe
+    from deploy.monitoring.querying import state
+    from deploy.plan_command import print_plan
+    from deploy.savepoint_command import savepoint
+
     parser, commands = without_commands()
     parser.add_argument("--version", action="version", version=version_line())
 
@@ -201,6 +210,7 @@ def _add_run(commands: Any) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    note_exits()
     explicit = explicit_settings(arguments)
     kills = settings.kills(arguments.kill)
     path = Path(arguments.pipeline).absolute()
@@ -236,7 +246,7 @@ def _start(
                 directory.open_runtime()
                 config = JobConfig.load(directory.path)
                 with exposing.exposed(config.metrics_listen, config.metrics_port, directory.path):
-                    return _deploy(directory.path, config, report_path, arguments)
+                    return _deploy(directory.path, config, report_path, arguments, directory.lock)
             before = directory.take_over()
             if arguments.rollback:
                 to_roll_back(directory.path)  # a rollback is allowed even if the version has finished
@@ -276,7 +286,7 @@ def _start(
                 directory.sync()
             _warn(planned, config, directory.path)
             with standard_input.offered() if planned.takes_standard_input else nullcontext():
-                return _deploy(directory.path, config, report_path, arguments)
+                return _deploy(directory.path, config, report_path, arguments, directory.lock)
     finally:
         directory.close()
 
@@ -419,93 +429,25 @@ def _blueprint(planned: Plan, job: Path, kills: tuple[tuple[str, float], ...]) -
     return Blueprint(topology, tuple(companions), kills, constraints=constraints)
 
 
-def _deploy(job: Path, config: JobConfig, report_path: Path | None, arguments: argparse.Namespace) -> int:
+def _deploy(job: Path, config: JobConfig, report_path: Path | None, arguments: argparse.Namespace, lock: int) -> int:
     companions = [companion.name for companion in Blueprint.load(job).companions]
-    console = Console(job, sys.stdout.buffer)
-    on_terminal = sys.stdout.isatty()
-    progress = Progress(sys.stderr, companions, config.hosts_expected, lambda: on_terminal and console.shown)
+    followed = Followed(
+        job=str(job),
+        name=config.name,
+        report="" if report_path is None else str(report_path),
+        savepoint_on_sigterm=arguments.savepoint_on_sigterm,
+        temporary_status=arguments.temporary_status,
+        companions=companions,
+        hosts_expected=config.hosts_expected,
+        alone=not config.store,
+        small=bool(Blueprint.load(job).topology.cells),
+    )
     servers = [supervisor()]
     if config.on:
         servers.append(executors())
     elif not config.listen:
         servers.append(agent())
-    exported = traces(config.name)
     room = placement_plan.room_watch(job, config)
-
-    def show(view: JobView, elapsed_s: float) -> None:
-        progress.show(view, elapsed_s)
-        if line := room.line(view):
-            progress.say(f"warning: {line}")
-        exported.show(view)
-
-    small = bool(Blueprint.load(job).topology.cells)
-    deployment = LocalDeployment(
-        job, show, servers, arguments.template, progress.say, arguments.savepoint_on_sigterm, small
-    )
-    console.start()
-    try:
-        outcome = deployment.run()
-    finally:
-        console.close()
-    progress.close()
-    if outcome.view is not None:
-        exported.show(outcome.view)
-    exported.close()
-    status = _conclude(outcome, job, config, report_path, sys.stderr if console.shown else sys.stdout)
-    ended = outcome.view.ended if outcome.view is not None else None
-    return status if status != FAILED or (ended is not None and ended.lasting) else arguments.temporary_status
-
-
-def _conclude(outcome: Outcome, job: Path, config: JobConfig, report_path: Path | None, out: TextIO) -> int:
-    if outcome.view is not None:
-        result = report(outcome.view, outcome.wall_s)
-        if outcome.status == 0:
-            lines = [operators_table(outcome.view), summary(result)]
-            if advice := advice_on_idleness(outcome.view, Blueprint.load(job).topology):
-                lines.append(f"hint: {advice}")
-            if outcome.reason:
-                lines.append(f"job {config.name}: {outcome.reason}; resume it with: {resume_command(job)}")
-            _show(lines, out)
-        try:
-            if report_path is not None:
-                write_report(report_path, result)
-        except PipelineError as problem:  # the end of the job must still be reported
-            unwritten = say(str(problem), WRONG)
-            return unwritten if outcome.status == 0 else say(f"job {config.name}: {outcome.reason}", outcome.status)
-    if outcome.status == 0 and not outcome.reason and outcome.view is not None and outcome.view.kills_left:
-        return say(f"job {config.name}: {kills_missed(outcome.view)}", FAILED)
-    if outcome.status == 0:
-        return DONE
-    reason = outcome.reason if outcome.signal else f"{_explained(outcome.reason, job, config)}{_way_back(job)}"
-    return say(f"job {config.name}: {reason}", outcome.status)
-
-
-def _show(lines: Sequence[str], out: TextIO) -> None:
-    """Print how a job ended; a failure to print does not change the exit status."""
-    try:
-        print(*lines, sep="\n", file=out, flush=True)
-    except OSError as problem:
-        settle(out)
-        if not isinstance(problem, BrokenPipeError):
-            say(f"the summary of the job cannot be written: {problem.strerror}", DONE)
-
-
-def _way_back(job: Path) -> str:
-    """Return a clause with the command that rolls back the upgrade that a failed job began with; empty if this is
-    impossible.
-    """
-    try:
-        to_roll_back(job)
-    except CausalError:
-        return ""
-    return f"; revert the upgrade that it started with: {resume_command(job)} --rollback"
-
-
-def _explained(reason: str, job: Path, config: JobConfig) -> str:
-    """Return the reason for a failure and, if changed code or settings caused it, the command that resumes with the old
-    ones.
-    """
-    if ReplayDivergence.__name__ not in reason or resuming.written_before(job, config) is None:
-        return reason
-    resume = f"{resume_command(job)} --code kept"
-    return f"its code or settings were changed; resume with the earlier code and settings: {resume}; {reason}"
+    # Only the `causal` command itself has a template, and so may be executed again.
+    again = followed.small and arguments.template is not None and not config.on and not config.listen
+    return follow(followed, servers, arguments.template, room.line, lock if again else None)

@@ -14,10 +14,8 @@ from typing import Any
 
 from causal.errors import CausalError, PipelineError
 from causal.storage.modes import private
-from deploy.printable import one_line
+from deploy.exit_status import FAILED, WRONG, say
 from deploy.standard_streams import settle
-
-DONE, FAILED, WRONG = 0, 1, 2
 
 
 class Parser(argparse.ArgumentParser):
@@ -116,9 +114,3 @@ def _explained(problem: Exception) -> str | None:
     if isinstance(problem, OSError):  # a problem with the disk, the file system or permissions
         return f"{problem.filename or 'the system'}: {problem.strerror or problem}"
     return None
-
-
-def say(line: str, status: int) -> int:
-    """Print one line to standard error, and return the exit status."""
-    print(f"causal: {one_line(line)}", file=sys.stderr)
-    return status

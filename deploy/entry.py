@@ -6,6 +6,8 @@ While a job runs, `deploy.launching.local` handles them; this module does so bef
 
 from __future__ import annotations
 
+import gc
+import os
 import signal
 import sys
 import time
@@ -35,9 +37,13 @@ def main(room: bool = False) -> int:
         if number == signal.SIGTERM or signal.getsignal(number) is not signal.SIG_IGN:  # a shell ignores it with &
             signal.signal(number, _end)
     from deploy.standard_streams import prepare, show  # from here on, a signal may arrive
-    from standby.host.room import make_room
+    from standby.host.room import FOLLOWED, make_room
 
     prepare()
+    if state := os.environ.pop(FOLLOWED, ""):
+        from deploy.launching.following import follow_again
+
+        return follow_again(state)
     room = room or sys.argv[1:2] in RUNNING and make_room()
     template = None
     try:
@@ -49,8 +55,10 @@ def main(room: bool = False) -> int:
             from deploy import looking
 
             return looking.main()
+        gc.disable()  # nearly everything that is loaded is kept, so collections would only delay the start
         from deploy import cli  # this import takes a moment
 
+        gc.enable()
         if room:
             from standby.host.template import divide
 

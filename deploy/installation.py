@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from importlib import metadata
-
 
 def installed() -> str:
     """Return the installed package's version; a checkout that is not installed has no version."""
+    from importlib import metadata  # imported here because most commands do not need it
+
     try:
         return metadata.version("causal-streams")
     except metadata.PackageNotFoundError:

@@ -6,9 +6,10 @@ import argparse
 
 from causal.errors import PipelineError
 from causal.topology import Task, Topology
-from deploy.command_frame import DONE, FAILED, say
+from deploy.exit_status import DONE, FAILED, say
+from deploy.jobs.chosen import chosen_job
 from deploy.jobs.hints import check_led_here, not_running
-from deploy.jobs.lookup import chosen_job, ended, running
+from deploy.jobs.lookup import ended, running
 from standby.blueprint import Blueprint
 from standby.network.control import ask
 

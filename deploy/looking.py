@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from deploy.command_frame import Parser, carried_out, without_commands
-from deploy.jobs.lookup import add_job
+from deploy.jobs.chosen import add_job
 
 NAMES = ("status", "logs", "ui", "top")
 

@@ -12,7 +12,7 @@ from typing import Any
 from causal.config import PROCESSES
 from causal.network.roster import Roster
 from deploy import settings
-from deploy.command_frame import DONE
+from deploy.exit_status import DONE
 from deploy.hosts import host_commands
 from deploy.jobs.latest_view import latest
 from deploy.jobs.lookup import ROOT

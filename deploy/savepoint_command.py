@@ -16,17 +16,18 @@ from causal.commands import Files
 from causal.config import JobConfig
 from causal.errors import CorruptData, PipelineError, Unavailable
 from deploy.hosts.succession import fetch_decisions, read_decisions
+from deploy.jobs.chosen import chosen_job
 from deploy.jobs.hints import check_led_here, not_running, resume_command
 from deploy.jobs.jobdirectory import JobDirectory
 from deploy.jobs.latest_view import latest
-from deploy.jobs.lookup import chosen_job, running
+from deploy.jobs.lookup import running
 from deploy.savepoints import savepoint_store, stored_savepoints
 from deploy.savepoints.stored_checkpoints import fetch
 from deploy.savepoints.upgrading import upgrade_in
 from standby.blueprint import Blueprint
 from standby.exit_status import STOPPED
 from standby.network.control import ask
-from standby.storage.manifests import DIRECTORY, newest_manifest
+from standby.storage.manifest_files import DIRECTORY, newest_manifest
 
 ANSWER_S = 5.0
 LOOK_S = 0.1

@@ -13,7 +13,6 @@ import tomllib
 from argparse import Namespace
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, fields
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +73,8 @@ def checked(table: Mapping[str, Any], where: str) -> dict[str, Any]:
             raise PipelineError(f"{where}: {name} is set twice, once under its older name; remove the older one")
         if name not in kinds or name in IDENTITY:
             known = sorted(set(kinds) - IDENTITY)
+            from difflib import get_close_matches  # imported here because only messages need it
+
             close = get_close_matches(name, known, n=1)
             hint = f"did you mean {close[0]}?" if close else f"known are {', '.join(known)}"
             raise PipelineError(f"{where}: unknown setting {name}; {hint}")

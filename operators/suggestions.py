@@ -6,7 +6,6 @@ here depend on the exception alone, because dead letters must be reproducible.
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import re
 import sys
@@ -44,6 +43,8 @@ def _attributes(kind: type) -> Iterator[str]:
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:
+    import difflib  # imported here because only messages need it
+
     near = difflib.get_close_matches(name, known, n=1)
     return f"; did you mean {near[0]!r}?" if near else ""
 

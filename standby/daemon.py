@@ -45,7 +45,8 @@ from standby.network.gate import Gate, rosters_of
 from standby.storage.decisions import Decisions
 from standby.storage.host_logs import HostLogs
 from standby.storage.journal import Journal as JournalFile
-from standby.storage.manifests import newest_manifest, sweep, write_manifest
+from standby.storage.manifest_files import newest_manifest
+from standby.storage.manifests import sweep, write_manifest
 from standby.storage.store_journal import StoreJournal
 from standby.storage.store_sweeper import StoreSweeper
 from standby.supervision import events, orders

@@ -54,7 +54,7 @@ def end(status: int) -> NoReturn:
     """
     of_threads: Any = threading
     try:
-        for step in (of_threads._shutdown, atexit._run_exitfuncs, _write_files):
+        for step in (of_threads._shutdown, atexit._run_exitfuncs, write_files):
             _attempt(step)
         for stream in (sys.stdout, sys.stderr):
             if stream is not None and not _is_closed(stream) and not _attempt(stream.flush):
@@ -89,7 +89,7 @@ def _attempt(step: Callable[[], object]) -> bool:
     return True
 
 
-def _write_files() -> None:
+def write_files() -> None:
     """Write buffered data on threads: first to files on disk, and then to other files as far as they are being read."""
     if not _has_open_files():
         return

@@ -15,7 +15,6 @@ import io
 import logging
 import os
 import re
-import shutil
 import sys
 import threading
 import time
@@ -122,6 +121,8 @@ def bound(path: Path, more: int = 0) -> None:
         log.seek(max(0, size - LOG_BYTES_MAX))
         try:
             with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as copy:
+                import shutil  # imported here because only a full log needs it
+
                 shutil.copyfileobj(log, copy)
             os.replace(fresh, older)
         except OSError:

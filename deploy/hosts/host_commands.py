@@ -18,9 +18,10 @@ from causal.errors import PipelineError, Unavailable
 from causal.network.curve import new_key
 from causal.network.roster import ROSTER, SUPERVISOR, Roster, is_supervisor, load_key, save_key
 from causal.storage.shared import Depot
+from deploy.jobs.chosen import add_job, chosen_job
 from deploy.jobs.hints import candidate_shown, check_led_here, led_by, not_running, resume_command
 from deploy.jobs.latest_view import latest, view_age_s
-from deploy.jobs.lookup import add_job, chosen_job, coming_up, running
+from deploy.jobs.lookup import coming_up, running
 from deploy.monitoring.status import headline
 from deploy.spark import options
 from operators.code_archive.archive import Archive

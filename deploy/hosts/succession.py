@@ -40,11 +40,12 @@ from standby.leadership.terms import ENDED, STOPPED, TERMS, Entry, Term, entry_n
 from standby.network.gate import address_of
 from standby.storage.journal import FILE as JOURNAL
 from standby.storage.journal import Journal, journaled
-from standby.storage.manifests import DIRECTORY as CHECKPOINTS
-from standby.storage.manifests import manifests_from, newest_manifest, write_manifest
+from standby.storage.manifest_files import DIRECTORY as CHECKPOINTS
+from standby.storage.manifest_files import manifests_from, newest_manifest
+from standby.storage.manifests import write_manifest
 from standby.storage.store_journal import perform
-from standby.supervision.checkpoints import as_files
 from standby.supervision.effects import Record
+from standby.supervision.file_lists import as_files
 from standby.supervision.job_view import JobView
 
 LOOK_S, SILENCE_S = LOOK_NS / 1e9, SILENCE_NS / 1e9

@@ -6,7 +6,6 @@ import os
 import shlex
 from pathlib import Path
 
-from causal.config import JobConfig
 from causal.errors import PipelineError
 from deploy.jobs.latest_view import latest
 from deploy.jobs.lookup import ROOT
@@ -15,6 +14,8 @@ from standby.supervision.job_view import CandidateView, LeaderView
 
 def resume_command(job: Path) -> str:
     """Return the command that resumes the job in a directory, as a user would enter it in the current directory."""
+    from causal.config import JobConfig  # imported here because only messages need it
+
     try:
         config = JobConfig.load(job)
     except PipelineError:  # the settings cannot be read, which `--resume` will report

@@ -39,8 +39,8 @@ from standby.network.gate import EXECUTORS_ROSTER
 from standby.storage.journal import FILE as JOURNAL
 from standby.storage.journal import LOCK as SUPERVISOR_LOCK
 from standby.storage.journal import Journal, journaled
-from standby.storage.manifests import DIRECTORY as MANIFESTS
-from standby.storage.manifests import epoch_of, manifests_from, newest_manifest
+from standby.storage.manifest_files import DIRECTORY as MANIFESTS
+from standby.storage.manifest_files import epoch_of, manifests_from, newest_manifest
 from standby.supervision.savepoints import finished, stopped_at
 from standby.supervision.task_counters import lasting
 
@@ -110,7 +110,11 @@ RELEASE_S = 10.0
 
 
 class JobDirectory:
-    """A job directory that this process keeps locked until `close`."""
+    """A job directory that this process keeps locked until `close`.
+
+    Attributes:
+        lock: the descriptor of the lock.
+    """
 
     def __init__(self, path: Path) -> None:
         """Lock the directory.
@@ -132,36 +136,36 @@ class JobDirectory:
                 raise PipelineError(
                     f"{self.path} has {', '.join(foreign)} but is not a job directory; use another --state-dir"
                 )
-            self._lock = keep_from_children(os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            self.lock = keep_from_children(os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         except OSError as problem:
             raise PipelineError(f"--state-dir {self.path} cannot be used: {problem.strerror}") from None
         if not self._locked():
-            close_lock(self._lock)
+            close_lock(self.lock)
             raise PipelineError(f"a job runs in {self.path}; stop it first, or use another --state-dir")
         if not self._locks_what_is_there():
-            close_lock(self._lock)
+            close_lock(self.lock)
             raise PipelineError(f"another job was refused in {self.path} at the same time; start this job again")
         self._note_view()
 
     def _note_view(self) -> None:
         """Record in the lock file that the existing view is that of the previous process (see `coming_up`)."""
         with suppress(OSError):  # for example, the disk is full
-            os.ftruncate(self._lock, 0)
-            os.pwrite(self._lock, str((self.path / VIEW).stat().st_mtime_ns).encode(), 0)
+            os.ftruncate(self.lock, 0)
+            os.pwrite(self.lock, str((self.path / VIEW).stat().st_mtime_ns).encode(), 0)
 
     def _locked(self) -> bool:
         """Return whether this process can lock the directory now.
 
         A dashboard or `causal status` briefly shares the lock when it calls `running`, so locking is retried.
         """
-        return lock(self._lock, LOOK_S, 0.01)
+        return lock(self.lock, LOOK_S, 0.01)
 
     def _locks_what_is_there(self) -> bool:
         """Return whether the locked file is still the one in the directory, because a refused job removes its lock
         file.
         """
         try:
-            return os.path.samestat(os.fstat(self._lock), os.stat(self.path / "lock"))
+            return os.path.samestat(os.fstat(self.lock), os.stat(self.path / "lock"))
         except FileNotFoundError:
             return False
 
@@ -342,7 +346,7 @@ class JobDirectory:
             with suppress(OSError):  # directories that are not empty cannot be removed
                 for each in self._new_directories:
                     each.rmdir()
-        close_lock(self._lock)
+        close_lock(self.lock)
 
     def end_leftovers(self) -> None:
         """End the remaining processes of a job whose `causal run` was killed."""

@@ -21,7 +21,7 @@ from causal.errors import CorruptData, PipelineError
 from causal.sealed import seal, unseal
 from operators.builder.pipeline_settings import Settings
 from operators.code_archive.archive import DIRECTORY
-from standby.storage.manifests import newest_manifest
+from standby.storage.manifest_files import newest_manifest
 
 IDENTITY = frozenset(("run", "name", "pipeline", "code", "first_incarnation", "format"))
 """The fields that `causal run` itself sets."""

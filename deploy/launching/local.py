@@ -8,32 +8,25 @@ from __future__ import annotations
 
 import os
 import select
-import shutil
 import signal
 import socket
-import subprocess
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from causal.errors import PipelineError
 from causal.process.interpreter import module_command
-from causal.process.processlog import open_log
 from causal.process.signal_wake import woken_by_signals
 from deploy.jobs.hints import resume_command
-from deploy.jobs.jobdirectory import begun
 from deploy.jobs.latest_view import latest
 from deploy.launching.parts import Parts
-from standby.host.forks import Forked
-from standby.host.last_line import last_line
+from standby.host.forked import Forked
 from standby.host.parentage import PARENT, adopt_orphans
 from standby.host.processes import kill_marked
 from standby.host.room import pinned_environment
-from standby.host.template import Template
-from standby.network.control import ask
 from standby.supervision.job_view import JobView
 
 TURN_S = 0.25
@@ -81,6 +74,21 @@ class Outcome:
     """The signal that interrupted the run; 0 for none."""
 
 
+class Started(Protocol):
+    """A child process, as `subprocess.Popen` and `standby.host.forked.Forked` represent it."""
+
+    pid: int
+    returncode: Any
+
+
+class Forker(Protocol):
+    """The process that forks servers (`standby.host.template`)."""
+
+    def start(self, argv: Sequence[str], log: Path, environment: Mapping[str, str]) -> Forked | None: ...
+
+    def close(self) -> None: ...
+
+
 @dataclass(slots=True)
 class Server:
     """The supervisor or the agent, as a process that is restarted when it dies."""
@@ -93,7 +101,7 @@ class Server:
     """The exit statuses with which the process ends the whole deployment as intended, without being restarted."""
     interruptible: bool = False
     """Whether Ctrl-C is forwarded as SIGINT, because SIGINT ends the job, whereas SIGTERM may end only this process."""
-    process: subprocess.Popen[bytes] | Forked | None = None
+    process: Started | None = None
     deaths: list[float] = field(default_factory=list)
     due: float = 0.0
     started_s: float = 0.0
@@ -116,6 +124,17 @@ def executors() -> Server:
     return Server("deploy.spark.driver", "spark", SPARK_STOP_S)
 
 
+def _free_bytes(job: Path) -> int:
+    disk = os.statvfs(job)
+    return disk.f_bavail * disk.f_frsize
+
+
+def _is_begun(job: Path) -> bool:
+    from deploy.jobs.jobdirectory import begun  # imported here because only the end of an interrupted job needs it
+
+    return begun(job)
+
+
 def _ignored(number: signal.Signals) -> bool:
     """Return whether this process was started so as to ignore the signal, by `nohup` or by a shell with &."""
     return number != signal.SIGTERM and signal.getsignal(number) is signal.SIG_IGN
@@ -134,6 +153,9 @@ class LocalDeployment:
         savepoint: whether the first SIGTERM ends the job at a savepoint, so that it may resume with other code.
         small: whether the template ends once it has started the servers; a server that dies later is then replaced by a
             new interpreter.
+        started: a function that is called once the servers have been started for the first time, with the time at which
+            the run began and a function that returns whether a signal has arrived.
+        alone: as for `Parts`.
     """
 
     def __init__(
@@ -141,19 +163,22 @@ class LocalDeployment:
         job: Path,
         progress: Callable[[JobView, float], None],
         servers: Sequence[Server] = (),
-        template: Template | None = None,
+        template: Forker | None = None,
         say: Callable[[str], None] = lambda line: None,
         savepoint: bool = False,
         small: bool = False,
+        started: Callable[[float, Callable[[], bool]], None] = lambda began_s, interrupted: None,
+        alone: bool | None = None,
     ) -> None:
         self._job = job
         self._small = small
+        self._started = started
         self._savepoint = savepoint
         self._progress = progress
         self._servers = servers or (supervisor(), agent())
         self._template = template
         self._say = say
-        self._parts = Parts(job, say)
+        self._parts = Parts(job, say, alone)
         self._runtime: Path | None = None
         self._regular: int | None = None
         """The exit status of a server that ended the deployment as intended."""
@@ -165,19 +190,24 @@ class LocalDeployment:
         self._shown_ns = 0
         self._news_s = self._turned_s = self._attentive_s = 0.0
 
-    def run(self) -> Outcome:
+    def run(self, began_s: float = 0.0) -> Outcome:
         """Run the job until it ends or a signal arrives.
 
         Python handles signals only in the main thread.  If this method runs in another thread, the program itself must
         handle them.
+
+        Args:
+            began_s: the monotonic time at which another program of this process began to run the job; 0 for now.
         """
-        began = self._news_s = self._turned_s = time.monotonic()
+        self._news_s = self._turned_s = time.monotonic()
+        began = began_s or self._news_s
         adopt_orphans()
         before: dict[signal.Signals, Any] = {}
         main = threading.current_thread() is threading.main_thread()
         if main:
             before = {number: signal.signal(number, self._on_signal) for number in SIGNALS if not _ignored(number)}
             before[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, lambda number, frame: None)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)  # blocked if this program was executed for this job
         try:
             with woken_by_signals() as wake:
                 self._attend(wake, began)
@@ -200,7 +230,7 @@ class LocalDeployment:
             name = signal.Signals(self._signal).name
             if view is not None and view.elsewhere:
                 reason = f"interrupted by {name}; the job continues; follow it with: {resume_command(self._job)}"
-            elif begun(self._job):
+            elif _is_begun(self._job):
                 reason = f"interrupted by {name}; resume it with: {resume_command(self._job)}"
             else:
                 reason = f"interrupted by {name} before it started; start it again without --resume"
@@ -213,6 +243,7 @@ class LocalDeployment:
 
     def _attend(self, wake: socket.socket, began: float) -> None:
         """Keep the supervisor and the agent running until the job has ended."""
+        started = False
         poll = select.poll()
         poll.register(wake, select.POLLIN)
         if (self._job / "runtime").exists():
@@ -224,8 +255,11 @@ class LocalDeployment:
             for server in self._servers:
                 if server.process is None and time.monotonic() >= server.due:
                     self._start(server)
-            if self._small and all(server.process is not None for server in self._servers):
-                self._end_template()
+            if not started and all(server.process is not None for server in self._servers):
+                started = True
+                if self._small:
+                    self._end_template()
+                self._started(began, lambda: bool(self._signal))
             if poll.poll(TURN_S * 1000):
                 try:
                     wake.recv(4096)
@@ -252,7 +286,7 @@ class LocalDeployment:
             return bool(self._signal)
         if self._savepoint:
             self._savepoint = False
-            answer = ask(str(self._runtime), "savepoint", {"final": True}, ANSWER_S) if self._runtime else None
+            answer = self._asked("savepoint", final=True)
             self._ending = answer is not None and bool(answer.get("ok"))
             why = "the supervisor does not answer" if answer is None else str(answer.get("error"))
             self._say("SIGTERM: the job ends at a savepoint" if self._ending else f"SIGTERM: no savepoint: {why}")
@@ -290,7 +324,12 @@ class LocalDeployment:
         return old_s if written else 0.0
 
     def _answers(self) -> bool:
-        return self._runtime is None or ask(str(self._runtime), "status", {}, ANSWER_S) is not None
+        return self._runtime is None or self._asked("status") is not None
+
+    def _asked(self, kind: str, **facts: bool) -> Any:
+        from standby.network.control import ask  # imported here because most jobs never need it
+
+        return ask(str(self._runtime), kind, facts, ANSWER_S) if self._runtime is not None else None
 
     def _removed(self) -> str:
         """Return a message about a missing part without which recovery is impossible; empty if all parts exist."""
@@ -304,6 +343,11 @@ class LocalDeployment:
             server.process = self._template.start(argv, path, environment)
             if server.process is not None:
                 return
+        # Imported here because most jobs have a template.
+        import subprocess
+
+        from causal.process.processlog import open_log
+
         with open(open_log(path), "ab") as log:
             server.process = subprocess.Popen(
                 argv,
@@ -355,10 +399,12 @@ class LocalDeployment:
         """Return why a server ended, from its log; a cause that prevents logging takes precedence."""
         if removed := self._removed():
             return removed
-        if shutil.disk_usage(self._job).free < FREE_BYTES_MIN:
+        if _free_bytes(self._job) < FREE_BYTES_MIN:
             return (
                 f"no space is left for {self._job}; free space, then resume the job with: {resume_command(self._job)}"
             )
+        from standby.host.last_line import last_line  # imported here because only a failure needs it
+
         return last_line(self._job / "logs" / f"{name}.log")
 
     def _end(self) -> JobView | None:

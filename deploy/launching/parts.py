@@ -12,10 +12,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from causal.config import JobConfig
 from causal.errors import CorruptData, PipelineError
 from deploy.jobs.hints import resume_command
-from standby.storage.manifests import newest_manifest
+from standby.storage.manifest_files import newest_manifest
 
 DESCRIPTION = "job.json"
 """The file in a job directory that describes the job."""
@@ -50,16 +49,17 @@ class Parts:
 
     Args:
         say: a function that is called with a message about each part that was recreated.
+        alone: whether the job has no shared store; None if the caller does not know.
     """
 
-    def __init__(self, job: Path, say: Callable[[str], None]) -> None:
+    def __init__(self, job: Path, say: Callable[[str], None], alone: bool | None = None) -> None:
         self._job = job
         self._say = say
         self._identity = _identity(job)
         self._described = (job / DESCRIPTION).exists()
         self._renewed: set[str] = set()
         self._lasting: dict[str, Identity] = {}
-        self._alone: bool | None = None
+        self._alone = alone
         """Whether the job has no shared store; None until its settings have been read."""
         self._code: dict[Path, bytes] = {}
         self._checkpointed = self._logged = False
@@ -105,6 +105,8 @@ class Parts:
     def _only_here(self) -> bool:
         """Whether the checkpoints and the journal are only in this directory."""
         if self._alone is None:
+            from causal.config import JobConfig  # imported here because `causal run` usually does not need it
+
             try:
                 self._alone = not JobConfig.load(self._job).store
             except PipelineError:

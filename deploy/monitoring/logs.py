@@ -16,7 +16,8 @@ from pathlib import Path
 from causal.errors import PipelineError
 from causal.process.log_tails import LogTails
 from causal.topology import Topology
-from deploy.jobs.lookup import chosen_job, names_job, running
+from deploy.jobs.chosen import chosen_job
+from deploy.jobs.lookup import names_job, running
 from deploy.printable import printable
 from standby.storage.host_logs import host_of
 

@@ -20,7 +20,8 @@ from causal.config import JobConfig
 from causal.errors import CorruptData, PipelineError, Unavailable
 from causal.task.checkpointing import SnapshotFile
 from causal.topology import Task
-from deploy.jobs.lookup import chosen_job, names_job, running
+from deploy.jobs.chosen import chosen_job
+from deploy.jobs.lookup import names_job, running
 from deploy.savepoints.stored_checkpoints import fetch
 from operators.builder.loading import load_of_job
 from operators.engine.plan import Plan, plan
@@ -28,7 +29,7 @@ from operators.runtime.inspection import all_tasks, as_of, key_of, keys_as_of, o
 from operators.sinks.contract.sink import encode_json
 from standby.network.control import ask
 from standby.storage.journal import journaled
-from standby.storage.manifests import newest_manifest
+from standby.storage.manifest_files import newest_manifest
 from standby.supervision.savepoints import finished
 
 T = TypeVar("T")

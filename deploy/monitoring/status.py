@@ -16,10 +16,11 @@ from causal.config import JobConfig
 from causal.errors import PipelineError
 from causal.task.activity import sentence
 from causal.topology import Topology
+from deploy.jobs.chosen import chosen_job
 from deploy.jobs.edited import changed_since, listed
 from deploy.jobs.hints import candidate_shown, led_by, resume_command
 from deploy.jobs.latest_view import latest, view_age_s
-from deploy.jobs.lookup import chosen_job, coming_up, running
+from deploy.jobs.lookup import coming_up, running
 from deploy.printable import printable
 from deploy.progress.progress_model import ROOM, named
 from deploy.progress.report import report, summary

@@ -12,10 +12,10 @@ import threading
 from pathlib import Path
 from typing import BinaryIO
 
+from causal.storage.console_rows import DIRECTORY
 from causal.storage.files import replace_text
 from causal.storage.punch_hole import free
 from deploy.standard_streams import settle
-from operators.sinks.delivery.console import CONSOLE
 
 LOOK_S = 0.1
 CHUNK_BYTES_MAX = 1 << 20
@@ -35,7 +35,7 @@ class Console:
 
     def __init__(self, job: Path, out: BinaryIO) -> None:
         self.shown = False
-        self._directory = job / CONSOLE
+        self._directory = job / DIRECTORY
         self._out: BinaryIO | None = out
         self._freed: dict[Path, int] = {}
         self._ended = threading.Event()
@@ -48,7 +48,8 @@ class Console:
     def close(self) -> None:
         """Print the remaining rows, and end the thread."""
         self._ended.set()
-        self._thread.join()
+        if self._thread.ident is not None:
+            self._thread.join()
 
     def _follow(self) -> None:
         try:

@@ -25,7 +25,8 @@ from operators.engine.cell_chain import Progress, each_subtask_of_cell, of_cell
 from operators.engine.plan import Plan
 from operators.runtime.rescaling import whole
 from standby.storage.journal import Journal
-from standby.storage.manifests import newest_manifest, write_manifest
+from standby.storage.manifest_files import newest_manifest
+from standby.storage.manifests import write_manifest
 from standby.supervision.assignments import Assignments
 from standby.supervision.checkpoints import Coordinator
 

@@ -18,7 +18,7 @@ from causal.storage.disk import SNAPSHOT_SUFFIX
 from causal.storage.shared import Depot
 from operators.code_archive.archive import path_of
 from operators.engine.plan import Plan
-from standby.storage.manifests import DIRECTORY
+from standby.storage.manifest_files import DIRECTORY
 
 
 def fetch(job: Path, files: Iterable[Files], config: JobConfig | None = None) -> None:

@@ -17,7 +17,7 @@ from causal.storage.files import make_directory
 from causal.storage.objects import Missing
 from causal.storage.shared import Depot
 from deploy.savepoints.savepoint_store import FILE
-from standby.storage.manifests import DIRECTORY, newest_manifest
+from standby.storage.manifest_files import DIRECTORY, newest_manifest
 
 FILES_MAX = 1_000_000
 _MANIFEST = f"{DIRECTORY}/manifest-"

@@ -11,7 +11,7 @@ from causal.errors import PipelineError
 from deploy.savepoints.savepoint_store import stood
 from operators.engine.plan import Plan
 from standby.blueprint import Blueprint
-from standby.storage.manifests import newest_manifest
+from standby.storage.manifest_files import newest_manifest
 
 RELATIVE = "a relative path is resolved from the current directory"
 RENAME = "or rename the sink so that it starts empty"

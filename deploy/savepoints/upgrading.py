@@ -35,7 +35,8 @@ from operators.runtime.regrouping import Saved
 from operators.runtime.rescaling import Rescaling
 from standby.blueprint import Blueprint
 from standby.storage.journal import Journal, journaled
-from standby.storage.manifests import newest_manifest, write_manifest
+from standby.storage.manifest_files import newest_manifest
+from standby.storage.manifests import write_manifest
 from standby.supervision.assignments import Assignments
 from standby.supervision.effects import Record
 from standby.supervision.savepoints import finished

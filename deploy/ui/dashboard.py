@@ -10,7 +10,7 @@ import socket
 from typing import Any
 
 from causal.errors import PipelineError
-from deploy.jobs.lookup import add_job, chosen_job
+from deploy.jobs.chosen import add_job, chosen_job
 
 EXTRA = "ui"
 PORT = 8790

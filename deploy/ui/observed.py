@@ -24,7 +24,7 @@ from deploy.ui.meter import AT_WORK, Meter
 from deploy.ui.models import Facts, kept, letter, page
 from standby.blueprint import FILE as GRAPH
 from standby.blueprint import Blueprint
-from standby.storage.manifests import newest_manifest
+from standby.storage.manifest_files import newest_manifest
 from standby.supervision.job_view import JobView
 
 VIEW_BYTES_MAX = 64 << 20

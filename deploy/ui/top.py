@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 from causal.errors import PipelineError
-from deploy.jobs.lookup import add_job, chosen_job
+from deploy.jobs.chosen import add_job, chosen_job
 from deploy.ui.dashboard import EXTRA
 
 

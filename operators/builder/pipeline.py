@@ -19,7 +19,7 @@ from causal.config import PROCESSES
 from causal.errors import PipelineError
 from causal.records.vectors import require_arrow
 from operators import graph
-from operators.builder import drawing, unrun
+from operators.builder import unrun
 from operators.builder.arguments import joining, user_operators
 from operators.builder.arguments.basics import (
     check_callable,
@@ -184,6 +184,8 @@ class Pipeline:
 
     def _repr_svg_(self) -> str:
         """Return the graph as SVG, for display in a notebook."""
+        from operators.builder import drawing  # imported here because only notebooks need it
+
         return drawing.graph_svg(self.nodes)
 
     def check(self) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
 from typing import Any
 
 
@@ -48,6 +47,8 @@ class Settings(Mapping[str, str]):
         """Return why setting `name` is a mistake if the pipeline never requested that name; otherwise return ""."""
         if name in self._asked:
             return ""
+        from difflib import get_close_matches  # imported here because only messages need it
+
         close = get_close_matches(name, self._asked, n=1)
         if close:
             return f"the pipeline reads no setting {name!r} while it is built; did you mean {close[0]!r}?"

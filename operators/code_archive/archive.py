@@ -16,7 +16,6 @@ import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
-from importlib import metadata
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -184,6 +183,8 @@ def digest_of(body: bytes) -> str:
 
 def runtime_version() -> str:
     """Return the version of this package, or "checkout" if it is not installed."""
+    from importlib import metadata  # imported here because only a new archive needs it
+
     try:
         return metadata.version("causal-streams")
     except metadata.PackageNotFoundError:

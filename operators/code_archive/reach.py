@@ -6,7 +6,6 @@ import ast
 import sys
 from collections.abc import Iterator, Sequence
 from hashlib import blake2b
-from importlib import metadata
 from pathlib import Path
 
 from operators.code_archive.archive import MODULES_MAX, Archive, Module
@@ -115,6 +114,8 @@ def _called(function: ast.expr) -> str:
 
 def _version(name: str, origin: Path) -> str:
     """Return the version of an installed package; for any other code, return the digest of its file."""
+    from importlib import metadata  # imported here because only a new archive needs it
+
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:

@@ -1,23 +1,25 @@
 """Sinks, which write every row exactly once and make it visible immediately.
 
-`ParquetSink` is imported only when it is accessed, so that users of the other sinks do not need pyarrow.
+Those that few jobs use are imported only when they are accessed, so no worker loads the others, and `ParquetSink` needs
+pyarrow only then.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from operators.sinks.contract.sink import Sink
-from operators.sinks.delivery.callback import CallbackSink
 from operators.sinks.delivery.console import ConsoleSink
-from operators.sinks.delivery.webhook import WebhookSink
 from operators.sinks.files.jsonlines import JsonLinesSink
-from operators.sinks.postgres.postgres_sink import PostgresSink
-from operators.sinks.redis.redis_streams import RedisSink
 from operators.sinks.sqlite.sqlite_sink import SqliteSink
 
 if TYPE_CHECKING:
+    from operators.sinks.delivery.callback import CallbackSink
+    from operators.sinks.delivery.webhook import WebhookSink
     from operators.sinks.parquet.parquet_sink import ParquetSink
+    from operators.sinks.postgres.postgres_sink import PostgresSink
+    from operators.sinks.redis.redis_streams import RedisSink
 
 __all__ = [
     "CallbackSink",
@@ -31,13 +33,20 @@ __all__ = [
     "WebhookSink",
 ]
 
+_MODULES = {
+    "CallbackSink": "operators.sinks.delivery.callback",
+    "ParquetSink": "operators.sinks.parquet.parquet_sink",
+    "PostgresSink": "operators.sinks.postgres.postgres_sink",
+    "RedisSink": "operators.sinks.redis.redis_streams",
+    "WebhookSink": "operators.sinks.delivery.webhook",
+}
+
 
 def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name == "ParquetSink":
         from causal.records.vectors import require_arrow
 
-        require_arrow("ParquetSink")
-        from operators.sinks.parquet.parquet_sink import ParquetSink
-
-        return ParquetSink
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        require_arrow(name)
+    return getattr(import_module(_MODULES[name]), name)

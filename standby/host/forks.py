@@ -12,7 +12,6 @@ import json
 import logging
 import os
 import select
-import signal
 import socket
 import subprocess
 import time
@@ -21,6 +20,7 @@ from typing import Any
 
 from causal.process.interpreter import module_command
 from causal.process.processlog import open_log
+from standby.host.forked import Forked
 from standby.host.forkserver import ORDER_BYTES_MAX, READY, SERVER_SLOT
 from standby.host.parentage import PARENT
 from standby.host.processes import kill_marked
@@ -37,37 +37,6 @@ LOST_MAX = 3
 """The number of consecutive servers that were lost without forking a worker, after which no other is started."""
 
 _log = logging.getLogger("standby.agent")
-
-
-class Forked:
-    """A forked child process with those methods of `subprocess.Popen` that are needed here."""
-
-    def __init__(self, pid: int) -> None:
-        self.pid = pid
-        self.returncode: int | None = None
-
-    def poll(self) -> int | None:
-        """Return the exit status; None while the process is running."""
-        return self._waited(os.WNOHANG)
-
-    def wait(self) -> int | None:
-        """Wait for the process to end and return its exit status."""
-        return self._waited(0)
-
-    def kill(self) -> None:
-        """Send SIGKILL, unless the process has already been reaped."""
-        if self.poll() is None:
-            os.kill(self.pid, signal.SIGKILL)
-
-    def _waited(self, options: int) -> int | None:
-        if self.returncode is None:
-            try:
-                pid, status = os.waitpid(self.pid, options)
-            except ChildProcessError:  # the process has already been reaped together with other processes
-                pid, status = self.pid, 0
-            if pid:
-                self.returncode = os.waitstatus_to_exitcode(status)
-        return self.returncode
 
 
 inherited: list[tuple[Forked, socket.socket]] = []

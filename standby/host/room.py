@@ -15,6 +15,10 @@ import sys
 JOB_MARK, SLOT_MARK = "CAUSAL_JOB", "CAUSAL_SLOT"
 """The environment variables of every process that an agent starts: the job directory and the slot."""
 
+FOLLOWED = "CAUSAL_FOLLOWED"
+"""The environment variable with which `causal run` executes itself once more, in order to follow the job that it
+contains."""
+
 SLOT_BYTES_MAX = 64
 JOB_ROOM, ARGUMENTS_ROOM = "." * 1024, "." * 1152
 """The text that initially fills the space for a job directory, and for a command line that contains it."""

@@ -7,6 +7,7 @@ server (`standby.host.forks`). If there is no template, or if it fails, interpre
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import os
@@ -26,6 +27,7 @@ from causal.process.ending import run
 from causal.process.interpreter import module_command
 from causal.storage.modes import PRIVATE
 from standby.host import forks
+from standby.host.forked import Forked
 from standby.host.forkserver import ORDER_BYTES_MAX, READY, Strings, ordered, serve_forker, unbuffered
 from standby.host.parentage import PARENT, die_with_parent
 
@@ -41,12 +43,12 @@ ANSWER_S = 60.0
 class Template:
     """The end of the template's connection that `causal run` uses."""
 
-    def __init__(self, process: forks.Forked, control: socket.socket) -> None:
+    def __init__(self, process: Forked, control: socket.socket) -> None:
         self._process = process
         self._control = control
         self._ready = False
 
-    def start(self, argv: Sequence[str], log: Path, environment: Mapping[str, str]) -> forks.Forked | None:
+    def start(self, argv: Sequence[str], log: Path, environment: Mapping[str, str]) -> Forked | None:
         """Return a new process that is a child of this one; None if an interpreter must be started instead."""
         if argv[len(module_command("")) - 1] not in (SUPERVISOR, AGENT):
             return None  # the template has not loaded this module, and would load it for this process only
@@ -67,7 +69,7 @@ class Template:
             self.close()
             self._ready = False
             return None
-        return forks.Forked(reply["pid"]) if "pid" in reply else None
+        return Forked(reply["pid"]) if "pid" in reply else None
 
     def _receive(self, within_s: float) -> bytes:
         poll = select.poll()
@@ -103,7 +105,7 @@ def divide() -> Template | int | None:
         strings.show(sys.orig_argv)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         theirs.close()
-        return Template(forks.Forked(pid), ours)
+        return Template(Forked(pid), ours)
     ours.close()
     os.setsid()
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -122,8 +124,10 @@ def divide() -> Template | int | None:
 
 def _serve(control: socket.socket, strings: Strings) -> int:
     strings.show(module_command(__name__))
+    gc.disable()  # `ordered` collects once
     for name in (SUPERVISOR, AGENT, WORKER):
         importlib.import_module(name)
+    gc.enable()
     order = ordered(control, strings)
     if order is None:
         return 0
@@ -142,5 +146,5 @@ def _serve(control: socket.socket, strings: Strings) -> int:
             os.setsid()
             return serve_forker(theirs, strings)
         theirs.close()
-        forks.inherited.append((forks.Forked(pid), ours))
+        forks.inherited.append((Forked(pid), ours))
     run(partial(importlib.import_module(module).main, order["argv"][len(module_command("")) :]))

@@ -11,15 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from causal.commands import Files
-from causal.errors import CorruptData, InvariantViolation, Unavailable
+from causal.errors import InvariantViolation, Unavailable
 from causal.sealed import digest_of
 from causal.storage.files import make_directory, sync_directory
-from standby.supervision.checkpoints import as_files
+from standby.storage.manifest_files import DIRECTORY, MANIFEST, names_in
 from standby.supervision.effects import RemoveFiles
 
-DIRECTORY = "checkpoints"
-
-_MANIFEST = re.compile(r"manifest-(\d+)\.json")
 _SNAPSHOT = re.compile(r"e(\d+)-i\d+\.snap.*")
 _FIRST = re.compile(r"e(\d+)-i\d+-[0-9a-f]+\.snap.*")
 """The file name of a version's first snapshot in the shared store; its epoch is that of the savepoint from which
@@ -78,46 +75,14 @@ def _make_durable(folder: Path, path: Path) -> None:
     raise Unavailable(f"{path} cannot be made durable: {cause}")
 
 
-def newest_manifest(job: Path) -> tuple[int, dict[str, Files]] | None:
-    """Return the manifest of the latest complete checkpoint; None if there is none.
-
-    Raises:
-        CorruptData: the manifest is damaged.
-    """
-    epochs = [int(match[1]) for match in map(_MANIFEST.fullmatch, _names(job / DIRECTORY)) if match]
-    if not epochs:
-        return None
-    path = job / DIRECTORY / f"manifest-{max(epochs)}.json"
-    try:
-        manifest = json.loads(path.read_text())
-        digest = manifest.pop("digest")
-        if digest != digest_of(manifest) or manifest["epoch"] != max(epochs):
-            raise ValueError("its digest does not match")
-        return manifest["epoch"], as_files(manifest["files"])
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
-        raise CorruptData(f"{path} is damaged ({problem}); start the job again without --resume") from None
-
-
-def epoch_of(manifest: Path) -> int:
-    """Return the epoch in the file name of a manifest; -1 for any other file."""
-    match = _MANIFEST.fullmatch(manifest.name)
-    return int(match[1]) if match else -1
-
-
-def manifests_from(job: Path, epoch: int) -> list[Path]:
-    """Return the manifests of this checkpoint and of later ones."""
-    folder = job / DIRECTORY
-    return [folder / name for name in sorted(_names(folder)) if epoch_of(Path(name)) >= epoch]
-
-
 def sweep(job: Path, order: RemoveFiles) -> None:
     """Remove old manifests and the files of past epochs, except those that the order keeps.
 
     A file that cannot be removed only wastes space, so the failure is just logged.
     """
     folder = job / DIRECTORY
-    for name in _names(folder):
-        match = _MANIFEST.fullmatch(name)
+    for name in names_in(folder):
+        match = MANIFEST.fullmatch(name)
         if match and int(match[1]) < order.manifests_from:
             _remove(folder / name)
     for place, _, names in os.walk(folder):
@@ -142,10 +107,6 @@ def _is_over(name: str, through_epoch: int) -> bool:
     # A supervisor of the previous version, whose last epoch is this one, must not remove files that it does not know.
     other = _FIRST.fullmatch(name) or _RECORDING.fullmatch(name)
     return other is not None and int(other[1]) < through_epoch
-
-
-def _names(folder: Path) -> list[str]:
-    return os.listdir(folder) if folder.is_dir() else []
 
 
 def _remove(path: Path) -> None:

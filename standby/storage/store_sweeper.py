@@ -7,7 +7,8 @@ import threading
 
 from causal.errors import Unavailable
 from causal.storage.shared import Depot
-from standby.storage.manifests import DIRECTORY, unnecessary
+from standby.storage.manifest_files import DIRECTORY
+from standby.storage.manifests import unnecessary
 from standby.supervision.effects import RemoveFiles
 
 PAUSE_S = 5.0

@@ -21,6 +21,7 @@ from causal.commands import Files
 from standby.supervision.assignments import Assignments, TaskState, WorkerEntry, WorkerState
 from standby.supervision.durations import Durations
 from standby.supervision.effects import Outbox, Record, RemoveFiles, WriteManifest
+from standby.supervision.file_lists import as_files
 from standby.supervision.job_view import DurationsView
 
 AGAIN_NS = 500_000_000
@@ -251,8 +252,3 @@ class Coordinator:
         if not self.enabled or self.writing or self.under_way or self._resting or not self._due_ns:
             return None
         return self._due_ns
-
-
-def as_files(lists: Mapping[str, object]) -> dict[str, Files]:
-    """Convert the lists in the journal or a manifest to the files of each task."""
-    return {task: tuple((path, size, digest) for path, size, digest in files) for task, files in lists.items()}  # type: ignore[attr-defined]

@@ -11,8 +11,9 @@ from typing import Any
 from causal.commands import Files
 from standby.exit_status import STOPPED
 from standby.supervision import events
-from standby.supervision.checkpoints import Coordinator, as_files
+from standby.supervision.checkpoints import Coordinator
 from standby.supervision.effects import Outbox, Record
+from standby.supervision.file_lists import as_files
 from standby.supervision.job_state import JobState
 from standby.supervision.staging import Staging
 

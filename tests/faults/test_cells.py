@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -53,6 +55,7 @@ def test_a_small_job_keeps_five_processes_and_survives_kills(start_chain: Callab
     wait_for("five processes are left", lambda: len(job.living()) == 5)
     lines = " ".join(job.living().values())
     assert "standby.host" not in lines and lines.count("operators.runtime.worker") == 2
+    assert "_zmq" not in Path(f"/proc/{job.root}/maps").read_text(), "`causal run` keeps little loaded"
     for _ in range(2):
         job.until_warm()
         job.replace("one/0")
@@ -62,11 +65,43 @@ def test_a_small_job_keeps_five_processes_and_survives_kills(start_chain: Callab
     chain.finish_exactly()
 
 
+def test_causal_run_keeps_what_the_code_of_the_user_left_in_it(tmp_path: Path) -> None:
+    """Its exit handlers, for example, run once the job has ended; the interpreter of `causal run` is a new one."""
+    (tmp_path / "kept.py").write_text(KEPT)
+    status, said = causal(tmp_path, "run", "kept.py")
+    assert status == 0 and "rows.db" in (tmp_path / "left").read_text(), said
+
+
+def test_a_small_job_ends_at_a_savepoint_when_sigterm_arrives(start_chain: Callable[..., HeldChain]) -> None:
+    chain = start_chain("--processes", "one", "--savepoint-on-sigterm", *NARROW, checkpoint_interval_s=0.3)
+    job = chain.job
+    job.until_warm(records=50)
+    os.kill(job.root, signal.SIGTERM)
+    status, said = job.finish()
+    assert status == 0 and "the job ends at a savepoint" in said, said
+    job.start("--resume")
+    job.until_warm()
+    chain.finish_exactly()
+
+
 def test_a_cell_is_performed_again_with_the_same_result(start_chain: Callable[..., HeldChain]) -> None:
     chain = start_chain("--processes", "one", "--verify-replay", *NARROW, checkpoint_interval_s=0.3)
     chain.job.until_warm(records=100, checkpoints=2)
     report = chain.finish_exactly()
     assert report["checked_epochs"]["one/0"] > 0
+
+
+KEPT = """
+import atexit, os, sys
+from operators import Pipeline
+from operators.sinks import SqliteSink
+from operators.sources import GeneratedSource
+
+pipeline = Pipeline("kept", processes="one")
+pipeline.source("numbers", GeneratedSource(lambda partition, index: index, count=9)).sink("out", SqliteSink("rows.db"))
+if "run" in sys.argv:
+    atexit.register(lambda: open("left", "w").write(str(os.listdir())))
+"""
 
 
 def task_of(view: dict[str, Any], name: str) -> str:

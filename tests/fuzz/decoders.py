@@ -34,7 +34,7 @@ from operators.ingest.ingest_log import IngestLog
 from operators.state.snapshot_parts import read_part
 from standby.blueprint import Blueprint
 from standby.network.control import AGENT, Inbox
-from standby.storage.manifests import newest_manifest
+from standby.storage.manifest_files import newest_manifest
 from tests.unit.causal.strategies import spelled
 
 JOB = 7

@@ -14,7 +14,8 @@ from causal.storage.shared import Depot
 from deploy.savepoints import stored_savepoints
 from deploy.savepoints.savepoint_store import FILE, Savepoint
 from deploy.savepoints.stored_savepoints import as_directory, check_room, put
-from standby.storage.manifests import newest_manifest, write_manifest
+from standby.storage.manifest_files import newest_manifest
+from standby.storage.manifests import write_manifest
 from tests.faults.conftest import POOL, Start
 from tests.faults.job import HOME, PIPELINES, WAIT_S
 from tests.faults.roots import ROOTS

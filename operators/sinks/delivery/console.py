@@ -6,12 +6,11 @@ from pathlib import Path
 
 from causal.errors import PipelineError, Unavailable
 from causal.ports import Bundle, SinkStore
+from causal.storage.console_rows import DIRECTORY
 from causal.storage.punch_hole import taken_bytes
 from operators.sinks.contract.sink import Sink
 from operators.sinks.files.jsonlines import JsonLinesSink, JsonLinesStore
 
-CONSOLE = "console"
-"""The directory, in that of the job, of rows until they are printed, in a `.jsonl` file per sink task."""
 KEPT_BYTES_MAX = 1 << 30
 KEPT_BYTES_LEAST = 1 << 16
 """A lower bound above the block of any file system: only whole blocks are freed."""
@@ -48,7 +47,7 @@ class ConsoleSink(Sink):
 
     def open_store(self, task: str, job_directory: Path) -> SinkStore:
         """Return the store of one sink task, in the job directory."""
-        sink = JsonLinesSink(job_directory / CONSOLE, durability=self.durability)
+        sink = JsonLinesSink(job_directory / DIRECTORY, durability=self.durability)
         sink.private = True
         return ConsoleStore(sink, task, self.kept_bytes_max)
 

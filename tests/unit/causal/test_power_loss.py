@@ -13,7 +13,8 @@ from causal.logs.log import LogDelta
 from causal.storage.directory import Directory
 from causal.storage.files import read_parts, write_parts
 from causal.storage.stable import StableLogs
-from standby.storage.manifests import newest_manifest, write_manifest
+from standby.storage.manifest_files import newest_manifest
+from standby.storage.manifests import write_manifest
 from tests.unit.causal.power_loss import PowerLoss
 
 LOG = bytes(range(250))

@@ -22,7 +22,8 @@ from operators.runtime.rescaling import whole
 from operators.sources import GeneratedSource
 from standby.blueprint import Blueprint
 from standby.storage.journal import Journal
-from standby.storage.manifests import newest_manifest, write_manifest
+from standby.storage.manifest_files import newest_manifest
+from standby.storage.manifests import write_manifest
 from standby.supervision.assignments import Assignments
 from standby.supervision.checkpoints import Coordinator
 from standby.supervision.savepoints import stopped_at

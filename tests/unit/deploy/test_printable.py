@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deploy.command_frame import say
+from deploy.exit_status import say
 from deploy.jobs.versions import warn
 from deploy.monitoring.logs import _show
 from deploy.printable import one_line, printable

@@ -12,9 +12,9 @@ import pytest
 from causal.config import JobConfig
 from causal.errors import CorruptData, PipelineError
 from causal.sealed import seal
-from deploy.cli import _explained
 from deploy.jobs import resuming
 from deploy.jobs.resuming import APPLIED, BEFORE, IDENTITY, KEPT, REPLAYED, Written, check, note, sweep, written_before
+from deploy.launching.following import _explained
 from operators.builder.pipeline_settings import Settings
 from standby.storage.manifests import write_manifest
 from tests.unit.operators.scene import config
@@ -157,8 +157,10 @@ def test_a_damaged_note_is_one_line_that_names_it(job: Path) -> None:
 
 def test_only_a_replay_by_another_version_names_the_one_before(job: Path) -> None:
     differs, raised = "n/0 is nondeterministic: … (ReplayDivergence: …)", "operator 'n': ValueError"
-    assert _explained(differs, job, NEW) == differs
+    OLD.save(job)
+    assert _explained(differs, job) == differs
+    NEW.save(job)
     note(job, OLD, NEW)
-    assert _explained(raised, job, NEW) == raised
-    line = _explained(differs, job, NEW)
+    assert _explained(raised, job) == raised
+    line = _explained(differs, job)
     assert line.startswith("its code or settings were changed; ") and f"--code kept; {differs}" in line

@@ -12,7 +12,8 @@ from causal.topology import Topology
 from deploy import savepoint_command
 from deploy.savepoints.savepoint_store import Savepoint
 from standby.blueprint import Blueprint
-from standby.storage.manifests import newest_manifest, write_manifest
+from standby.storage.manifest_files import newest_manifest
+from standby.storage.manifests import write_manifest
 
 FILES = {task: ((f"checkpoints/{task}/e00000003-i1.snap", 4, "00"),) for task in ("count/0", "out/0")}
 

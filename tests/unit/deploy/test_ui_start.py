@@ -16,7 +16,7 @@ from causal.errors import PipelineError
 from deploy import entry as command
 from deploy import looking
 from deploy.cli import main, parser
-from deploy.jobs.lookup import chosen_job
+from deploy.jobs.chosen import chosen_job
 from deploy.monitoring.querying import _without_job
 from deploy.ui.dashboard import _bound
 from tests.architecture.source import ROOT

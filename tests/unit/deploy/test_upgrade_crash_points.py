@@ -34,8 +34,8 @@ from standby.leadership.term_journal import Inherited, decided
 from standby.leadership.terms import ENDED, TERMS, Term, term_name
 from standby.storage.journal import Journal
 from standby.storage.store_journal import perform
-from standby.supervision.checkpoints import as_files
 from standby.supervision.effects import Record
+from standby.supervision.file_lists import as_files
 from tests.members import sample
 from tests.unit.deploy import tiny
 from tests.unit.deploy.several_hosts import Job

@@ -42,8 +42,8 @@ def wait_for(what: str, look: Callable[[], T | None], instead: Callable[[], obje
 class CountedLooks(parts.Parts):
     """The parts of a job's directory; one byte in a file next to it counts each complete look."""
 
-    def __init__(self, job: Path, say: Callable[[str], None]) -> None:
-        super().__init__(job, say)
+    def __init__(self, job: Path, say: Callable[[str], None], alone: bool | None = None) -> None:
+        super().__init__(job, say, alone)
         self._count = looks_of(job.resolve())
 
     def lost(self, runtime: Path | None) -> str:

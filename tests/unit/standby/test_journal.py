@@ -11,7 +11,8 @@ import pytest
 from causal.errors import CorruptData, InvariantViolation, PipelineError, Unavailable
 from standby.storage import manifests
 from standby.storage.journal import FILE, Journal, journaled
-from standby.storage.manifests import newest_manifest, sweep, write_manifest
+from standby.storage.manifest_files import newest_manifest
+from standby.storage.manifests import sweep, write_manifest
 from standby.supervision.effects import RemoveFiles
 
 FILES = {"a/0": (("checkpoints/a/0/e1-i1.snap", 3, "00"),)}

@@ -16,7 +16,8 @@ from deploy import cli
 from deploy.launching import parts as parts_module
 from deploy.launching.parts import RENEWED, Parts
 from deploy.ui import breaking
-from standby.storage.manifests import newest_manifest, write_manifest
+from standby.storage.manifest_files import newest_manifest
+from standby.storage.manifests import write_manifest
 from tests.unit.standby.stage import TASKS, WAIT_S, Stage, wait_for
 
 Start = Callable[..., Stage]
