@@ -7,6 +7,7 @@ tuples, and their accumulators are often tuples as well. Each of the three lists
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -24,8 +25,11 @@ _COLUMNS = 1
 """The fourth item of a fragment with columns."""
 
 
-def packed(entry: Entry) -> bytes:
+def packed(entry: Entry, carry: Callable[[Any], bytes] = encode) -> bytes:
     """Return the fragment that contains an entry.
+
+    Args:
+        carry: `encode`, or `encode_loosely` if the entry contains none of the types that only `encode` refuses.
 
     Raises:
         NotCarried: a key or value of the entry cannot be carried.
@@ -33,8 +37,8 @@ def packed(entry: Entry) -> bytes:
     lists = [_spread(items, _DEPTH_MAX) for items in entry]
     if any(length for length, *_ in lists):
         with suppress(NotCarried):  # columns are nested more deeply; if that is too deep, encode the unchanged lists
-            return encode([*lists, _COLUMNS])
-    return encode(list(entry))
+            return carry([*lists, _COLUMNS])
+    return carry(list(entry))
 
 
 def unpacked(fragment: bytes) -> Entry:

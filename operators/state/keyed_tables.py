@@ -14,7 +14,7 @@ from operator import itemgetter
 from typing import Any, Protocol
 
 from causal.errors import OperatorFailed, invariant
-from causal.records.values import NotCarried, encode, place_of_refused
+from causal.records.values import NotCarried, encode, encode_loosely, place_of_refused
 from operators.records.keys import key_groups_of
 from operators.records.ownership import SCALARS
 from operators.state.fragments import Entry, packed, unpacked
@@ -28,7 +28,8 @@ CORRECT = "correct the pipeline and resume with --code new"
 ABSENT: Any = object()
 """The result of `KeyedTable.packed` for a key without a value."""
 _LASTING = SCALARS | {type(ABSENT)}
-_NUMERIC = frozenset((int, float, bool, type(None), type(ABSENT)))
+NUMERIC = frozenset((int, float, bool, type(None), type(ABSENT)))
+"""The types of values that take almost no time to encode, and of missing values."""
 WAITING_MAX, UNDIVIDED_MAX = 64, 1024
 """The maximum number of values that wait to be encoded together: in one key group, and in undivided fragments."""
 CLAIMED_MIN, CLAIMED_NUMERIC_MIN = 8, 64
@@ -290,9 +291,13 @@ class TableJob:
         if not keys:
             return
         kinds = set(map(type, values))
-        lasting, self._table.numeric = kinds <= _LASTING, kinds <= _NUMERIC
+        lasting, self._table.numeric = kinds <= _LASTING, kinds <= NUMERIC
+        self._add(keys, values, lasting, type(ABSENT) in kinds)
+
+    def _add(self, keys: list[Any], values: list[Any], lasting: bool, absent: bool) -> None:
+        """Add keys and values to the fragments; lasting values wait until there are more of them."""
         groups: dict[int, Entry] = self._waiting if lasting else {}
-        if self._divided or type(ABSENT) in kinds:
+        if self._divided or absent:
             self._sort(keys, values, groups)
         else:
             kept, contents, _ = groups.setdefault(UNDIVIDED, ([], [], []))
@@ -330,7 +335,10 @@ class TableJob:
     def _write(self, groups: dict[int, Entry], least: int) -> None:
         """Encode and remove the entries that have at least `least` keys."""
         for group in [group for group, (kept, _, gone) in groups.items() if len(kept) + len(gone) >= least]:
-            self._fragments.setdefault(group, []).append(self._kept(_encoded(self._table, groups.pop(group))))
+            self._fragments.setdefault(group, []).append(self._kept(self._encoded(groups.pop(group))))
+
+    def _encoded(self, entry: Entry) -> bytes:
+        return _encoded(self._table, entry, encode)
 
     def _kept(self, fragment: bytes) -> Fragment:
         cold = self._table.cold
@@ -341,14 +349,37 @@ class TableJob:
         return self._spool.append(fragment)
 
 
-def _encoded(table: KeyedTable, entry: Entry) -> bytes:
+class CopiedJob(TableJob):
+    """A job whose keys and numbers were copied at the barrier, so the table may change without regard to it."""
+
+    __slots__ = ("_keys", "_values", "_absent", "_place")
+
+    def __init__(self, table: KeyedTable, keys: list[Any], values: list[Any], absent: bool, divided: bool) -> None:
+        super().__init__(table, ListedKeys(set()), {}, divided)
+        self._keys = keys
+        self._values = values
+        self._absent = absent
+        self._place = 0
+
+    def step(self, keys_max: int) -> int:
+        place, self._place = self._place, min(self._place + keys_max, len(self._keys))
+        step = slice(place, self._place)
+        self._add(self._keys[step], self._values[step], True, self._absent)
+        return self._place - place
+
+    def _encoded(self, entry: Entry) -> bytes:
+        # Neither keys, which are canonical, nor numbers have a type that only `encode` refuses.
+        return _encoded(self._table, entry, encode_loosely)
+
+
+def _encoded(table: KeyedTable, entry: Entry, carry: Callable[[Any], bytes]) -> bytes:
     """Return the fragment that contains an entry.
 
     Raises:
         OperatorFailed: a key or value of the entry cannot be carried.
     """
     try:
-        fragment = packed(entry)
+        fragment = packed(entry, carry)
     except NotCarried:
         _blame(table, *entry)
         raise

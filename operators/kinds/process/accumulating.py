@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from itertools import repeat
 from typing import Any
 
 from causal.errors import CausalError
@@ -13,8 +14,10 @@ from operators.records.ownership import SCALARS, always_fits, copy_containers
 from operators.records.storable import stored
 from operators.stage.scope import Scope
 from operators.stage.stages import OneToOneStage, Stage, last_index, without
-from operators.state.keyed_tables import KeyedTable, TableJob
+from operators.state.keyed_tables import ABSENT, NUMERIC, CopiedJob, KeyedTable, TableJob
 
+COPIED_MAX = 1 << 14
+"""The maximum number of numbers that are copied at a barrier, which takes about a millisecond."""
 _MOST = 0.5
 """The fraction of changed keys beyond which all keys count as changed, because recording each would cost more."""
 
@@ -29,15 +32,26 @@ class AccumulatorTable(KeyedTable):
         self._most = False
 
     def touch(self, keys: Collection[Any]) -> None:
-        if not self._most:
+        if self._most or (self.numeric and len(keys) >= len(self.values)):  # encoding all is as cheap as counting
+            self._most = True
+            if self._job is not None:
+                self._job.before(keys)
+        else:
             super().touch(keys)
             self._most = len(self.dirty) > len(self.values) * _MOST
-        elif self._job is not None:
-            self._job.before(keys)
 
     def snapshot(self, full: bool) -> TableJob:
-        if self._most:
-            self._most, self.dirty = False, set(self.values)
+        """Freeze the values; a few numbers are copied, because each of their next changes then costs nothing."""
+        whole, self._most = full or self._most, False
+        keys = self.values if whole else self.dirty
+        if self.numeric and self.cold is None and len(keys) <= COPIED_MAX:
+            values = list(self.values.values() if whole else map(self.values.get, keys, repeat(ABSENT)))
+            kinds = set(map(type, values))
+            if kinds <= NUMERIC:
+                self.dirty = set()
+                return CopiedJob(self, list(keys), values, type(ABSENT) in kinds, full)
+        if whole:
+            self.dirty = set(self.values)
         return super().snapshot(full)
 
     def clear(self) -> None:

@@ -114,6 +114,14 @@ def numbers(numeric: bool) -> AccumulatorTable:
     return table
 
 
+def change_number_or_list(table: KeyedTable, key: Any, number: int) -> None:
+    table.touch([key] * (1 + number % 4))
+    if number % 5 == 0 and type(table.values.get(key)) is list:
+        table.values[key] += [number]  # in place
+    elif number % 7:  # otherwise, the key is touched but has no new value
+        table.values[key] = [number] if number % 3 == 0 else number
+
+
 Make = Callable[..., Any]
 Change = Callable[[Any, Any, int], None]
 KINDS: list[tuple[Make, Change]] = [(a_list, change_list), (a_map, change_map), (a_value, change_value)]
@@ -122,6 +130,7 @@ FOREVER: list[tuple[Make, Change]] = [
     (lambda expiry: KeyedTable("t", "op", 2), change_any),
     (lambda expiry: numbers(True), change_number),
     (lambda expiry: numbers(False), change_number),
+    (lambda expiry: numbers(True), change_number_or_list),
 ]
 """Kinds of tables without times to live."""
 
@@ -266,3 +275,29 @@ def test_group_of_says_which_part_of_a_key_decides_its_group() -> None:
     table.touch(pairs)
     table.values.update(dict.fromkeys(pairs, 1))
     assert len(done(table.snapshot(full=True)).fragments) == 1
+
+
+def test_a_few_numbers_are_copied_at_a_barrier(monkeypatch: pytest.MonkeyPatch) -> None:
+    table, restored = numbers(True), numbers(True)
+    table.values |= dict.fromkeys(range(5), 1)
+    job = table.snapshot(full=True)
+    table.values |= dict.fromkeys(range(5), 2)  # without a look at the job
+    load(restored, done(job))
+    assert restored.values == dict.fromkeys(range(5), 1)
+    monkeypatch.setattr("operators.kinds.process.accumulating.COPIED_MAX", 4)
+    job = table.snapshot(full=True)
+    table.touch([3])
+    table.values[3] = 3
+    load(restored, done(job))
+    assert restored.values == dict.fromkeys(range(5), 2)
+
+
+@pytest.mark.parametrize(("numeric", "written"), [(True, 5), (False, 1)])
+def test_a_batch_as_large_as_a_table_of_numbers_changes_all_of_it(numeric: bool, written: int) -> None:
+    table = numbers(numeric)
+    table.values |= dict.fromkeys(range(5), 1)
+    done(table.snapshot(full=True))
+    table.numeric = numeric
+    table.touch([2] * 5)
+    [fragments] = done(table.snapshot(full=False)).fragments.values()
+    assert sum(len(unpacked(fragment)[0]) for fragment in fragments) == written
