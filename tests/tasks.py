@@ -36,13 +36,15 @@ def task_of(
     rollback: Rollback = NO_ROLLBACK,
     retained: Knowledge = NO_KNOWLEDGE,
     replayed_per_turn: int = 0,
+    small_per_turn: int = 0,
 ) -> TaskProtocol:
     """Return one incarnation of a task.
 
     Args:
         chain: by default, one that keeps no state.
         files: by default, one file if `cut` is that of a checkpoint.
-        replayed_per_turn: the events that a replay performs before it sends; by default as in a job.
+        replayed_per_turn, small_per_turn: the events that a replay, and a live task, performs before it sends; by
+            default as in a job.
     """
     cut = cut or Cut()
     files = [FILE] * bool(cut.epoch) if files is None else files
@@ -51,4 +53,5 @@ def task_of(
         topology, TaskIndex(task), incarnation, config, chain, live, cut, list(files), report, rollback, retained
     )
     protocol.replayed_per_turn = replayed_per_turn or protocol.replayed_per_turn
+    protocol.small_per_turn = small_per_turn or protocol.small_per_turn
     return protocol

@@ -67,7 +67,7 @@ def monotonic_ns() -> int:
     It is CLOCK_MONOTONIC, which is converted on other hosts to the clock of the supervisor's host.
     """
     local_ns = time.monotonic_ns()
-    return local_ns + _offset_at(local_ns)
+    return local_ns if _correction is None else local_ns + _correction.at(local_ns)
 
 
 def of_job(local_ns: int) -> int:

@@ -10,6 +10,8 @@ replay uses the same sizes.
 from __future__ import annotations
 
 FIRST_ELEMENTS = 16
+SMALL_ELEMENTS, SMALL_BYTES, SHORT_NS = 64, 16 << 10, 2_000_000
+"""The elements, bytes of output and duration up to which a turn is small, so that another event may follow in it."""
 SHARE_OF_SUSPICION = 25
 """The divisor of the heartbeat timeout that yields the maximum duration of a turn."""
 
@@ -33,6 +35,13 @@ class BatchSizer:
         self._took_ns_max = heartbeat_timeout_ms * 1_000_000 // SHARE_OF_SUSPICION
         self.elements = min(FIRST_ELEMENTS, elements_max)
         self.turn_elements = self.turn_bytes = 0
+        self._took_ns = 0
+
+    @property
+    def small(self) -> bool:
+        """Whether the current turn is small so far and the previous one was short, so its output may wait."""
+        few = self.turn_elements < min(self.elements, SMALL_ELEMENTS)
+        return few and self._took_ns <= SHORT_NS and self.turn_bytes <= SMALL_BYTES
 
     @property
     def reduced(self) -> bool:
@@ -43,6 +52,7 @@ class BatchSizer:
         """Record the duration of the previous turn (0 if no clock was read), and begin another turn."""
         elements, over = self.turn_elements, max(took_ns / self._took_ns_max, self.turn_bytes / self._bytes_max)
         self.turn_elements = self.turn_bytes = 0
+        self._took_ns = took_ns
         if over > 1 and elements:
             self.elements = max(1, min(self.elements, int(elements / over)))
         elif over <= 0.25 and elements * 2 >= self.elements:  # even four times as many elements would meet the limits

@@ -67,10 +67,11 @@ class Execution:
         self.pace.begin_turn(took_ns)
         self.checkpointing.took(took_ns)
 
-    def perform(self, effects: list[Effect], events_max: int, now_ns: int) -> bool:
-        """Perform one event, or up to `events_max` events in a replay; return false if none can be performed now.
+    def perform(self, effects: list[Effect], small_max: int, replayed_max: int, now_ns: int) -> bool:
+        """Perform one event, up to `small_max` small ones, or up to `replayed_max` of a replay; false if there is none.
 
-        A replay delivers elements that are waiting in the queues, whose size is limited by credit. It stops at the
+        Small events that wait together, such as those of several inputs, share the costs of a turn and its frames. A
+        replay delivers elements that are waiting in the queues, whose size is limited by credit. It stops at the
         maximum number of elements of one live event, so that the other work of the process is not delayed for longer.
 
         Raises:
@@ -78,16 +79,23 @@ class Execution:
         """
         cursor, schedule = self.cursor, self.schedule
         if self._recovery.state is State.RUNNING or not cursor.replaying:
-            return self.perform_next(effects, now_ns)
+            if not self.perform_next(effects, now_ns):
+                return False
+            left = small_max - 1
+            while left > 0 and self.pace.small and schedule.may_continue and not self.checkpointing.encoding:
+                if not self.perform_next(effects, now_ns):
+                    break
+                left -= 1
+            return True
         stop = schedule.replayed_elements + (
-            self.pace.elements if self.pace.reduced else max(self._elements_max, events_max)
+            self.pace.elements if self.pace.reduced else max(self._elements_max, replayed_max)
         )
-        left = events_max
+        left = replayed_max
         while left and self.perform_next(effects, now_ns):
             left -= 1
             if schedule.replayed_elements >= stop or not cursor.replaying:
                 break
-        return left < events_max
+        return left < replayed_max
 
     def perform_next(self, effects: list[Effect], now_ns: int) -> bool:
         """Perform the next event; return false if none can be performed now.

@@ -147,6 +147,8 @@ class TaskProtocol:
         """The extents of the own log beyond which other tasks depend on it; the task waits for a decision (D9)."""
         self.replayed_per_turn = 64
         """The number of events that a replay performs before it sends; sending costs more than a small event."""
+        self.small_per_turn = 8
+        """The number of small events that share a turn and its frames."""
         self.idle = False
         """Whether a `Turn` would have nothing to do until something arrives or a deadline passes."""
         self._first_output_reported = False
@@ -239,7 +241,7 @@ class TaskProtocol:
         checkpointing, effects = self.execution.checkpointing, list[Effect]()
         grown = self.holdings.own.grown
         performed = not checkpointing.encodes_next and not self._spilling.over_bounds()
-        performed = performed and self.execution.perform(effects, self.replayed_per_turn, now_ns)
+        performed = performed and self.execution.perform(effects, 1, self.replayed_per_turn, now_ns)
         if self.holdings.own.grown != grown:
             raise ReplayDivergence(self.name, "its hot standby asks for an answer that the task has not asked for")
         if not performed:
@@ -454,7 +456,7 @@ class TaskProtocol:
             # does not delay the output.
             checkpointing = execution.checkpointing
             performed = not checkpointing.encodes_next and not self.full
-            performed = performed and execution.perform(effects, self.replayed_per_turn, now_ns)
+            performed = performed and execution.perform(effects, self.small_per_turn, self.replayed_per_turn, now_ns)
             if echoes and self.recovery.state is State.RUNNING:
                 self.cursor.log_run()
             more = checkpointing.encodes_next or (performed and execution.schedule.may_continue)

@@ -168,6 +168,7 @@ class Cores:
             self.topology, me, incarnation, self.config, chain, answers, cut, [FILE],
             rollback=rollback, retained=retained,
             replayed_per_turn=1,  # so that others can come between any two events
+            small_per_turn=1,
         )  # fmt: skip
         return self._keep(task, index, 0)
 

@@ -287,6 +287,7 @@ class Process:
             lambda line: world.note(self.slot, line),
         )  # fmt: skip
         task.replayed_per_turn = world.rng.choice((1, 3, task.replayed_per_turn))
+        task.small_per_turn = min(task.small_per_turn, task.replayed_per_turn)
         self._shadow_before = world.observer.before(task)
         world.observer.performances.watch(task)
         return task
@@ -437,6 +438,7 @@ class Process:
             image.cut, image.files, lambda line: self.world.note(self.slot, line), act.rollback, retained,
         )  # fmt: skip
         task.replayed_per_turn = self.world.rng.choice((1, 3, task.replayed_per_turn))
+        task.small_per_turn = min(task.small_per_turn, task.replayed_per_turn)
         self.world.observer.performances.watch(task)
         self._serve(task, act.task)
 

@@ -127,6 +127,7 @@ class Stage(Cluster[Process]):
             self.topology, index, incarnation, self.config, image.operator, self, image.cut,
             report=heard.append, rollback=rollback, retained=retained,
             replayed_per_turn=1,  # so that each event can be seen
+            small_per_turn=1,
         )  # fmt: skip
 
     def _begun(self, index: int, incarnation: int, protocol: TaskProtocol, heard: list[str], since: str) -> Process:

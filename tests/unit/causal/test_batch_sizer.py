@@ -6,7 +6,7 @@ from causal.channels.receiver import Receiver
 from causal.channels.rolling import RollingDigest
 from causal.channels.wire import DATA, Header
 from causal.records.batch import LISTED, RECORDS, Chunk, barrier, decode_records, encode_records, pack_chunks
-from causal.task.batch_sizer import FIRST_ELEMENTS, BatchSizer
+from causal.task.batch_sizer import FIRST_ELEMENTS, SHORT_NS, SMALL_BYTES, SMALL_ELEMENTS, BatchSizer
 
 SECOND_NS = 1_000_000_000
 
@@ -98,3 +98,13 @@ def test_what_a_cut_has_left_is_an_event_of_its_own() -> None:
 def test_a_chunk_is_taken_whole_where_the_task_keeps_up() -> None:
     channel = received(Chunk(RECORDS, 10, encode_records(list(range(10)))))
     assert channel.head_count(4, 1 << 20) == 10
+
+
+def test_another_event_follows_in_a_turn_that_is_small_and_short() -> None:
+    pace = BatchSizer(4096, 1 << 20, 5000)
+    for elements, output_bytes, took_ns, small in [
+        (15, 0, 0, True), (SMALL_ELEMENTS, 0, 0, False), (1, SMALL_BYTES + 1, 0, False), (1, 0, SHORT_NS + 1, False),
+    ]:  # fmt: skip
+        pace.begin_turn(took_ns)
+        pace.turn_elements, pace.turn_bytes = elements, output_bytes
+        assert pace.small is small
