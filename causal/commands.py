@@ -64,12 +64,18 @@ def _listed(value: Any) -> Any:
 
 
 class Follow(Command, frozen=True, tag="follow"):
-    """Load the state of checkpoint `epoch` as a standby of the task, which currently runs as `incarnation`."""
+    """Load the state of checkpoint `epoch` as a standby of the task, which currently runs as `incarnation`.
+
+    Attributes:
+        peers: neighbour → (endpoint, incarnation), for the running downstream neighbours, which a hot standby greets in
+            advance.
+    """
 
     task: str
     epoch: Natural
     files: Files
     incarnation: Natural = 0
+    peers: Mapping[str, tuple[str, Natural]] = {}
 
 
 class Promote(Command, frozen=True, tag="promote"):

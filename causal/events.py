@@ -72,6 +72,21 @@ class Echoed:
 
 
 @dataclass(slots=True)
+class GreetAhead:
+    """The next incarnation of a hot standby's task is to be announced to its downstream neighbours in advance.
+
+    A new connection to each of them has been dialled.
+
+    Attributes:
+        incarnation: the incarnation as which the standby would take over.
+        peers: downstream task → its incarnation.
+    """
+
+    incarnation: int
+    peers: dict[int, int]
+
+
+@dataclass(slots=True)
 class Promoted:
     """The hot standby becomes the task; checkpoint `epoch`, which `files` restore, is complete.
 
@@ -239,6 +254,7 @@ Event = (
     | HotStandbyDown
     | Shadowed
     | Echoed
+    | GreetAhead
     | Promoted
     | FrameReceived
     | PeerUp

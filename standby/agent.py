@@ -459,23 +459,20 @@ class Agent:
     def _ended(self, end: End) -> None:
         child = end.child
         asked = child.killed_ns is not None
+        if not self._stopping:  # otherwise, a supervisor that is still running must not count these ends as failures
+            restarting = child.companion and self._again(end)
+            self._uplink.send(
+                "exited",
+                slot=child.slot,
+                pid=child.pid,
+                at_ns=self._shifted(end.at_ns),
+                status=end.status,
+                killed_ns=None if child.killed_ns is None else self._shifted(child.killed_ns),
+                last_line=end.last_line,
+                restarting=restarting,
+            )
         how = "died" if end.status is None else ending(end.status, asked)
         _log.info("%s (pid %d) %s%s", child.slot, child.pid, how, " by this agent" if asked else "")
-        if self._stopping:
-            # The agent is ending all processes, and a supervisor that is still running must not count these ends as
-            # failures.
-            return
-        restarting = child.companion and self._again(end)
-        self._uplink.send(
-            "exited",
-            slot=child.slot,
-            pid=child.pid,
-            at_ns=self._shifted(end.at_ns),
-            status=end.status,
-            killed_ns=None if child.killed_ns is None else self._shifted(child.killed_ns),
-            last_line=end.last_line,
-            restarting=restarting,
-        )
 
     def _again(self, end: End) -> bool:
         """Queue a crashed companion for a restart; return whether it will be restarted."""

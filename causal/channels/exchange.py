@@ -86,6 +86,22 @@ class Exchange:
                 sender.dial(incarnation, now_ns)
         self.announce(task, incarnation)
 
+    def greet_ahead(self, peers: Mapping[int, int], incarnation: int) -> list[Effect]:
+        """Return the HELLOs with which a hot standby greets downstream tasks as the next incarnation of its task.
+
+        A receiver keeps such a HELLO until the supervisor announces that incarnation, and then answers it.
+
+        Args:
+            peers: downstream task → its incarnation.
+        """
+        effects: list[Effect] = []
+        for sender in self.outputs.values():
+            if sender.target in peers:
+                hello = sender.greet_ahead(peers[sender.target])
+                header = self._header(wire.HELLO, sender, incarnation)
+                effects.append(Send(sender.target, [header.pack(), hello.pack()]))
+        return effects
+
     def peer_down(self, task: int, incarnation: int) -> None:
         """Record that a neighbour has died."""
         for sender in self.outputs.values():

@@ -21,6 +21,8 @@ from causal.logs.log import LogDelta
 
 HELLO_AGAIN_NS = 100_000_000
 """The base interval at which an unanswered HELLO is repeated."""
+GREETED_AGAIN_NS = 50_000_000
+"""The time for which a promoted hot standby waits for the answer to the HELLO that it sent in advance."""
 PROBE_AFTER_NS = 1_000_000_000
 """The time without new credit for outstanding frames after which a HELLO asks for the receiver's position."""
 FRAMES_PER_CREDIT = 8
@@ -62,6 +64,8 @@ class Sender(OutputQueue):
         self.state = SenderState.ABSENT
         self.peer_incarnation = 0
         """The announced incarnation of the receiver."""
+        self.greeted = 0
+        """The incarnation of the receiver that this process has greeted in advance over the current connection."""
         self.flow = Credit(window_bytes)
         self.seen = Seen()
         self.deltas = DeltaWriter()
@@ -101,13 +105,15 @@ class Sender(OutputQueue):
     def dial(self, incarnation: int, now_ns: int) -> None:
         """Begin a session with a new receiver, or with a known receiver over a new connection.
 
-        Only HELLO is sent until the receiver's WELCOME arrives.
+        Only HELLO is sent until the receiver's WELCOME arrives. If the receiver has been greeted in advance, its answer
+        is on its way.
         """
         self._step(SenderStep.ANNOUNCED)
         if incarnation != self.peer_incarnation:
             self._logs_ahead.clear()
         self.peer_incarnation = incarnation
-        self.hello_at_ns = now_ns
+        self.hello_at_ns = now_ns + (GREETED_AGAIN_NS if incarnation == self.greeted else 0)
+        self.greeted = 0
         self.expected = None
         self.flow.begin()
         self._contradictions = (0, 0)
@@ -126,6 +132,12 @@ class Sender(OutputQueue):
         else:
             self._note_progress(now_ns)
         return Hello(self.attempt, self.log.start, self.log.end, self.log.start_digest, collecting)
+
+    def greet_ahead(self, incarnation: int) -> Hello:
+        """Return the HELLO with which a hot standby greets the receiver, which answers it after the promotion."""
+        self.greeted = incarnation
+        self.attempt += 1
+        return Hello(self.attempt, self.log.start, self.log.end, self.log.start_digest, collect=True)
 
     def _note_progress(self, now_ns: int) -> None:
         self.hello_at_ns = now_ns + PROBE_AFTER_NS + 1

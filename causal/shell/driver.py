@@ -33,6 +33,8 @@ class TaskDriver:
             `StoreCalls`.
         patience_s: the maximum time that a store may be unavailable.
         turning: called with the current time at the beginning of each turn.
+        urgent: returns whether a command of the supervisor has arrived, for which the round ends after the current
+            turn: a neighbour may be recovering.
 
     While a store is unavailable, the task performs no turns, and effects wait in order after the one that failed. The
     task still answers its neighbours, which may be recovering.
@@ -50,6 +52,7 @@ class TaskDriver:
         asking: RequestPool | None = None,
         patience_s: float = 60.0,
         turning: Callable[[int], None] = lambda now_ns: None,
+        urgent: Callable[[], bool] = lambda: False,
     ) -> None:
         self.task = task
         self._transport = transport
@@ -66,6 +69,7 @@ class TaskDriver:
         self._abandoned = ""
         self._store_calls = StoreCalls(task.name, patience_s, report)
         self._turning = turning
+        self._urgent = urgent
         peers = Peers(transport, disk, stores, readers, self._asking, self._store_calls, report, monotonic_ns)
         self._performer = Performer(task, run, peers, self._handled)
         self._turn_ns = 0
@@ -107,7 +111,7 @@ class TaskDriver:
             self._turning(began_ns)
             self.feed(Turn(self._turn_ns))
             self._turn_ns = monotonic_ns() - began_ns
-            if self.task.idle or self.task.encoding:
+            if self.task.idle or self.task.encoding or self._urgent():
                 return
 
     def wait_ms(self) -> int:

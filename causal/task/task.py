@@ -32,6 +32,7 @@ from causal.events import (
     Echoed,
     Event,
     FrameReceived,
+    GreetAhead,
     HotStandbyDown,
     HotStandbyUp,
     InquiryResolved,
@@ -274,6 +275,10 @@ class TaskProtocol:
         self.execution.schedule.checkpoint_completed(epoch)
         self.retention.completed(epoch)
         return [each for each in effects if isinstance(each, RemoveSegments)]
+
+    def _greet_ahead(self, event: GreetAhead, now_ns: int) -> list[Effect]:
+        invariant(self.recovery.state is State.SHADOWING, "only a hot standby greets in advance", task=self.name)
+        return self.exchange.greet_ahead(event.peers, event.incarnation)
 
     def _promoted(self, event: Promoted, now_ns: int) -> list[Effect]:
         """Turn this hot standby into the task; the events performed so far are treated as restored."""
@@ -518,6 +523,7 @@ _HANDLERS: dict[type, Callable[..., list[Effect]]] = {
     HotStandbyDown: TaskProtocol._hot_standby_down,
     Shadowed: TaskProtocol._shadowed,
     Echoed: TaskProtocol._echoed,
+    GreetAhead: TaskProtocol._greet_ahead,
     Promoted: TaskProtocol._promoted,
     FrameReceived: TaskProtocol._frame_received,
     PeerUp: TaskProtocol._peer_up,

@@ -11,15 +11,17 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from causal.cut import Cut
-from causal.effects import Effect, RemoveSegments, SpillSegment
+from causal.effects import Effect, RemoveSegments, Send, SpillSegment
 from causal.errors import CausalError, PeerViolation, invariant
-from causal.events import Event, Promoted, Shadowed, Turn
+from causal.events import Event, GreetAhead, Promoted, Shadowed, Turn
 from causal.logs.rollback import Rollback
 from causal.task.checkpointing import SnapshotFile
 from causal.task.shadow import Shadow
 from causal.task.task import TaskProtocol
 
 TURNS_PER_LOOK = 8
+ANSWERS_MAX = 256
+"""The maximum number of frames from downstream that wait for the promotion; without them, the task greets again."""
 
 
 class Restored(Protocol):
@@ -39,6 +41,29 @@ class Promotion:
     epoch: int
     files: Sequence[SnapshotFile]
     rollback: Rollback
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """A downstream neighbour of the task that a hot standby follows."""
+
+    task: int
+    endpoint: str
+    incarnation: int
+
+    @property
+    def keeps_greetings(self) -> bool:
+        """Whether it keeps a HELLO in advance; a task on another host takes frames only from where its peer runs."""
+        return "@" not in self.endpoint
+
+
+@dataclass(frozen=True, slots=True)
+class Greeting:
+    """A connection to dial, and the HELLO to send over it; `parts` is empty if nothing is to be sent yet."""
+
+    task: int
+    endpoint: str
+    parts: list[bytes]
 
 
 class HotStandby(Generic[Image]):
@@ -70,6 +95,13 @@ class HotStandby(Generic[Image]):
         self._completed: tuple[int, Sequence[SnapshotFile]] | None = None
         """A complete checkpoint, with its files, whose barrier has not been passed yet."""
         self._settled = 0
+        self._neighbours: tuple[Neighbour, ...] = ()
+        self._greets = False
+        """Whether the downstream neighbours have to be greeted, because they or the shadow have changed."""
+        self._connections: dict[int, str] = {}
+        """Downstream task → the endpoint to which this process has dialled a connection."""
+        self.answers: list[list[bytes]] = []
+        """The frames from downstream, which answer greetings, and which the task takes once it has started."""
 
     @property
     def shadowing(self) -> bool:
@@ -112,12 +144,16 @@ class HotStandby(Generic[Image]):
         self.image = image
         self._begin(now_ns)
 
-    def follow(self, incarnation: int, epoch: int, files: Sequence[SnapshotFile]) -> bool:
-        """Set the task incarnation to follow, and the complete checkpoint with its files.
+    def follow(
+        self, incarnation: int, epoch: int, files: Sequence[SnapshotFile], neighbours: tuple[Neighbour, ...] = ()
+    ) -> bool:
+        """Set the task incarnation to follow with its downstream neighbours, and the complete checkpoint.
 
         Return whether nothing needs to be loaded. In that case, in-flight data that the checkpoint covers is discarded
         once the checkpoint's barrier has been passed.
         """
+        if neighbours != self._neighbours:
+            self._neighbours, self._greets = neighbours, True
         if self._shadow.announce(incarnation):
             self._report("its task has a new incarnation; the standby loads the last checkpoint again", False)
         if self.shadowing and (self._completed is None or epoch > self._completed[0]):
@@ -125,7 +161,12 @@ class HotStandby(Generic[Image]):
         return self.shadowing
 
     def receive(self, link: bytes, parts: Sequence[bytes], now_ns: int) -> None:
-        """Process a frame, which may or may not belong to the echo."""
+        """Process a frame, which may belong to the echo, answer a greeting, or be none of the standby's concern."""
+        if not link:
+            if len(self.answers) >= ANSWERS_MAX:
+                self.answers.clear()
+            self.answers.append(list(parts))
+            return
         try:
             if self._shadow.receive(link, parts):
                 self._report("its task started a new echo; the standby loads the last checkpoint again", False)
@@ -142,6 +183,30 @@ class HotStandby(Generic[Image]):
         task = self._make(image)
         task.handle(Shadowed(), now_ns)
         shadow.begin(task)
+        self._greets = True
+
+    def greetings(self, now_ns: int) -> list[Greeting]:
+        """Return the connections to dial now, each with a HELLO as the next incarnation of the task.
+
+        Each HELLO has a new connection, so that no answer to an earlier one can be mistaken for the answer to it.
+        """
+        task = self._shadow.task
+        if not self._greets or task is None:
+            return []
+        self._greets = False
+        self.answers.clear()
+        peers = {each.task: each.incarnation for each in self._neighbours if each.keeps_greetings}
+        frames: dict[int, list[bytes]] = {}
+        for effect in task.handle(GreetAhead(self.incarnation + 1, peers), now_ns):
+            if isinstance(effect, Send):
+                frames[effect.target] = effect.parts
+        self._connections = {each.task: each.endpoint for each in self._neighbours}
+        return [Greeting(each.task, each.endpoint, frames.get(each.task, [])) for each in self._neighbours]
+
+    def connected(self, task: int, endpoint: str) -> bool:
+        """Return whether the connection to a downstream task can be kept if this standby takes over."""
+        usable = self.shadowing and not self._greets
+        return usable and self._connections.get(task) == endpoint
 
     def turn(self, now_ns: int) -> tuple[bytes, list[bytes]] | None:
         """Perform some of the events that have arrived; if an acknowledgement is due, return it and its link."""

@@ -34,6 +34,7 @@ from causal.records.values import NotCarried, encode
 from causal.task.checkpointing import SnapshotFile
 from causal.task.vitals import Vitals
 from causal.topology import Topology
+from operators.runtime.hot_standby import Neighbour
 
 REST_BEATS = 5
 """The factor by which a process with nothing new to report reduces its heartbeats. It still sends at least this many
@@ -44,6 +45,13 @@ SPENT = ("busy_s", "blocked_s", "idle_s")
 
 PEERS_AGAIN_NS = 400_000_000
 """The interval at which a beat repeats the task's peers; with many neighbours, they make up most of a beat."""
+
+PHASES_AFTER_NS = 20_000_000
+"""The time for which the phases of a hot standby that takes over wait to be reported together: a report costs as much
+as a part of the recovery."""
+
+UNHURRIED = frozenset(("promoted", "collected", "replayed", "running", "first_output", "withdrawn"))
+"""The phases of a recovery after which the supervisor has nothing to do."""
 
 QUESTIONS_MAX = 64
 """The maximum number of questions about state that can wait for answers at the same time."""
@@ -110,6 +118,8 @@ class Load:
     """The checkpoint that the files belong to."""
     incarnation: int = 0
     """The incarnation of the task, as far as the supervisor knows."""
+    neighbours: tuple[Neighbour, ...] = ()
+    """The running downstream neighbours of the task, which a hot standby greets in advance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +219,10 @@ class Membership:
         """The last checkpoint written, already in the form that beats contain, because it may have many files."""
         self._peers: dict[str, tuple[str, int]] = {}
         self._peers_due_ns = 0
+        self._shadows = self._takes_over = False
+        """Whether this process is a hot standby, and whether it was one before its promotion."""
+        self._phases: list[Act] = []
+        """The reports of phases that wait for the next beat."""
         self._asking: dict[int, str] = {}
         self._questions = 0
 
@@ -227,7 +241,7 @@ class Membership:
             perform = _COMMANDS.get(type(event.command))
             return perform(self, event.command, now_ns) if perform is not None else []
         if isinstance(event, Reported):
-            return self._reported(event)
+            return self._reported(event, now_ns)
         if isinstance(event, Loaded):
             self._followed = event.epoch
             return self._beat(now_ns)
@@ -235,7 +249,7 @@ class Membership:
 
     def stir(self, now_ns: int) -> None:
         """Record that the process is active and may have something to report, unless it only woke to send a beat."""
-        if now_ns < self.beat_due_ns:
+        if now_ns < self.beat_due_ns and not self._phases:
             self.beat_due_ns = min(self.beat_due_ns, self._compared_ns + self._heartbeat_ns)
 
     # -- out -----------------------------------------------------------------------------------------
@@ -246,7 +260,7 @@ class Membership:
             return []
         facts = self._facts()
         rested_ns = self._beat_ns + self._rest_ns
-        if self.beat_due_ns and now_ns < rested_ns and _lasting(facts) == self._beat_facts:
+        if self.beat_due_ns and not self._phases and now_ns < rested_ns and _lasting(facts) == self._beat_facts:
             self._compared_ns, self.beat_due_ns = now_ns, rested_ns
             return []
         return self._beat(now_ns, facts)
@@ -276,16 +290,25 @@ class Membership:
         if now_ns >= self._peers_due_ns:
             self._peers_due_ns = now_ns + PEERS_AGAIN_NS
             facts["peers"] = {name: at if endpoint else -at for name, (endpoint, at) in self._peers.items()}
-        return [SendReport("beat", facts)]
+        return [*self._take_phases(), SendReport("beat", facts)]
 
-    def _reported(self, event: Reported) -> list[Act]:
+    def _take_phases(self) -> list[Act]:
+        phases, self._phases = self._phases, []
+        return phases
+
+    def _reported(self, event: Reported, now_ns: int) -> list[Act]:
         invariant(self.serving, "only a task reports", slot=self.slot, kind=event.kind)
         if event.kind == "inspected":
             return self._inspected(event.facts["request"], event.facts["facts"])
         if event.kind == "snapshot":
             self._acked = [event.facts["epoch"], event.facts["files"]]
+        report = SendReport(event.kind, {"task": self.name, "incarnation": self.incarnation, **event.facts})
+        if event.kind == "phase" and event.facts["phase"] in UNHURRIED and self._takes_over:
+            self.beat_due_ns = self.beat_due_ns if self._phases else now_ns + PHASES_AFTER_NS
+            self._phases.append(report)
+            return []
         self.beat_due_ns = 0 if event.kind == "phase" else self.beat_due_ns
-        return [SendReport(event.kind, {"task": self.name, "incarnation": self.incarnation, **event.facts})]
+        return [*self._take_phases(), report]
 
     def _inspected(self, request: int, facts: Mapping[str, Any]) -> list[Act]:
         """Return the answer to a question about a key, or an error if it is too large for a message."""
@@ -308,12 +331,15 @@ class Membership:
         if self.serving:
             return []
         self.task = self._index(command.task)
-        return [Load(self.task, command.files, command.epoch, command.incarnation)]
+        self._shadows = command.incarnation > 0
+        neighbours = tuple(Neighbour(self._index(name), *where) for name, where in sorted(command.peers.items()))
+        return [Load(self.task, command.files, command.epoch, command.incarnation, neighbours)]
 
     def _promote(self, command: commands.Promote, now_ns: int) -> list[Act]:
         task = self._index(command.task)
         if self.serving and (task != self.task or command.incarnation <= self.incarnation):
             return []
+        self._takes_over = self._shadows and not self.serving
         # From here on, this process reports as the task, so a failure to become the task is a failure of the task.
         self.task, self.incarnation, self.serving = task, command.incarnation, True
         files = command.files
@@ -328,7 +354,7 @@ class Membership:
         dialled = [act for act in peers if isinstance(act, Dial)]  # these connect while the state is being prepared
         begin = Begin(task, self.incarnation, command.epoch, files, read_rollback(command.rollback))
         introduced = [act for act in peers if not isinstance(act, Dial)]
-        reported = self._reported(Reported("phase", {"phase": "promoted", "at_ns": now_ns, "detail": 0}))
+        reported = self._reported(Reported("phase", {"phase": "promoted", "at_ns": now_ns, "detail": 0}), now_ns)
         return [*dialled, begin, *introduced, *reported, Start()]
 
     def _peer(self, command: commands.Peer, now_ns: int) -> list[Act]:

@@ -33,6 +33,7 @@ from causal.errors import (
     Superseded,
     invariant,
 )
+from causal.events import FrameReceived
 from causal.ids import OUTSIDE, TaskIndex
 from causal.logs.dissemination import NO_KNOWLEDGE, Knowledge
 from causal.logs.rollback import NO_ROLLBACK, Rollback
@@ -98,6 +99,7 @@ LOOK_AT_BOUNDS_NS = 10_000_000
 """The interval at which the loop checks whether a memory limit requires a checkpoint, so that a beat is sent early."""
 LOAD_STEP_NS = 20_000_000
 """The time for which a state is loaded before the loop checks for messages that have arrived."""
+_EVENTS, _POLLIN = int(zmq.EVENTS), int(zmq.POLLIN)
 _log = logging.getLogger("causal.worker")
 
 
@@ -150,6 +152,10 @@ class Worker:
             self.hot = HotStandby(
                 self.config.fingerprint(self.plan.topology), self._shadow, self.task_disk.ask, self._shadow_lost
             )
+        self.kept: list[Dial] = []
+        """The orders to dial for which a hot standby keeps its connections; they are performed if it cannot take over."""
+        self.answers: list[list[bytes]] = []
+        """The answers to the greetings of a hot standby that takes over, until its task starts."""
         self.loading: Loading | None = None
         self.later = Backlog(each=self.config.verify_replay)
         self.stopping = False
@@ -293,6 +299,10 @@ class Worker:
         places = [] if self.witness is None else self.witness.changed()
         return explained(problem, places, self.plan.topology, self.plan.commuting)
 
+    def _commanded(self) -> bool:
+        """Return whether a message from the supervisor has arrived."""
+        return bool(int(self.control.get(_EVENTS)) & _POLLIN)
+
     def obey(self) -> None:
         """Process messages from the supervisor."""
         while True:
@@ -309,7 +319,7 @@ class Worker:
     def load(self, act: Load) -> None:
         """Begin to load the state of a task, which continues in steps of `_load_more`."""
         if self.hot is not None:
-            if self.hot.follow(act.incarnation, act.epoch, act.files):
+            if self.hot.follow(act.incarnation, act.epoch, act.files, act.neighbours):
                 return
             self.following = self.hot.take_image()
         if self.following is None or self.following.task != act.task:
@@ -324,10 +334,14 @@ class Worker:
         hot, self.hot = self.hot, None
         if hot is not None:
             promotion = Promotion(act.incarnation, act.epoch, act.files, act.rollback)
+            kept, self.kept = self.kept, []
             task = hot.promote(promotion, monotonic_ns())
             if task is not None:
+                self.answers = hot.answers
                 self._drive(act, task)
                 return
+            for each in kept:
+                self.dial(each)
             self.following = hot.take_image()
             del hot, task  # release the old state before the checkpoint is loaded
         image, self.following = self.following, None
@@ -412,16 +426,23 @@ class Worker:
         self.task_disk.close()
         self.handle(Loaded(None if self.hot is None else self.hot.follows))
 
+    def _take_echo(self, hot: HotStandby[Image], ready: dict[Any, int]) -> None:
+        """Take the frames that have arrived, before an order to take over: what is echoed need not be sent again."""
+        for link, parts in self.transport.receive(ready):
+            hot.receive(link, parts, monotonic_ns())
+
     def _shadows(self, hot: HotStandby[Image], ready: dict[Any, int]) -> None:
         """Perform some of the events that the followed task has performed."""
         followed = hot.follows
-        for link, parts in self.transport.receive(ready):
-            hot.receive(link, parts, monotonic_ns())
         self.task_disk.answer(ready, lambda answer: hot.answered(answer, monotonic_ns()))
         acknowledged = hot.turn(monotonic_ns())
         self.resident.collect()
         if acknowledged is not None:
             self.transport.reply(*acknowledged)
+        for greeting in hot.greetings(monotonic_ns()):
+            self.transport.dial(greeting.task, greeting.endpoint)
+            if greeting.parts:
+                self.transport.send(greeting.task, greeting.parts)
         if hot.follows not in (followed, None):
             self.handle(Loaded(hot.follows))
 
@@ -450,20 +471,26 @@ class Worker:
         readers = readers_of(self.plan, task, self.directory, bool(self.transport.remote))
         self.driver = TaskDriver(
             protocol, self.config.run, self.transport, disk, stores, readers, self.report, self.asking,
-            self.config.sink_retry_timeout_s, self.work.turn,
+            self.config.sink_retry_timeout_s, self.work.turn, self._commanded,
         )  # fmt: skip
 
     def start(self, act: Start) -> None:
         invariant(self.driver is not None, "a task begins before it starts", slot=self.slot)
-        say(f"{processlog.BEGINS}{self.member.incarnation}")
         self.driver.start()  # type: ignore[union-attr]
+        answers, self.answers = self.answers, []
+        for parts in answers:
+            self.driver.feed(FrameReceived(b"", parts))  # type: ignore[union-attr]
+        say(f"{processlog.BEGINS}{self.member.incarnation}")
         self.handle(Tick())
 
     def place(self, act: Place) -> None:
         self.transport.place(act.task, act.endpoint)
 
     def dial(self, act: Dial) -> None:
-        self.transport.dial(act.task, act.endpoint)
+        if self.hot is not None and self.hot.connected(act.task, act.endpoint):
+            self.kept.append(act)
+        else:
+            self.transport.dial(act.task, act.endpoint)
 
     def feed(self, act: Feed) -> None:
         if self.driver is not None:
@@ -486,6 +513,8 @@ class Worker:
             if self.termination is not None and self.termination.wake in ready:
                 self.termination.drain()
             member.stir(work.began_ns)
+            if self.hot is not None:
+                self._take_echo(self.hot, ready)
             if self.control in ready:
                 self.obey()
             if self.loading is not None:

@@ -33,9 +33,9 @@ def last_line(log: Path) -> str:
 
 
 def _reason(lines: list[str]) -> str:
-    texts = [text for line in lines if (text := parsed(line)[2].strip()) and not text.startswith(BEGINS)]
     crash = next((place for place in reversed(range(len(lines))) if lines[place].startswith(CRASH)), None)
     if crash is None or any(parsed(line)[0] for line in lines[crash:]):  # no crash, or a crash of an earlier process
-        return texts[-1] if texts else ""
+        texts = (parsed(line)[2].strip() for line in reversed(lines))
+        return next((text for text in texts if text and not text.startswith(BEGINS)), "")
     before = lines[crash - 1].strip() if crash else ""
     return before if lines[crash].startswith(ABORTED) and before and not parsed(before)[0] else lines[crash].strip()

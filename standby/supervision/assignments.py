@@ -130,8 +130,8 @@ class WorkerEntry:
     """Time at which it became idle and thereby a standby."""
     commanded_ns: int = 0
     """Time at which the last `promote` or `follow` was sent to it."""
-    following: tuple[str, int, int] | None = None
-    """The (task, epoch, incarnation) of the last `follow` that was sent."""
+    following: tuple[str, int, int, tuple[tuple[str, tuple[str, int]], ...]] | None = None
+    """The (task, epoch, incarnation, downstream neighbours) of the last `follow` that was sent."""
     triggered: tuple[int, int] = (0, 0)
     """The epoch of the last `checkpoint` that was sent, and when it was sent."""
     held_epoch: int = 0

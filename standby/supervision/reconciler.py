@@ -150,7 +150,7 @@ class Reconciler:
         if entry is None or (slot.commanded_ns and now_ns - slot.commanded_ns < AGAIN_NS):
             return
         slot.commanded_ns = now_ns
-        known = self._whereabouts(entry)
+        known = self._whereabouts(entry, slot.host)
         slot.peers_sent, slot.peers_sent_ns = dict(known), now_ns
         promote = commands.Promote(
             task=entry.name,
@@ -162,16 +162,15 @@ class Reconciler:
         )
         outbox.send(slot.name, promote)
 
-    def _whereabouts(self, entry: TaskEntry) -> dict[str, tuple[str, int]]:
-        """Return the (endpoint, incarnation) of each neighbour; the endpoint is empty if the neighbour has no
-        process.
+    def _whereabouts(self, entry: TaskEntry, host: str) -> dict[str, tuple[str, int]]:
+        """Return the (endpoint, incarnation) of each neighbour as seen from `host`; the endpoint is empty if the
+        neighbour has no process.
         """
         known: dict[str, tuple[str, int]] = {}
-        own = self._assignments.holder(entry)
         for name in entry.neighbours:
             neighbour = self._assignments.tasks[name]
             holder = self._assignments.holder(neighbour)
-            endpoint = "" if holder is None else holder.endpoint_for(own.host if own is not None else holder.host)
+            endpoint = "" if holder is None else holder.endpoint_for(host)
             if holder is not None and endpoint and holder.state is not WorkerState.LEAVING:
                 known[name] = (endpoint, neighbour.incarnation)
             elif neighbour.state is TaskState.WAITING and neighbour.incarnation and name not in entry.upstream:
@@ -184,7 +183,7 @@ class Reconciler:
         if entry is None or not slot.commanded_ns and slot.state is WorkerState.ASSIGNED:
             return
         again = now_ns - slot.peers_sent_ns >= AGAIN_NS
-        for name, (endpoint, incarnation) in self._whereabouts(entry).items():
+        for name, (endpoint, incarnation) in self._whereabouts(entry, slot.host).items():
             known = slot.peers_known.get(name) == (incarnation if endpoint else -incarnation)
             if slot.peers_sent.get(name) == (endpoint, incarnation) and (known or not again):
                 continue
@@ -201,18 +200,26 @@ class Reconciler:
         if not slot.purpose:
             return
         epoch = self._coordinator.complete
-        incarnation = self._assignments.tasks[slot.purpose].incarnation if self._hot else 0
+        entry = self._assignments.tasks[slot.purpose]
+        incarnation = entry.incarnation if self._hot else 0
+        peers = self._downstream(entry, slot.host) if slot.purpose in self._hot else {}
+        following = slot.purpose, epoch, incarnation, tuple(peers.items())
         since_ns = now_ns - slot.commanded_ns
-        if slot.following == (slot.purpose, epoch, incarnation):
+        if slot.following == following:
             # A standby with an earlier version of this package does not report the incarnation that it follows.
             follows = slot.followed == epoch and slot.shadow.get("incarnation", incarnation) == incarnation
             if follows or since_ns < AGAIN_NS:
                 return
         elif slot.following is not None and since_ns < self._follow_ns:
             return  # this standby is handled at the next checkpoint, or at the next check of all processes
-        slot.following, slot.commanded_ns = (slot.purpose, epoch, incarnation), now_ns
+        slot.following, slot.commanded_ns = following, now_ns
         files = self._coordinator.files.get(slot.purpose, ())
-        outbox.send(slot.name, commands.Follow(slot.purpose, epoch, files, incarnation))
+        outbox.send(slot.name, commands.Follow(slot.purpose, epoch, files, incarnation, peers))
+
+    def _downstream(self, entry: TaskEntry, host: str) -> dict[str, tuple[str, int]]:
+        """Return the running neighbours to which a task would connect from `host`."""
+        known = self._whereabouts(entry, host)
+        return {name: where for name, where in known.items() if where[0] and name not in entry.upstream}
 
     def _echo(self, slot: WorkerEntry, now_ns: int, outbox: Outbox) -> None:
         """Send a task the endpoint of its hot standby until the task's beats show that it echoes to that endpoint."""

@@ -129,6 +129,8 @@ class Process:
         )  # fmt: skip
         self._image: _Image | None = None
         self._reported_epoch: int | None = None
+        self._kept: list[Dial] = []
+        self._answers: list[list[bytes]] = []
         self.hot: HotStandby[_Image] | None = None
         if world.scenario.hot:
             self.hot = HotStandby(
@@ -302,6 +304,10 @@ class Process:
         acknowledged = hot.turn(self.world.clock.now_ns)
         if acknowledged is not None:
             self.links.reply(*acknowledged)
+        for greeting in hot.greetings(self.world.clock.now_ns):
+            self.links.dial(greeting.task, greeting.endpoint)
+            if greeting.parts:
+                self.links.send(greeting.task, greeting.parts)
         if hot.follows != self._reported_epoch and self._loading is None:
             self._reported_epoch = hot.follows
             self._handle(Loaded(hot.follows))
@@ -387,7 +393,7 @@ class Process:
 
     def _load(self, act: Load) -> None:
         if self.hot is not None:
-            if self.hot.follow(act.incarnation, act.epoch, act.files):
+            if self.hot.follow(act.incarnation, act.epoch, act.files, act.neighbours):
                 return
             self._image = self.hot.take_image()
         if self._image is None or self._image.task != act.task:
@@ -409,9 +415,13 @@ class Process:
         """Become the task immediately, if the hot standby can."""
         promotion = Promotion(act.incarnation, act.epoch, act.files, act.rollback)
         task = hot.promote(promotion, self.world.clock.now_ns)
+        kept, self._kept = self._kept, []
         if task is None:
+            for each in kept:
+                self.links.dial(each.task, each.endpoint)
             self._image = hot.take_image()
             return False
+        self._answers = hot.answers
         self.task, self.shell = task, Shell(self, task, self._handled)
         self.world.observer.took_over(self, task, act.task, hot.incarnation, self._shadow_before)
         return True
@@ -448,10 +458,16 @@ class Process:
 
     def _start(self, act: Start) -> None:
         self._feed(Started())
+        answers, self._answers = self._answers, []
+        for parts in answers:
+            self._feed(FrameReceived(b"", parts))
         self._handle(Tick())
 
     def _dial(self, act: Dial) -> None:
-        self.links.dial(act.task, act.endpoint)
+        if self.hot is not None and self.task is None and self.hot.connected(act.task, act.endpoint):
+            self._kept.append(act)
+        else:
+            self.links.dial(act.task, act.endpoint)
 
     def _place(self, act: Place) -> None:
         self.links.place(act.task, act.endpoint)
