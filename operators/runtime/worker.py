@@ -153,7 +153,7 @@ class Worker:
                 self.config.fingerprint(self.plan.topology), self._shadow, self.task_disk.ask, self._shadow_lost
             )
         self.kept: list[Dial] = []
-        """The orders to dial for which a hot standby keeps its connections; they are performed if it cannot take over."""
+        """The orders to dial for which a hot standby keeps its connections, in case it cannot take over."""
         self.answers: list[list[bytes]] = []
         """The answers to the greetings of a hot standby that takes over, until its task starts."""
         self.loading: Loading | None = None

@@ -16,7 +16,7 @@ from causal.logs.rollback import OrphanAnswer
 from causal.ports import Bundle, StoreState, WithdrawPoint
 from causal.shell import driver as driving
 from causal.shell import outage
-from causal.shell.driver import TaskDriver
+from causal.shell.driver import TURNS_PER_POLL, TaskDriver
 from causal.shell.outage import NO_ANSWER, StoreCalls
 from causal.task.performer import StoreUnavailable
 from causal.task.recovery import State
@@ -228,6 +228,18 @@ def test_rows_that_must_go_from_a_store_that_cannot_take_them_back_end_the_job_w
         DeterminantsLost, match=r"^out/0: visible rows depend on .* and its sink cannot withdraw rows; restore"
     ):
         driver.start()
+
+
+@pytest.mark.parametrize("commanded", [False, True])
+def test_a_command_ends_the_round_after_the_current_turn(commanded: bool) -> None:
+    task, quiet = Task(), Quiet()
+    task.idle = False
+    driver = TaskDriver(
+        cast(Any, task), "run", cast(Any, quiet), cast(Any, quiet), {}, {}, lambda kind, facts: None,
+        urgent=lambda: commanded,
+    )  # fmt: skip
+    driver.work({})
+    assert len(task.handed) == (1 if commanded else TURNS_PER_POLL)
 
 
 def test_effects_wait_in_order_behind_a_store_that_is_away_and_answers_to_neighbours_do_not(clock: Clock) -> None:

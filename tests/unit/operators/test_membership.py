@@ -11,7 +11,18 @@ from hypothesis import strategies as st
 
 from causal import commands
 from causal.task.vitals import Vitals
-from operators.runtime.membership import Commanded, Membership, Place, Tick, rest_ms
+from operators.runtime.hot_standby import Neighbour
+from operators.runtime.membership import (
+    PHASES_AFTER_NS,
+    Commanded,
+    Load,
+    Membership,
+    Place,
+    Reported,
+    SendReport,
+    Tick,
+    rest_ms,
+)
 from tests.exhaustive.worlds import PAIR
 
 MS = 1_000_000
@@ -34,6 +45,32 @@ def test_a_neighbour_that_moves_to_this_host_is_heard_from_no_other_one_any_more
 
 def test_on_one_machine_no_neighbour_has_a_place() -> None:
     assert _placed("", "ipc://w1", "ipc://w3") == []
+
+
+def test_a_hot_standby_hears_where_the_neighbours_downstream_are() -> None:
+    member = Membership("w2", 1, "ipc://w2", PAIR, 60, Vitals)
+    follow = commands.Follow("source", 3, (), 1, {"sink": ("ipc://w3", 2)})
+    [load] = [act for act in member.handle(Commanded(follow), 0) if isinstance(act, Load)]
+    assert load.neighbours == (Neighbour(1, "ipc://w3", 2),)
+
+
+@pytest.mark.parametrize("follows, together", [(1, True), (0, False)])
+def test_the_phases_of_a_hot_standby_that_takes_over_are_reported_together(follows: int, together: bool) -> None:
+    member = Membership("w2", 1, "ipc://w2", PAIR, 60, Vitals)
+    member.handle(Commanded(commands.Follow("sink", 0, (), follows)), 0)
+
+    def reports(acts: list[Any]) -> list[str]:
+        return [act.facts.get("phase", act.kind) for act in acts if isinstance(act, SendReport)]
+
+    sent = reports(member.handle(Commanded(commands.Promote("sink", 2, 0, (), {})), 0))
+    sent += reports(member.handle(Reported("phase", {"phase": "collected", "at_ns": 1, "detail": 0}), 1))
+    assert sent == ([] if together else ["promoted", "collected"])
+    if together:
+        assert not reports(member.handle(Tick(), PHASES_AFTER_NS - 1))
+        assert reports(member.handle(Tick(), PHASES_AFTER_NS)) == ["promoted", "collected", "beat"]
+        member.handle(Reported("phase", {"phase": "replayed", "at_ns": 1, "detail": 0}), 2)
+    lost = reports(member.handle(Reported("phase", {"phase": "lost", "at_ns": 1, "detail": 0}), 3))
+    assert lost == (["replayed", "lost"] if together else ["lost"]), "what waits is not overtaken"
 
 
 def counting(value: float, name: str = "records_in") -> Vitals:

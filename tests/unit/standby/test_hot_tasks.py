@@ -82,3 +82,26 @@ def test_the_standby_of_a_task_that_goes_back_in_place_follows_its_new_incarnati
     follows = {"epoch": 0, "incarnation": 2, "behind": 0, "compared": 0}
     heard = scene.beat(standby.name, 1100, shadow=follows) + scene.beat(standby.name, 1100, shadow=follows)
     assert not sent(heard, "follow")
+
+
+def peers_of(heard: list[Any], slot: str) -> list[Any]:
+    return [message.get("peers", {}) for to, message in sent(heard, "follow") if to == slot]
+
+
+def test_a_hot_standby_hears_of_the_neighbours_downstream_and_of_their_successors() -> None:
+    scene = running(standbys="hot", checkpoint_interval_s=3600.0)
+    standby, out = scene.standby_of("count/0"), scene.supervision.assignments.tasks["out/0"]
+    scene.idle(1000)
+    scene.supervision.assignments.slots[standby].following = None
+    heard = scene.beat(standby, 1100)
+    assert peers_of(heard, standby) == [{"out/0": [f"ipc:///x/{out.slot}", 1]}]
+    heard = scene.die(out.slot) + scene.idle(1500)
+    assert peers_of(heard, standby)[-1:] == [{"out/0": [f"ipc:///x/{out.slot}", 2]}]
+
+
+def test_a_passive_standby_hears_of_none() -> None:
+    scene = running(standbys="hot:out", checkpoint_interval_s=3600.0)
+    standby = scene.standby_of("count/0")
+    scene.idle(1000)
+    scene.supervision.assignments.slots[standby].following = None
+    assert peers_of(scene.beat(standby, 1100), standby) == [{}]
