@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from causal.channels.sender import Sender
 from operators.runtime.hot_standby import HotStandby
 from tests.members import members
 from tests.simulation.scenario import draw_hot
@@ -30,3 +31,16 @@ def test_every_promise_is_kept_with_hot_standbys(seeds: range, monkeypatch: pyte
     outcomes = [run(draw_hot(seed)) for seed in seeds]
     assert not failing(outcomes), failing(outcomes)
     assert hot, "no hot standby has taken over"
+
+
+def test_those_that_take_over_have_greeted_their_neighbours_in_advance(monkeypatch: pytest.MonkeyPatch) -> None:
+    dial, answered = Sender.dial, 0
+
+    def counted(self: Sender, incarnation: int, now_ns: int) -> None:
+        nonlocal answered
+        answered += self.greeted == incarnation
+        dial(self, incarnation, now_ns)
+
+    monkeypatch.setattr(Sender, "dial", counted)
+    outcomes = [run(draw_hot(seed)) for seed in SAMPLED]
+    assert not failing(outcomes) and answered
