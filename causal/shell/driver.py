@@ -5,7 +5,7 @@ Every external effect of a running task is performed from here, in the order det
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from causal.effects import Effect
@@ -35,6 +35,7 @@ class TaskDriver:
         turning: called with the current time at the beginning of each turn.
         urgent: returns whether a command of the supervisor has arrived, for which the round ends after the current
             turn: a neighbour may be recovering.
+        answers: the frames from downstream that arrived before the task started.
 
     While a store is unavailable, the task performs no turns, and effects wait in order after the one that failed. The
     task still answers its neighbours, which may be recovering.
@@ -53,6 +54,7 @@ class TaskDriver:
         patience_s: float = 60.0,
         turning: Callable[[int], None] = lambda now_ns: None,
         urgent: Callable[[], bool] = lambda: False,
+        answers: Sequence[list[bytes]] = (),
     ) -> None:
         self.task = task
         self._transport = transport
@@ -70,6 +72,7 @@ class TaskDriver:
         self._store_calls = StoreCalls(task.name, patience_s, report)
         self._turning = turning
         self._urgent = urgent
+        self._early_answers = answers
         peers = Peers(transport, disk, stores, readers, self._asking, self._store_calls, report, monotonic_ns)
         self._performer = Performer(task, run, peers, self._handled)
         self._turn_ns = 0
@@ -78,6 +81,9 @@ class TaskDriver:
 
     def start(self) -> None:
         self.feed(Started())
+        answers, self._early_answers = self._early_answers, ()
+        for parts in answers:
+            self.feed(FrameReceived(b"", parts))
 
     def feed(self, event: Event) -> None:
         """Pass one event to the task, perform its effects, and pass the answers on to the task."""

@@ -6,7 +6,7 @@ simulator. Whenever its input is inconsistent, it reports this and begins again 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
@@ -100,6 +100,8 @@ class HotStandby(Generic[Image]):
         """Whether the downstream neighbours have to be greeted, because they or the shadow have changed."""
         self._connections: dict[int, str] = {}
         """Downstream task → the endpoint to which this process has dialled a connection."""
+        self.kept: list[tuple[int, str]] = []
+        """(task, endpoint) of each connection to keep; it must be dialled anew if the standby cannot take over."""
         self.answers: list[list[bytes]] = []
         """The frames from downstream, which answer greetings, and which the task takes once it has started."""
 
@@ -160,6 +162,11 @@ class HotStandby(Generic[Image]):
             self._completed = epoch, files
         return self.shadowing
 
+    def take(self, frames: Iterable[tuple[bytes, Sequence[bytes]]], now_ns: int) -> None:
+        """Process frames, each with its link."""
+        for link, parts in frames:
+            self.receive(link, parts, now_ns)
+
     def receive(self, link: bytes, parts: Sequence[bytes], now_ns: int) -> None:
         """Process a frame, which may belong to the echo, answer a greeting, or be none of the standby's concern."""
         if not link:
@@ -203,10 +210,12 @@ class HotStandby(Generic[Image]):
         self._connections = {each.task: each.endpoint for each in self._neighbours}
         return [Greeting(each.task, each.endpoint, frames.get(each.task, [])) for each in self._neighbours]
 
-    def connected(self, task: int, endpoint: str) -> bool:
-        """Return whether the connection to a downstream task can be kept if this standby takes over."""
-        usable = self.shadowing and not self._greets
-        return usable and self._connections.get(task) == endpoint
+    def keeps(self, task: int, endpoint: str) -> bool:
+        """Return whether the connection to a downstream task is kept when this standby takes over."""
+        kept = self.shadowing and not self._greets and self._connections.get(task) == endpoint
+        if kept:
+            self.kept.append((task, endpoint))
+        return kept
 
     def turn(self, now_ns: int) -> tuple[bytes, list[bytes]] | None:
         """Perform some of the events that have arrived; if an acknowledgement is due, return it and its link."""

@@ -33,7 +33,6 @@ from causal.errors import (
     Superseded,
     invariant,
 )
-from causal.events import FrameReceived
 from causal.ids import OUTSIDE, TaskIndex
 from causal.logs.dissemination import NO_KNOWLEDGE, Knowledge
 from causal.logs.rollback import NO_ROLLBACK, Rollback
@@ -84,6 +83,7 @@ from operators.runtime.preparing import prepare as prepare  # imported by the fo
 from operators.runtime.rehearsals import Rehearsals
 from operators.runtime.resident import Loading, Resident
 from operators.runtime.task_disk import TaskDisk
+from operators.runtime.task_vitals import vitals_of
 from operators.runtime.termination import Termination
 from operators.runtime.uncaught import reported
 from operators.runtime.undeclared import Witness, explained
@@ -152,10 +152,6 @@ class Worker:
             self.hot = HotStandby(
                 self.config.fingerprint(self.plan.topology), self._shadow, self.task_disk.ask, self._shadow_lost
             )
-        self.kept: list[Dial] = []
-        """The orders to dial for which a hot standby keeps its connections, in case it cannot take over."""
-        self.answers: list[list[bytes]] = []
-        """The answers to the greetings of a hot standby that takes over, until its task starts."""
         self.loading: Loading | None = None
         self.later = Backlog(each=self.config.verify_replay)
         self.stopping = False
@@ -211,23 +207,7 @@ class Worker:
             if self.hot is not None:
                 shadow = {**self.hot.facts, "difference": self.difference}
             return Vitals("loading" if begins else "standby", epoch, checked=checked, doing=doing, shadow=shadow)
-        protocol, disk = self.driver.task, self.task_disk.disk
-        return Vitals(
-            self.driver.reported_state,
-            protocol.cursor.epoch,
-            counters=self.driver.counters(),
-            first_record_ns=self.driver.first_record_ns or None,
-            last_output_ns=self.driver.last_output_ns or None,
-            rollback=protocol.inquiry.rollback.number,
-            lost=tuple(protocol.lost),
-            committed=protocol.channels.committed,
-            checked=checked,
-            waiting=self.driver.waiting,
-            wanted_epoch=protocol.retention.wanted_epoch,
-            unchanged=protocol.execution.step.unchanged,
-            uploading=disk.uploads.waiting if disk is not None and disk.uploads is not None else None,
-            hot_keys=self.progress.hot_keys,
-        )
+        return vitals_of(self.driver, self.task_disk.disk, checked, self.progress.hot_keys)
 
     def _loaded_so_far(self) -> Activity | None:
         """Return the progress of loading a state once loading has taken a while; otherwise None."""
@@ -334,14 +314,12 @@ class Worker:
         hot, self.hot = self.hot, None
         if hot is not None:
             promotion = Promotion(act.incarnation, act.epoch, act.files, act.rollback)
-            kept, self.kept = self.kept, []
             task = hot.promote(promotion, monotonic_ns())
             if task is not None:
-                self.answers = hot.answers
-                self._drive(act, task)
+                self._drive(act, task, hot.answers)
                 return
-            for each in kept:
-                self.dial(each)
+            for neighbour, endpoint in hot.kept:
+                self.transport.dial(neighbour, endpoint)
             self.following = hot.take_image()
             del hot, task  # release the old state before the checkpoint is loaded
         image, self.following = self.following, None
@@ -426,11 +404,6 @@ class Worker:
         self.task_disk.close()
         self.handle(Loaded(None if self.hot is None else self.hot.follows))
 
-    def _take_echo(self, hot: HotStandby[Image], ready: dict[Any, int]) -> None:
-        """Take the frames that have arrived, before an order to take over: what is echoed need not be sent again."""
-        for link, parts in self.transport.receive(ready):
-            hot.receive(link, parts, monotonic_ns())
-
     def _shadows(self, hot: HotStandby[Image], ready: dict[Any, int]) -> None:
         """Perform some of the events that the followed task has performed."""
         followed = hot.follows
@@ -459,7 +432,7 @@ class Worker:
             act = self.later.next()
             _ACTS[type(act)](self, act)
 
-    def _drive(self, act: Begin, protocol: TaskProtocol) -> None:
+    def _drive(self, act: Begin, protocol: TaskProtocol, answers: Sequence[list[bytes]] = ()) -> None:
         topology, task, chain = self.plan.topology, TaskIndex(act.task), protocol.execution.chain
         disk = self.task_disk.begin(topology.tasks[task].name, act.incarnation)
         self.asking = RequestPool(askers_of(chain))
@@ -471,15 +444,12 @@ class Worker:
         readers = readers_of(self.plan, task, self.directory, bool(self.transport.remote))
         self.driver = TaskDriver(
             protocol, self.config.run, self.transport, disk, stores, readers, self.report, self.asking,
-            self.config.sink_retry_timeout_s, self.work.turn, self._commanded,
+            self.config.sink_retry_timeout_s, self.work.turn, self._commanded, answers,
         )  # fmt: skip
 
     def start(self, act: Start) -> None:
         invariant(self.driver is not None, "a task begins before it starts", slot=self.slot)
         self.driver.start()  # type: ignore[union-attr]
-        answers, self.answers = self.answers, []
-        for parts in answers:
-            self.driver.feed(FrameReceived(b"", parts))  # type: ignore[union-attr]
         say(f"{processlog.BEGINS}{self.member.incarnation}")
         self.handle(Tick())
 
@@ -487,9 +457,7 @@ class Worker:
         self.transport.place(act.task, act.endpoint)
 
     def dial(self, act: Dial) -> None:
-        if self.hot is not None and self.hot.connected(act.task, act.endpoint):
-            self.kept.append(act)
-        else:
+        if self.hot is None or not self.hot.keeps(act.task, act.endpoint):
             self.transport.dial(act.task, act.endpoint)
 
     def feed(self, act: Feed) -> None:
@@ -513,8 +481,8 @@ class Worker:
             if self.termination is not None and self.termination.wake in ready:
                 self.termination.drain()
             member.stir(work.began_ns)
-            if self.hot is not None:
-                self._take_echo(self.hot, ready)
+            if self.hot is not None:  # before an order to take over: elements in the echo need not be sent again
+                self.hot.take(self.transport.receive(ready), monotonic_ns())
             if self.control in ready:
                 self.obey()
             if self.loading is not None:

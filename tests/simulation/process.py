@@ -129,7 +129,6 @@ class Process:
         )  # fmt: skip
         self._image: _Image | None = None
         self._reported_epoch: int | None = None
-        self._kept: list[Dial] = []
         self._answers: list[list[bytes]] = []
         self.hot: HotStandby[_Image] | None = None
         if world.scenario.hot:
@@ -415,10 +414,10 @@ class Process:
         """Become the task immediately, if the hot standby can."""
         promotion = Promotion(act.incarnation, act.epoch, act.files, act.rollback)
         task = hot.promote(promotion, self.world.clock.now_ns)
-        kept, self._kept = self._kept, []
         if task is None:
-            for each in kept:
-                self.links.dial(each.task, each.endpoint)
+            for neighbour, endpoint in hot.kept:
+                self.links.dial(neighbour, endpoint)
+            hot.kept.clear()
             self._image = hot.take_image()
             return False
         self._answers = hot.answers
@@ -464,9 +463,7 @@ class Process:
         self._handle(Tick())
 
     def _dial(self, act: Dial) -> None:
-        if self.hot is not None and self.task is None and self.hot.connected(act.task, act.endpoint):
-            self._kept.append(act)
-        else:
+        if self.hot is None or self.task is not None or not self.hot.keeps(act.task, act.endpoint):
             self.links.dial(act.task, act.endpoint)
 
     def _place(self, act: Place) -> None:

@@ -102,19 +102,19 @@ def test_a_neighbour_that_was_not_greeted_is_greeted_as_soon_as_the_task_starts(
 def test_a_task_on_another_host_is_only_dialled() -> None:
     standby = shadowing(Neighbour(DOWN, THERE, 1))
     assert standby.greetings(0) == [Greeting(DOWN, THERE, [])]
-    assert standby.connected(DOWN, THERE)
+    assert standby.keeps(DOWN, THERE)
 
 
 def test_a_connection_is_kept_only_where_the_neighbour_is_as_it_was_greeted() -> None:
     standby = shadowing(Neighbour(DOWN, HERE, 1))
-    assert not standby.connected(DOWN, HERE), "it has not been dialled"
+    assert not standby.keeps(DOWN, HERE), "it has not been dialled"
     standby.greetings(0)
-    assert standby.connected(DOWN, HERE) and not standby.connected(DOWN, "ipc://w4")
+    assert standby.keeps(DOWN, HERE) and not standby.keeps(DOWN, "ipc://w4")
     standby.follow(1, 0, [], (Neighbour(DOWN, HERE, 2),))
-    assert not standby.connected(DOWN, HERE)
-    assert len(standby.greetings(0)) == 1 and standby.connected(DOWN, HERE)
+    assert not standby.keeps(DOWN, HERE)
+    assert len(standby.greetings(0)) == 1 and standby.keeps(DOWN, HERE)
     standby.follow(2, 0, [], (Neighbour(DOWN, HERE, 2),))
-    assert not standby.connected(DOWN, HERE), "it would not be the next incarnation of its task"
+    assert not standby.keeps(DOWN, HERE), "it would not be the next incarnation of its task"
     assert standby.greetings(0) == []
 
 

@@ -200,9 +200,8 @@ class Losing(Worker):
         self.hot = HotStandby(1, self._shadow, self.task_disk.ask, self._shadow_lost) if settings.hot else None
         self.transport = cast(Any, SimpleNamespace(receive=lambda ready: (), reply=lambda link, parts: None))
         self.later, self.retained, self.difference, self.load_began_ns = Backlog(), NO_KNOWLEDGE, "", 0
-        self.kept, self.answers = [], []
 
-    def _drive(self, act: Begin, protocol: Any) -> None:
+    def _drive(self, act: Begin, protocol: Any, answers: Any = ()) -> None:
         self.driver = cast(Any, SimpleNamespace(task=protocol, close=lambda: None))
 
     def until_loaded(self) -> None:

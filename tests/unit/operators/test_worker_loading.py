@@ -70,7 +70,6 @@ class Loading(Worker):
         self.following = self.loading = self.driver = self.hot = self.depot = self.fetch = self.witness = None
         self.resident = Resident(lambda task: Image(self.plan, task, directory))
         self.later = Backlog()
-        self.kept, self.answers = [], []
         self.retained = NO_KNOWLEDGE
         self.load_began_ns = 0
         self.rehearsals = cast(Any, SimpleNamespace(checked=0, problem=""))
@@ -86,7 +85,7 @@ class Loading(Worker):
     def _task(self, image: Any, *_: Any) -> Any:
         return image
 
-    def _drive(self, act: Begin, protocol: Any) -> None:
+    def _drive(self, act: Begin, protocol: Any, answers: Any = ()) -> None:
         self.did.append(f"begin {act.epoch} with {len(protocol.chain.loaded)} parts")
         driver = SimpleNamespace(
             feed=lambda event: self.did.append(f"feed {event.epoch}"), start=lambda: self.did.append("start")
