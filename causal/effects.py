@@ -15,7 +15,8 @@ from typing import Any
 from causal.inflight import Entry
 from causal.logs.log import LogDelta
 from causal.logs.rollback import OrphanAnswer
-from causal.ports import Bundle, Request, WithdrawPoint
+from causal.ports import Bundle, MergeRules, Request, WithdrawPoint
+from causal.snapshot_files import SnapshotFile
 
 
 @dataclass(slots=True)
@@ -127,6 +128,21 @@ class WriteSnapshot:
 
 
 @dataclass(slots=True)
+class MergeSnapshots:
+    """Merge consecutive snapshot files of the task into one, in the background; the answer is `SnapshotsMerged`.
+
+    `first` and `last` are the first and last barrier whose changes the file will contain; `first` is 0 for the whole
+    state. `waiting` is the number of files behind these.
+    """
+
+    sources: list[SnapshotFile]
+    first: int
+    last: int
+    rules: MergeRules
+    waiting: int
+
+
+@dataclass(slots=True)
 class ReadStable:
     """Read the log file of the highest incarnation of this task that began a log file; the answer is `StableRead`."""
 
@@ -235,6 +251,7 @@ Effect = (
     | ReadSource
     | SourceCompleted
     | WriteSnapshot
+    | MergeSnapshots
     | ReadStable
     | BeginStable
     | AppendStable

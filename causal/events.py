@@ -172,6 +172,14 @@ class SnapshotWritten:
 
 
 @dataclass(slots=True)
+class SnapshotsMerged:
+    """A merge of snapshot files has ended; `file` is durable, or None if the merge has failed."""
+
+    sources: Sequence[tuple[str, int, str]]
+    file: tuple[str, int, str] | None
+
+
+@dataclass(slots=True)
 class StableRead:
     """The part of the task's own log on stable storage has been read, as one delta from offset 0 per epoch."""
 
@@ -267,6 +275,7 @@ Event = (
     | OrphanQuery
     | InquiryResolved
     | SnapshotWritten
+    | SnapshotsMerged
     | StableRead
     | StableWritten
     | StableFailed

@@ -6,7 +6,7 @@ implement them with seeded replacements. The core never sees a record, because c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -50,6 +50,10 @@ class Services(Protocol):
     def window(self, operator: int, end_ns: int, intervals: Sequence[tuple[int, int]]) -> None:
         """Record which elements (start, length) a window contains when it fires; a replay compares them instead."""
         ...
+
+
+MergeRules = Mapping[str, Mapping[str, str]] | None
+"""Subtask -> table -> how the values of the table are merged; the only subtask of a task may have the name ""."""
 
 
 class SnapshotJob(Protocol):
@@ -170,6 +174,10 @@ class Chain(Protocol):
         """
         ...
 
+    def merge_rules(self) -> MergeRules:
+        """Return how snapshots of this chain are merged; None if they cannot be."""
+        ...
+
     def restore(self, parts: Iterable[bytes]) -> None:
         """Load the parts of a full snapshot and then of each later one, in order; may be called once per snapshot."""
         ...
@@ -187,6 +195,9 @@ class PlainChain:
     """The base class for chains without state, requests, counters or tables."""
 
     commutes = False
+
+    def merge_rules(self) -> MergeRules:
+        return None
 
     def release(self) -> None:
         """Do nothing, because there is no state."""

@@ -11,7 +11,7 @@ from causal.ids import TaskIndex
 from causal.logs.dissemination import NO_KNOWLEDGE, Knowledge
 from causal.logs.rollback import NO_ROLLBACK, Rollback
 from causal.ports import PlainChain
-from causal.task.checkpointing import SnapshotFile
+from causal.snapshot_files import SnapshotFile
 from causal.task.task import TaskProtocol
 from causal.topology import Topology
 

@@ -152,6 +152,7 @@ class TaskDriver:
             "latency_ms_sum": round(self._performer.latencies.sum_ms, 3),
             "checkpoint_ms": self._performer.checkpoint_ms,
             "snapshot_bytes": self._disk.snapshot_bytes,
+            "failed_merges": self._disk.failed_merges,
             **self._shares(),
             "refused_rows": sum(getattr(store, "refused", 0) for store in self._stores.values()),
             "undeliverable_frames": self._transport.undeliverable,

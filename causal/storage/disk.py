@@ -21,6 +21,7 @@ from causal.effects import (
     AppendStable,
     BeginStable,
     Effect,
+    MergeSnapshots,
     ReadSegment,
     ReadStable,
     RemoveSegments,
@@ -35,18 +36,21 @@ from causal.events import (
     SegmentFailed,
     SegmentRead,
     SegmentWritten,
+    SnapshotsMerged,
     SnapshotWritten,
     StableFailed,
     StableRead,
     StableWritten,
 )
+from causal.snapshot_files import SNAPSHOT_SUFFIX, written_name
 from causal.storage.files import read_parts, remove, write_parts
+from causal.storage.merges import Merges
 from causal.storage.shared import Depot
 from causal.storage.stable import StableLogs, StableStorage
 from causal.storage.stored_logs import StoredLogs
 from causal.storage.uploads import Uploads
 
-SNAPSHOT_SUFFIX, RECORDING_SUFFIX = ".snap", ".rec"
+RECORDING_SUFFIX = ".rec"
 SNAPSHOT_TRIES_MAX = 5
 CLOSE_WITHIN_S = 5
 _STRUCT_BYTES = 8
@@ -75,6 +79,7 @@ class Disk:
         depot: the shared store of a multi-host job; if there is one, a snapshot is acknowledged once it is stored
             there.
         first_incarnation: the lowest incarnation of this version of the job.
+        merger: (module, key groups) of the process that merges snapshots; None if no snapshots are to be merged.
     """
 
     def __init__(
@@ -86,6 +91,7 @@ class Disk:
         sync: bool = False,
         depot: Depot | None = None,
         first_incarnation: int = 0,
+        merger: tuple[str, int] | None = None,
     ) -> None:
         self._job_directory = job_directory
         self._task = task
@@ -103,7 +109,13 @@ class Disk:
         self._thread = threading.Thread(target=self._work, name="disk", daemon=True)
         """The thread, which is started by the first request so that it does not delay a standby that takes over."""
         self._closed = False
-        self.snapshot_bytes = 0
+        self._written_bytes = 0
+        self._merges: Merges | None = None
+        if merger is not None:
+            module, key_groups = merger
+            self._merges = Merges(
+                module, job_directory, task, key_groups, self._answer, sync, depot, spill_directory / "merged"
+            )
 
     def _stable_of(self, incarnation: int) -> StableStorage:
         if self._depot is not None:
@@ -114,7 +126,23 @@ class Disk:
         """Record that a hot standby, which has only spilled segments so far, becomes `incarnation` of the task."""
         self._incarnation, self._stable = incarnation, self._stable_of(incarnation)
 
+    @property
+    def snapshot_bytes(self) -> int:
+        """The number of bytes of the snapshots that the process has written, including merged ones."""
+        return self._written_bytes + (0 if self._merges is None else self._merges.bytes)
+
+    @property
+    def failed_merges(self) -> int:
+        """The number of merges of snapshots that have failed."""
+        return 0 if self._merges is None else self._merges.failures
+
     def ask(self, effect: Effect | None) -> None:
+        if isinstance(effect, MergeSnapshots):
+            if self._merges is None:
+                self._answer(SnapshotsMerged(effect.sources, None))
+            else:
+                self._merges.ask(effect, self._incarnation)
+            return
         if self._thread.ident is None:
             self._thread.start()
         self._requests.put(effect)
@@ -145,10 +173,11 @@ class Disk:
             return
         self._closed = True
         self.ask(None)
+        ended = self._merges is None or self._merges.close()
         if self.uploads is not None:
             self.uploads.close()
         self._thread.join(timeout=CLOSE_WITHIN_S)
-        if not self._thread.is_alive():
+        if ended and not self._thread.is_alive():
             os.close(self.wake)
             os.close(self._waker)
         shutil.rmtree(self.spill_directory, ignore_errors=True)
@@ -191,9 +220,9 @@ class Disk:
         return None
 
     def _write_snapshot(self, epoch: int, parts: Sequence[bytes]) -> Event | None:
-        name = f"checkpoints/{self._task}/e{epoch:08d}-i{self._incarnation}{SNAPSHOT_SUFFIX}"
+        name = written_name(self._task, epoch, self._incarnation)
         size, digest = _tried(lambda: write_parts(self._job_directory / name, parts, self._sync))
-        self.snapshot_bytes += size
+        self._written_bytes += size
         written = SnapshotWritten(epoch, (name, size, digest))
         if self.uploads is None:
             return written
@@ -216,7 +245,8 @@ class Disk:
 
     def _write_recording(self, effect: WriteRecording) -> None:
         """Write a recording before the snapshot at the same barrier; without a recording, the epoch is not verified."""
-        name = f"checkpoints/{self._task}/e{effect.epoch:08d}-i{self._incarnation}{RECORDING_SUFFIX}"
+        name = written_name(self._task, effect.epoch, self._incarnation).removesuffix(SNAPSHOT_SUFFIX)
+        name += RECORDING_SUFFIX
         try:
             write_parts(self._job_directory / name, effect.parts, durable=False)
         except Unavailable:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from io import SEEK_END, BytesIO
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
 import xxhash
 
@@ -25,29 +25,45 @@ _HEAD = struct.Struct("<4sI")
 _LENGTH = struct.Struct("<Q")
 _DIGEST_BYTES = 16
 _PIECE_BYTES = 1 << 20
+_PACE_BYTES = 32 << 20
+ASIDE = ".tmp"
+"""The end of the name under which a file is written."""
 
 
-def write_parts(path: Path, parts: Sequence[bytes], durable: bool) -> tuple[int, str]:
+class Sized(Protocol):
+    """Parts of which the number is known beforehand."""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[bytes]: ...
+
+
+def write_parts(path: Path, parts: Sized, durable: bool, paced: bool = False) -> tuple[int, str]:
     """Write a file atomically; return (size in bytes, digest in hexadecimal).
 
     Args:
         parts: the parts; they are iterated once, so parts that are assembled on iteration are in memory one at a time.
         durable: whether the file must survive a power failure (fsync of the file and its directory).
+        paced: whether to pass the content to the disk as it is written, and not to keep it in the memory of the system;
+            other files are then not evicted from there, and their writers do not wait for this file.
 
     Raises:
         Unavailable: the disk is full or fails, or a part cannot be read; nothing is left behind.
     """
-    aside = path.with_name(path.name + ".tmp")
+    aside = path.with_name(path.name + ASIDE)
     written = aside
     try:
         make_directory(path.parent, durable)
         with open(opened(aside, os.O_RDWR | os.O_TRUNC, 0o600), "w+b") as file:
             size = file.seek(_HEAD.size + _LENGTH.size * len(parts))
-            lengths = []
+            lengths, passed = [], 0
             for part in parts:
                 file.write(part)
                 lengths.append(len(part))
                 size += len(part)
+                if paced and size - passed >= _PACE_BYTES:
+                    _pass_to_disk(file, passed, size)
+                    passed = size
             file.seek(0)
             file.write(b"".join([_HEAD.pack(_MAGIC, len(parts)), *map(_LENGTH.pack, lengths)]))
             digest = _digest_of(file, size)
@@ -66,6 +82,12 @@ def write_parts(path: Path, parts: Sequence[bytes], durable: bool) -> tuple[int,
             raise
         raise Unavailable(f"{path}: cannot be written: {problem.strerror}; free space or fix the disk") from problem
     return size + _DIGEST_BYTES, digest.hexdigest()
+
+
+def _pass_to_disk(file: BinaryIO, start: int, stop: int) -> None:
+    file.flush()
+    os.fdatasync(file.fileno())
+    os.posix_fadvise(file.fileno(), start, stop - start, os.POSIX_FADV_DONTNEED)
 
 
 def read_parts(path: Path, digest: str | None = None) -> list[bytes]:

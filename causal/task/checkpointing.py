@@ -2,7 +2,8 @@
 
 A delivered barrier blocks its channel until the barrier has been delivered on all channels. The state is then frozen
 and encoded in small steps while the task continues. A snapshot file contains only the changes since the last snapshot,
-unless the files needed for a restore have grown to twice the size of the state.
+unless the state is small and the files needed for a restore have grown to twice its size. The files of a large state
+are merged in the background (`causal.task.merging`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from causal.cut import Cut
 from causal.effects import Effect, ReportSnapshot, WriteSnapshot
 from causal.errors import PeerViolation, invariant
 from causal.ports import Chain, SnapshotJob
+from causal.snapshot_files import SnapshotFile
+from causal.task.merging import Merging
 
 KEYS_PER_STEP, KEYS_PER_STEP_FREE = 1000, 500
 """The number of keys to encode per untimed step while events are waiting, and while none are waiting."""
@@ -42,10 +45,6 @@ def files_max(base_bytes: int) -> int:
     return min(FILES_MAX, FILES_MIN + base_bytes // BYTES_PER_FILE)
 
 
-SnapshotFile = tuple[str, int, str]
-"""A snapshot file: (path relative to the job directory, size in bytes, hexadecimal digest)."""
-
-
 class Checkpointing:
     """Barrier alignment, the snapshot in progress, and the files needed to restore the last snapshot.
 
@@ -59,6 +58,7 @@ class Checkpointing:
         self.encodes_next = False
         """Whether the next turn encodes, because the last turn performed an event: events and encoding alternate."""
         self._chain = chain
+        self._merging: Merging | None = None
         self._job: SnapshotJob | None = None
         self.withholding = False
         """Whether snapshots are kept unwritten, because a hot standby keeps each until its checkpoint is complete."""
@@ -108,11 +108,24 @@ class Checkpointing:
         """Freeze the current state as the state at barrier `cut.epoch`."""
         invariant(self._job is None and not self._writing, "one snapshot at a time", epoch=cut.epoch)
         sizes = [size for _, size, _ in self.files]
-        self._full = not sizes or len(sizes) >= files_max(sizes[0]) or sum(sizes[1:]) > max(sizes[0], FULL_FROM_BYTES)
+        self._full = not sizes or self._too_many(sizes)
         self._cut = cut
         self.cuts[cut.epoch] = cut
         self._job = self._chain.snapshot(self._full, self._behind(sizes) if self._full and sizes else "")
         self._linked = False
+
+    def _too_many(self, sizes: Sequence[int]) -> bool:
+        """Return whether a restore would have to read so many files that a complete snapshot is due."""
+        if self.merging.takes_over(self.files):
+            return len(sizes) >= FILES_MAX
+        return len(sizes) >= files_max(sizes[0]) or sum(sizes[1:]) > max(sizes[0], FULL_FROM_BYTES)
+
+    @property
+    def merging(self) -> Merging:
+        """The merges of the task's snapshot files."""
+        if self._merging is None:
+            self._merging = Merging(self._chain.merge_rules())
+        return self._merging
 
     def _behind(self, sizes: Sequence[int]) -> str:
         """Return the digest of the previous snapshot's file if the new snapshot should contain the changes since it."""
@@ -152,7 +165,15 @@ class Checkpointing:
         self._writing = 0
         self._linked = True
         self.files = [file] if self._full else [*self.files, file]
-        return [ReportSnapshot(epoch, list(self.files))]
+        return [ReportSnapshot(epoch, list(self.files)), *self.merging.written(self.files)]
+
+    def merged(self, sources: Sequence[SnapshotFile], file: SnapshotFile | None) -> list[Effect]:
+        """Name the merged file instead of its sources from the next snapshot on; return the next merge, if one is due.
+
+        Args:
+            file: the merged file; None if the merge has failed.
+        """
+        return [*self.merging.merged(sources, file, self.files)]
 
     def resume(self, epoch: int, files: list[SnapshotFile], withheld: WriteSnapshot | None) -> None:
         """Turn a hot standby's checkpointing into that of the task, continuing from complete checkpoint `epoch`.

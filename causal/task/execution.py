@@ -13,8 +13,9 @@ from causal.effects import Effect, Phase
 from causal.events import ResponseReceived
 from causal.logs.dissemination import Holdings
 from causal.ports import Chain, Environment
+from causal.snapshot_files import SnapshotFile
 from causal.task.batch_sizer import BatchSizer
-from causal.task.checkpointing import Checkpointing, SnapshotFile
+from causal.task.checkpointing import Checkpointing
 from causal.task.determinant_cursor import DeterminantCursor
 from causal.task.recording import Recording
 from causal.task.recovery import Recovery, RecoveryStep, State

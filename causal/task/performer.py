@@ -16,6 +16,7 @@ from causal.effects import (
     BeginStable,
     CommitRows,
     Effect,
+    MergeSnapshots,
     OpenSink,
     OrphanReport,
     Phase,
@@ -54,6 +55,7 @@ ENDS = frozenset(("staged", "finished"))
 
 DiskEffect = (
     WriteSnapshot
+    | MergeSnapshots
     | WriteRecording
     | ReadStable
     | BeginStable
@@ -401,6 +403,7 @@ _PERFORMERS: dict[type[Effect], Callable[[Performer, Any], None]] = {
     ReadSource: Performer._read_source,
     SourceCompleted: Performer._source_completed,
     WriteSnapshot: Performer._write_snapshot,
+    MergeSnapshots: Performer._ask_disk,
     WriteRecording: Performer._ask_disk,
     ReadStable: Performer._ask_disk,
     BeginStable: Performer._ask_disk,

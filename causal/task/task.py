@@ -48,6 +48,7 @@ from causal.events import (
     SegmentWritten,
     Shadowed,
     SinkOpened,
+    SnapshotsMerged,
     SnapshotWritten,
     SourceRead,
     StableFailed,
@@ -61,7 +62,7 @@ from causal.ids import TaskIndex
 from causal.logs.dissemination import NO_KNOWLEDGE, Holdings, Knowledge
 from causal.logs.rollback import NO_ROLLBACK, Extent, Rollback
 from causal.ports import Chain, Environment
-from causal.task.checkpointing import SnapshotFile
+from causal.snapshot_files import SnapshotFile
 from causal.task.determinant_cursor import DeterminantCursor
 from causal.task.echo import Echo
 from causal.task.echo_states import EchoState
@@ -406,6 +407,9 @@ class TaskProtocol:
     def _snapshot_written(self, event: SnapshotWritten, now_ns: int) -> list[Effect]:
         return self.execution.checkpointing.written(event.epoch, event.file)
 
+    def _snapshots_merged(self, event: SnapshotsMerged, now_ns: int) -> list[Effect]:
+        return self.execution.checkpointing.merged(event.sources, event.file)
+
     def _stable_read(self, event: StableRead, now_ns: int) -> list[Effect]:
         self.flushing.read(event.logs)
         return self._collected(now_ns)
@@ -513,6 +517,7 @@ class TaskProtocol:
             "unwritten_bytes": self.flushing.unwritten_bytes,
             "replayed_elements": self.execution.schedule.replayed_elements,
             "dropped_frames": sum(self.exchange.faults.values()),
+            "snapshot_files": len(self.execution.checkpointing.files),
             "counts": self.execution.chain.counts(),
         }
 
@@ -536,6 +541,7 @@ _HANDLERS: dict[type, Callable[..., list[Effect]]] = {
     OrphanQuery: TaskProtocol._orphan_query,
     InquiryResolved: TaskProtocol._inquiry_resolved,
     SnapshotWritten: TaskProtocol._snapshot_written,
+    SnapshotsMerged: TaskProtocol._snapshots_merged,
     StableRead: TaskProtocol._stable_read,
     StableWritten: TaskProtocol._stable_written,
     StableFailed: TaskProtocol._stable_failed,

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from causal.config import JobConfig
 from causal.errors import CorruptData, PipelineError, Unavailable
-from causal.task.checkpointing import SnapshotFile
+from causal.snapshot_files import SnapshotFile
 from causal.topology import Task
 from deploy.jobs.chosen import chosen_job
 from deploy.jobs.lookup import names_job, running

@@ -14,7 +14,7 @@ from pathlib import Path
 from causal.commands import Files
 from causal.config import JobConfig
 from causal.errors import CorruptData, PipelineError, Unavailable
-from causal.storage.disk import SNAPSHOT_SUFFIX
+from causal.snapshot_files import SNAPSHOT_SUFFIX
 from causal.storage.shared import Depot
 from operators.code_archive.archive import path_of
 from operators.engine.plan import Plan

@@ -7,14 +7,14 @@ replay: both ends of a channel inside a cell are lost together (D20).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain as concatenated
 from itertools import islice
 from typing import Any
 
 from causal.errors import CorruptData, PeerViolation, invariant
-from causal.ports import Output, Request, Services, SnapshotJob
+from causal.ports import MergeRules, Output, Request, Services, SnapshotJob
 from causal.records.batch import END, IDLE_NS, WATERMARK, Chunk, end, stamp_of
 from operators.engine.operator_chain import OperatorChain
 from operators.graph import DEAD_LETTERS
@@ -222,6 +222,15 @@ class CellChain(OperatorChain):
         increment = increment_from(behind, self._frozen(False)) if behind else b""
         return self._frozen(full, increment)
 
+    def merge_rules(self) -> MergeRules:
+        rules: dict[str, Mapping[str, str]] = {}
+        for member in self._members:
+            of_member = member.chain.merge_rules()
+            if of_member is None:
+                return None
+            rules[member.name] = of_member[""]
+        return rules
+
     def _frozen(self, full: bool, increment: bytes = b"") -> CellSnapshot:
         progress = {member.name: [member.firsts[:], member.ended[:], member.over] for member in self._members}
         jobs = {member.name: member.chain.snapshot(full) for member in self._members}
@@ -272,17 +281,26 @@ def each_subtask_of_cell(parts: Iterable[bytes]) -> Iterator[tuple[str, Progress
         CorruptData: the parts are not those of a cell.
     """
     left = iter(parts)
-    first = next(left, b"")
-    if first and is_increment(first):
-        first = next(left, b"")
-    content = cell_in(first) if first else None
-    if content is None:
-        raise CorruptData("the snapshot of a cell lacks its first part; it was written by another version")
-    for name, size, progress in content["subtasks"]:
+    for name, size, progress in subtasks_of_cell(left):
         own = islice(left, size)
         yield name, progress, own
         for _ in own:
             pass
+
+
+def subtasks_of_cell(parts: Iterator[bytes]) -> list[tuple[str, int, Progress]]:
+    """Read the beginning of one snapshot of a cell; return the name, number of parts and progress of each subtask.
+
+    Raises:
+        CorruptData: the parts are not those of a cell.
+    """
+    first = next(parts, b"")
+    if first and is_increment(first):
+        first = next(parts, b"")
+    content = cell_in(first) if first else None
+    if content is None:
+        raise CorruptData("the snapshot of a cell lacks its first part; it was written by another version")
+    return [(name, size, progress) for name, size, progress in content["subtasks"]]
 
 
 def of_cell(snapshots: Sequence[tuple[str, Progress, Sequence[bytes]]]) -> list[bytes]:

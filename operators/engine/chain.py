@@ -13,7 +13,7 @@ from operator import itemgetter
 from typing import Any
 
 from causal.errors import CausalError, PeerViolation, invariant
-from causal.ports import Output, Request, Services
+from causal.ports import MergeRules, Output, Request, Services
 from causal.records.batch import RECORDS, ROWS, Chunk, Records, encode_records, watermark
 from causal.records.rows import copied, listed, passing
 from causal.records.values import NotCarried
@@ -436,6 +436,10 @@ class FusedChain(OperatorChain):
 
     def snapshot(self, full: bool, behind: str = "") -> ChainSnapshot:
         return self._state.snapshot(full, behind)
+
+    def merge_rules(self) -> MergeRules:
+        rules = self._state.merge_rules()
+        return None if rules is None else {"": rules}
 
     def restore(self, parts: Iterable[bytes]) -> None:
         for _ in self.restoring(parts):

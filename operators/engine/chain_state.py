@@ -56,6 +56,16 @@ class ChainState:
         }
         return ChainSnapshot(full, header, jobs, increment)
 
+    def merge_rules(self) -> dict[str, str] | None:
+        """Return how snapshots of each table are merged; None if some cannot be."""
+        rules: dict[str, str] = {}
+        for stage in self._stages:
+            of_stage = stage.merge_rules()
+            if of_stage is None:
+                return None
+            rules |= of_stage
+        return rules
+
     def restoring(self, parts: Iterable[bytes]) -> Iterator[None]:
         """Load the parts of one snapshot; each step of the iterator loads one fragment.
 

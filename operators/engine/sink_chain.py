@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from causal.errors import CausalError, invariant
-from causal.ports import Output, Services
+from causal.ports import MergeRules, Output, Services
 from causal.records.batch import RECORDS, ROWS, Chunk, Records, encode_records
 from causal.records.rows import Rows, listed
 from causal.records.vectors import Vectors
@@ -104,6 +104,9 @@ class SinkChain(OperatorChain):
 
     def snapshot(self, full: bool, behind: str = "") -> ChainSnapshot:
         return ChainSnapshot(full, {}, [])
+
+    def merge_rules(self) -> MergeRules:
+        return {"": {}}
 
     def restore(self, parts: Iterable[bytes]) -> None:
         for part in parts:

@@ -15,7 +15,7 @@ from causal.effects import Effect, RemoveSegments, Send, SpillSegment
 from causal.errors import CausalError, PeerViolation, invariant
 from causal.events import Event, GreetAhead, Promoted, Shadowed, Turn
 from causal.logs.rollback import Rollback
-from causal.task.checkpointing import SnapshotFile
+from causal.snapshot_files import SnapshotFile
 from causal.task.shadow import Shadow
 from causal.task.task import TaskProtocol
 

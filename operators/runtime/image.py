@@ -11,8 +11,8 @@ from pathlib import Path
 
 from causal.cut import Cut
 from causal.errors import CorruptData
+from causal.snapshot_files import SnapshotFile, span_of
 from causal.storage.files import each_part, parts_of
-from causal.task.checkpointing import SnapshotFile
 from operators.engine.operator_chain import OperatorChain
 from operators.engine.plan import Plan
 from operators.state.snapshot_parts import increment_of
@@ -59,13 +59,16 @@ class Image:
             for _ in self.chain.restoring(changed):
                 yield 0
             self.cut, self.files = cut, [files[0]]
-        elif list(files[: len(self.files)]) != self.files:
+        covered = self._covered_by(files)
+        if covered:
+            self.files = list(files[:covered])
+        elif self.files:
             self.chain.release()
             self.chain = self._plan.chain(self.task)
             self.cut = Cut()
             self.files = []
         done = 0
-        for path, size, digest in files[len(self.files) :]:
+        for path, size, digest in files[covered:]:
             parts = self._parts(path, digest)
             first = next(parts, None)
             if first is None:
@@ -80,6 +83,19 @@ class Image:
             self.cut = cut
             self.files.append((path, size, digest))
             yield done
+
+    def _covered_by(self, files: Sequence[SnapshotFile]) -> int:
+        """Return how many of `files` contain nothing that is not loaded; 0 if the complete one at the front does.
+
+        The state at a barrier of a complete checkpoint is always the same. A merged file may contain changes before and
+        after the barrier that has been loaded.
+        """
+        if self.files and list(files[: len(self.files)]) == self.files:
+            return len(self.files)
+        spans = [span_of(path) for path, _, _ in files]
+        if not self.files or None in spans:
+            return 0
+        return sum(span is not None and span.last <= self.cut.epoch for span in spans)
 
     def _increment_in(self, files: Sequence[SnapshotFile]) -> tuple[Cut, list[bytes]] | None:
         """Return the increment from the loaded files to a later complete snapshot, or None if there is none."""

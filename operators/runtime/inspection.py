@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from causal.errors import CorruptData, PipelineError
+from causal.snapshot_files import SnapshotFile
 from causal.storage.files import read_parts
-from causal.task.checkpointing import SnapshotFile
 from causal.topology import Task
 from operators.builder.pipeline import Pipeline
 from operators.engine.operator_chain import OperatorChain

@@ -31,7 +31,7 @@ from causal.events import (
 from causal.ids import HOT_STANDBY
 from causal.logs.rollback import Rollback, read_rollback
 from causal.records.values import NotCarried, encode
-from causal.task.checkpointing import SnapshotFile
+from causal.snapshot_files import SnapshotFile
 from causal.task.vitals import Vitals
 from causal.topology import Topology
 from operators.runtime.hot_standby import Neighbour

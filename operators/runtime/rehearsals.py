@@ -19,9 +19,9 @@ from causal.cut import Cut
 from causal.errors import CorruptData, OperatorFailed, ReplayDivergence, Unavailable
 from causal.ids import TaskIndex
 from causal.process.clock import SystemEnvironment
-from causal.storage.disk import RECORDING_SUFFIX, SNAPSHOT_SUFFIX
+from causal.snapshot_files import SNAPSHOT_SUFFIX, SnapshotFile
+from causal.storage.disk import RECORDING_SUFFIX
 from causal.storage.files import read_parts
-from causal.task.checkpointing import SnapshotFile
 from causal.task.recording import Recorded, read_recording
 from causal.task.rehearsal import rehearse
 from operators.engine.plan import Plan

@@ -15,6 +15,9 @@ from causal.events import Event
 from causal.storage.disk import Disk
 from causal.storage.shared import Depot
 
+MERGER = "operators.runtime.merging"
+"""The module of the process that merges snapshots."""
+
 
 class Poller(Protocol):
     """The poller with which a process's loop waits."""
@@ -59,7 +62,8 @@ class TaskDisk:
     def _open(self, task: str, incarnation: int, spill: Path) -> Disk:
         invariant(self.disk is None, "a process performs one thing at a time", task=task)
         durable, first = self._config.durability == "os", self._config.first_incarnation
-        self.disk = Disk(self._directory, task, incarnation, spill, durable, self._depot, first)
+        merger = MERGER, self._config.key_groups
+        self.disk = Disk(self._directory, task, incarnation, spill, durable, self._depot, first, merger)
         self._poller.register(self.disk.wake, select.POLLIN)
         return self.disk
 

@@ -47,9 +47,9 @@ from causal.process.pulse import Message, Pulse, look_ns
 from causal.records.values import decode, encode
 from causal.shell.driver import TaskDriver, ms_until
 from causal.shell.request_pool import RequestPool
+from causal.snapshot_files import SnapshotFile
 from causal.storage.shared import Depot
 from causal.task.activity import Activity
-from causal.task.checkpointing import SnapshotFile
 from causal.task.task import TaskProtocol
 from causal.task.vitals import Vitals
 from operators.builder.loading import load_of_job

@@ -382,6 +382,11 @@ class Stage:
         """Return the functions that load a fragment, by table name."""
         return {table.name: table.load for table in self.tables()}
 
+    def merge_rules(self) -> dict[str, str] | None:
+        """Return how snapshots of each table are merged (`operators.state.merge_rules`); None if they cannot be."""
+        rules = {table.name: table.merge_rule for table in self.tables()}
+        return rules if all(rules.values()) and rules.keys() == self.loaders().keys() else None
+
     def restored(self) -> None:
         """Record that all fragments of a snapshot have been loaded."""
 

@@ -18,6 +18,7 @@ from causal.records.values import NotCarried, encode, encode_loosely, place_of_r
 from operators.records.keys import key_groups_of
 from operators.records.ownership import SCALARS
 from operators.state.fragments import Entry, packed, unpacked
+from operators.state.merge_rules import BY_PAIR, WHOLE
 from operators.state.pending_keys import ListedKeys, PendingKeys
 from operators.state.spool import Fragment, Spool
 
@@ -127,6 +128,16 @@ class KeyedTable:
         self.numeric = False
         self.defined = ""
         self._job: TableJob | None = None
+
+    merges = WHOLE
+    """How the values in two snapshots are merged (`operators.state.merge_rules`); empty if they cannot be."""
+
+    @property
+    def merge_rule(self) -> str:
+        """How two snapshots of the table are merged; empty if they cannot be."""
+        if self.group_of is None or not self.merges:
+            return self.merges
+        return self.merges + BY_PAIR if type(self.group_of) is itemgetter and self.group_of((True, False)) else ""
 
     def keep(self, values: dict[Any, Any], cold: Cold) -> None:
         """Store all further values in `values`, which is also `cold`; the table must still be empty."""

@@ -12,6 +12,7 @@ from typing import Any
 from causal.errors import CorruptData
 from operators.state.fragments import unpacked
 from operators.state.keyed_tables import ABSENT
+from operators.state.merge_rules import LIST
 from operators.state.schema import Read
 from operators.state.values import TypedTable
 
@@ -25,6 +26,8 @@ class ListTable(TypedTable):
     """
 
     __slots__ = ()
+
+    merges = LIST
 
     def append(self, key: Any, item: Any) -> None:
         """Append an item."""
@@ -84,10 +87,10 @@ class ListTable(TypedTable):
                 yield start, items if self.codec.plain else list(map(self.codec.pack, items)), age
 
     def load(self, fragment: bytes) -> None:
-        """Load a fragment that a job encoded.
+        """Load a fragment that a job encoded, or one that was merged and also contains items that are loaded already.
 
         Raises:
-            CorruptData: the items of a list do not start at the end of the items that were loaded before.
+            CorruptData: the items of a list start beyond the end of the items that were loaded before.
         """
         keys, entries, removed = unpacked(fragment)
         for key in removed:
@@ -101,10 +104,10 @@ class ListTable(TypedTable):
             known = self.values.get(key, []) if start else []
             if start and not known and self.of_one_group:
                 continue
-            if len(known) != start:
+            if len(known) < start:
                 raise CorruptData(f"state {self.name!r}: a list continues at {start}, but it has {len(known)} items")
             self.values[key] = known
-            known += items
+            known[start:] = items
             if self.expiry is not None:
                 self.expiry.load(key, age)
         self.shrink()

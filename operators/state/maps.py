@@ -1,8 +1,8 @@
 """Maps by key; a checkpoint writes only the changed entries, in an order that a restore preserves.
 
-For each key, an increment lists first the removed entries and then the changed ones: the entries that kept their place,
-followed by new entries in the order in which they were put. A map that is loaded in that order iterates like the
-original.
+For each key, an increment lists first the removed and new entries, then the changed ones: the entries that kept their
+place, followed by new entries in the order in which they were put. A map that is loaded in that order iterates like the
+original, also if it contains some of the new entries already.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from typing import Any
 from causal.records.values import refuse_nan
 from operators.state.fragments import unpacked
 from operators.state.keyed_tables import ABSENT
+from operators.state.merge_rules import MAP
 from operators.state.schema import Read
 from operators.state.values import TypedTable
 
 
 class Change:
-    """The entries of one map that were put or removed since the last snapshot."""
+    """The entries of one map that were put, and those that were removed or new, since the last snapshot."""
 
     __slots__ = ("put", "gone")
 
@@ -37,6 +38,8 @@ class MapTable(TypedTable):
 
     __slots__ = ()
 
+    merges = MAP
+
     def put(self, key: Any, entry: Any, value: Any) -> None:
         """Set an entry; a `put` of its current value announces that the value will change in place."""
         entries = self.values.get(key)
@@ -48,6 +51,7 @@ class MapTable(TypedTable):
             if change is not None:
                 if entry not in entries:
                     change.put.pop(entry, None)
+                    change.gone[entry] = None
                 change.put[entry] = None
         entries[entry] = value
         if self.expiry is not None:

@@ -183,6 +183,18 @@ def group_of_part(part: bytes) -> int | None:
     return None if group in (_HEADER, UNDIVIDED) else group
 
 
+def tables_of_part(part: bytes) -> tuple[int | None, dict[str, list[bytes]]]:
+    """Return (key group, fragments by table) for a part after the header; the key group is None for an undivided part.
+
+    Raises:
+        CorruptData: `part` is not such a part.
+    """
+    group, content = _opened(part)
+    if group < 0 and group != UNDIVIDED:
+        raise CorruptData("a snapshot has a second header; restore it from a copy")
+    return None if group == UNDIVIDED else group, content
+
+
 def _opened(part: bytes) -> tuple[int, dict[str, Any]]:
     try:
         content = decode(part)

@@ -7,12 +7,15 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Protocol
 
-from causal.effects import WriteSnapshot
-from causal.events import Event, ResponseReceived, SnapshotWritten
+from causal.config import JobConfig
+from causal.effects import MergeSnapshots, WriteSnapshot
+from causal.events import Event, ResponseReceived, SnapshotsMerged, SnapshotWritten
 from causal.ports import Chain, Output, Request, Services, SnapshotJob
 from causal.records import batch
 from causal.records.batch import Chunk
+from causal.snapshot_files import SnapshotFile, merged_name, written_name
 from causal.task.performer import DiskEffect
+from operators.engine.merged import MergedParts
 from operators.kinds.process.outside_calls import askers_of
 from operators.source import Read
 from operators.testing import cluster
@@ -66,15 +69,16 @@ class Surroundings(Protocol):
 
     Attributes:
         partitions: the partitions by channel.
-        snapshots: (task, epoch) → its parts, its digest, and the number of records received by then.
+        snapshots: (task, file name) → its parts, its digest, and the number of records received by then.
         later: the steps that have become possible but have not been performed yet.
     """
 
     chance: Random
     now_ns: int
     partitions: dict[int, Partition]
-    snapshots: dict[tuple[int, int], tuple[Sequence[bytes], str, int]]
+    snapshots: dict[tuple[int, str], tuple[Sequence[bytes], str, int]]
     stable: StableFiles
+    config: JobConfig
     later: list[Callable[[], None]]
 
     def feed(self, process: Process, event: Event) -> None:
@@ -97,12 +101,32 @@ class MemoryDisk(Segments):
             if answer is not None:
                 self.answer(answer)
             return
+        if isinstance(effect, MergeSnapshots):
+            self._merge(effect)
+            return
         if not isinstance(effect, WriteSnapshot):
             super().ask(effect)
             return
-        digest = f"{effect.epoch} of {self._process.incarnation}"
-        self._world.snapshots[self._process.index, effect.epoch] = (effect.parts, digest, self._process.chain.frozen)
-        self.answer(SnapshotWritten(effect.epoch, (str(effect.epoch), sum(map(len, effect.parts)), digest)))
+        name = written_name("", effect.epoch, self._process.incarnation)
+        self.answer(SnapshotWritten(effect.epoch, self._kept(name, effect.parts, self._process.chain.frozen)))
+
+    def _kept(self, name: str, parts: Sequence[bytes], received: int) -> SnapshotFile:
+        self._world.snapshots[self._process.index, name] = parts, name, received
+        return name, sum(map(len, parts)), name
+
+    def _merge(self, effect: MergeSnapshots) -> None:
+        """Merge snapshots at a later time, unless the task has died by then."""
+        index, life, snapshots = self._process.index, self._process.incarnation, self._world.snapshots
+
+        def merge() -> None:
+            sources = [snapshots[index, name][0] for name, _, _ in effect.sources]
+            rules, groups = effect.rules or {}, self._world.config.key_groups
+            parts = list(MergedParts(sources, rules, groups, complete=effect.first == 0))
+            received = snapshots[index, effect.sources[-1][0]][2]
+            file = self._kept(merged_name("", effect.first, effect.last, life), parts, received)
+            self._world.feed(self._process, SnapshotsMerged(effect.sources, file))
+
+        self._world.later.append(merge)
 
 
 class MemoryReader:

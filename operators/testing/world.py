@@ -27,7 +27,7 @@ from causal.events import (
 )
 from causal.ids import OUTSIDE, TaskIndex
 from causal.ports import Chain, SinkStore
-from causal.task.checkpointing import SnapshotFile
+from causal.snapshot_files import SnapshotFile
 from causal.task.performer import Requests
 from causal.task.task import TaskProtocol
 from operators.engine.plan import Plan
@@ -76,8 +76,8 @@ class World(Cluster[Process]):
         self.partitions: dict[int, Partition] = {}
         self.acked: dict[int, tuple[SnapshotFile, ...]] = {}
         """The tasks that have acknowledged the checkpoint in progress, with the files that restore it."""
-        self.snapshots: dict[tuple[int, int], tuple[Sequence[bytes], str, int]] = {}
-        """The parts of each snapshot, its digest, and the number of records received by then, by (task, epoch)."""
+        self.snapshots: dict[tuple[int, str], tuple[Sequence[bytes], str, int]] = {}
+        """The parts of each snapshot, its digest, and the number of records received by then, by (task, file name)."""
         self.stable = StableFiles()
         self.later: list[Callable[[], None]] = []
         """The steps that have become possible but have not been performed yet, such as the disk's answers."""
@@ -263,7 +263,7 @@ class World(Cluster[Process]):
         cut, received = Cut(), 0
         chain = self.plan.chain(index)
         for name, _, _ in files:
-            parts, _, received = self.snapshots[index, int(name)]
+            parts, _, received = self.snapshots[index, name]
             cut = Cut.unpack(parts[0])
             chain.restore(parts[1:])
         return chain, cut, received

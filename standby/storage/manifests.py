@@ -13,7 +13,8 @@ from typing import Any
 from causal.commands import Files
 from causal.errors import InvariantViolation, Unavailable
 from causal.sealed import digest_of
-from causal.storage.files import make_directory, sync_directory
+from causal.snapshot_files import Span, span_of
+from causal.storage.files import ASIDE, make_directory, sync_directory
 from standby.storage.manifest_files import DIRECTORY, MANIFEST, names_in
 from standby.supervision.effects import RemoveFiles
 
@@ -80,7 +81,7 @@ def sweep(job: Path, order: RemoveFiles) -> None:
 
     A file that cannot be removed only wastes space, so the failure is just logged.
     """
-    folder = job / DIRECTORY
+    folder, kept = job / DIRECTORY, _Kept(order)
     for name in names_in(folder):
         match = MANIFEST.fullmatch(name)
         if match and int(match[1]) < order.manifests_from:
@@ -88,7 +89,7 @@ def sweep(job: Path, order: RemoveFiles) -> None:
     for place, _, names in os.walk(folder):
         before = f"{Path(place).relative_to(job)}/"
         for name in names:  # every checkpoint examines all files and keeps most of them, so the fast checks come first
-            if before + name not in order.keep and _is_over(name, order.through_epoch):
+            if kept.allow(before + name):
                 _remove(Path(place, name))
 
 
@@ -96,7 +97,40 @@ def unnecessary(names: Iterable[str], order: RemoveFiles) -> list[str]:
     """Return the files, relative to the job directory, that the order allows to be removed because no manifest lists
     them.
     """
-    return [name for name in names if name not in order.keep and _is_over(name.rpartition("/")[2], order.through_epoch)]
+    kept = _Kept(order)
+    return [name for name in names if kept.allow(name)]
+
+
+class _Kept:
+    """The files that manifests list, and the rule for those that none lists."""
+
+    def __init__(self, order: RemoveFiles) -> None:
+        self._order = order
+        self._spans: dict[str, list[Span]] = {}
+        for path in order.keep:
+            span = span_of(path)
+            if span is not None:
+                self._spans.setdefault(path.rpartition("/")[0], []).append(span)
+
+    def allow(self, path: str) -> bool:
+        """Return whether a file may be removed."""
+        if path in self._order.keep:
+            return False
+        folder, _, name = path.rpartition("/")
+        span = span_of(name.removesuffix(ASIDE))
+        if span is not None and span.merged:
+            return self._merged_is_over(span, self._spans.get(folder, ()))
+        return _is_over(name, self._order.through_epoch)
+
+    def _merged_is_over(self, span: Span, kept: Iterable[Span]) -> bool:
+        """Return whether no task will name a merged file that no manifest lists (yet).
+
+        A task that still merges, or has just merged, names the newest source of the merge in its last checkpoint.
+        """
+        if span.last > self._order.through_epoch:
+            return False
+        newer = max((each.incarnation for each in kept), default=0) > span.incarnation
+        return newer or not any(each.last == span.last and not each.merged for each in kept)
 
 
 def _is_over(name: str, through_epoch: int) -> bool:

@@ -15,8 +15,8 @@ import pytest
 
 from causal.cut import Cut
 from causal.ports import Chain
+from causal.snapshot_files import SnapshotFile, span_of
 from causal.task import checkpointing
-from causal.task.checkpointing import SnapshotFile
 from operators.state.snapshot_parts import increment_of, read_part
 from operators.testing import run
 from operators.testing.world import World
@@ -38,9 +38,10 @@ loaded: Counter[str] = Counter()
 def followed(world: World, index: int, files: Sequence[SnapshotFile]) -> tuple[Chain, Cut, int]:
     """Restore as a standby that has followed since the first checkpoint."""
     chain, cut, received, last = world.plan.chain(index), Cut(), 0, ""
-    until = int(files[-1][0]) if files else 0
-    for epoch in sorted(epoch for task, epoch in world.snapshots if task == index and epoch <= until):
-        parts, digest, received = world.snapshots[index, epoch]
+    names = {span.last: name for task, name in world.snapshots if task == index and (span := span_of(name))}
+    until = span_of(files[-1][0]) if files else None
+    for epoch in sorted(epoch for epoch in names if until is not None and epoch <= until.last):
+        parts, digest, received = world.snapshots[index, names[epoch]]
         cut = Cut.unpack(parts[0])
         changed = increment_of(parts[1], last) if last else None
         header, _ = read_part(parts[1])

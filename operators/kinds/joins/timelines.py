@@ -41,6 +41,8 @@ class Timelines(KeyedTable):
         "_after_ns", "_waiting", "_span_ns", "_keys_in", "_spans", "_floor_ns", "_count", "_fresh_keys", "_fresh",
     )  # fmt: skip
 
+    merges = ""  # a snapshot does not list the entries that are over
+
     def __init__(self, name: str, operator: str, key_groups: int, after_ns: int, kept_ns: int, unmatched: bool) -> None:
         """
         Args:

@@ -182,6 +182,9 @@ class SliceStage(AssignedStage):
         loaders = super().loaders()
         return loaders if self._panes in loaders else {**loaders, self._panes: self._refuse}
 
+    def merge_rules(self) -> dict[str, str] | None:
+        return {table.name: table.merge_rule for table in self.tables()}
+
     def _refuse(self, fragment: bytes) -> None:
         raise PipelineError(
             f"operator {self.name!r}: the version that wrote the checkpoint kept an accumulator per window, but "

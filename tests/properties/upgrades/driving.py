@@ -15,6 +15,7 @@ from typing import Any
 from causal.config import JobConfig
 from causal.cut import Cut
 from causal.errors import PipelineError
+from causal.snapshot_files import written_name
 from operators import Pipeline
 from operators.engine.plan import plan
 from operators.records.seconds import ns_of_seconds
@@ -160,7 +161,7 @@ def _continued(first: World, second: World, allow_dropped: bool) -> None:
     """Make the second world begin with the last checkpoint of the first."""
     saved = []
     for task in first.topology.tasks:
-        files = [first.snapshots[task.index, int(name)][0] for name, _, _ in first._files[task.index]]
+        files = [first.snapshots[task.index, name][0] for name, _, _ in first._files[task.index]]
         saved.append(Saved(task, Cut.unpack(files[-1][0]), tuple(tuple(parts[1:]) for parts in files)))
     rescaling = Rescaling(
         first.topology, saved, second.plan, KEY_GROUPS, allow_dropped, lambda: nullcontext(first.plan)
@@ -170,8 +171,9 @@ def _continued(first: World, second: World, allow_dropped: bool) -> None:
     epoch = first.complete
     for task in second.topology.tasks:
         parts = [cuts[task.name].pack(), *chains[task.name]]
-        second.snapshots[task.index, epoch] = parts, "upgraded", 0
-        second._files[task.index] = ((str(epoch), sum(map(len, parts)), "upgraded"),)
+        name = written_name("", epoch, 0)
+        second.snapshots[task.index, name] = parts, name, 0
+        second._files[task.index] = ((name, sum(map(len, parts)), name),)
     second.asked = second.complete = epoch
 
 

@@ -9,7 +9,8 @@ import pytest
 
 from causal.cut import Cut
 from causal.effects import WriteSnapshot
-from causal.task.checkpointing import FILES_MIN, LINKED_FROM_BYTES, LINKED_MAX_BYTES, Checkpointing, SnapshotFile
+from causal.snapshot_files import SnapshotFile
+from causal.task.checkpointing import FILES_MIN, LINKED_FROM_BYTES, LINKED_MAX_BYTES, Checkpointing
 
 
 @dataclass
@@ -31,6 +32,9 @@ class Chain:
     def snapshot(self, full: bool, behind: str = "") -> Encoded:
         self.behind.append(behind if full else "increment")
         return Encoded(full)
+
+    def merge_rules(self) -> Any:
+        return None
 
 
 def of_sizes(*sizes: int) -> list[SnapshotFile]:

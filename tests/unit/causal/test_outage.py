@@ -198,7 +198,7 @@ class Quiet:
     """A transport and disk without any messages."""
 
     wake = "disk"
-    snapshot_bytes = undeliverable = 0
+    snapshot_bytes = failed_merges = undeliverable = 0
 
     def __init__(self) -> None:
         self.replied: list[bytes] = []

@@ -18,8 +18,8 @@ from causal.cut import Cut
 from causal.logs.dissemination import NO_KNOWLEDGE
 from causal.logs.rollback import NO_ROLLBACK
 from causal.shell.request_pool import RequestPool
+from causal.snapshot_files import SnapshotFile
 from causal.storage.files import write_parts
-from causal.task.checkpointing import SnapshotFile
 from causal.task.shadow import Shadow
 from operators import Operator, Pipeline
 from operators.engine.plan import plan

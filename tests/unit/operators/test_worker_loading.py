@@ -13,8 +13,8 @@ from causal.cut import Cut
 from causal.events import CheckpointRequested
 from causal.logs.dissemination import NO_KNOWLEDGE
 from causal.logs.rollback import NO_ROLLBACK
+from causal.snapshot_files import SnapshotFile
 from causal.storage.files import write_parts
-from causal.task.checkpointing import SnapshotFile
 from operators.engine.operator_chain import OperatorChain
 from operators.runtime import worker as worker_module
 from operators.runtime.backlog import Backlog

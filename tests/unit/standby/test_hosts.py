@@ -460,3 +460,26 @@ def test_a_host_counts_as_dead_at_the_look_after_its_time_out_and_never_before(
         assert dead == wanted
         for host in dead:
             hosts.apply({"kind": "host_lost", "host": host.name})
+
+
+@pytest.mark.parametrize(
+    ("merged", "kept", "through", "over"),
+    [
+        ("m00000002-00000005-i1.snap", ["e00000005-i1.snap", "e00000006-i1.snap"], 6, False),
+        ("m00000002-00000005-i1.snap.tmp", ["e00000005-i1.snap", "e00000006-i1.snap"], 6, False),
+        ("m00000002-00000007-i1.snap", ["e00000005-i1.snap", "e00000006-i1.snap"], 6, False),
+        ("m00000002-00000005-i1.snap", ["m00000001-00000006-i1.snap", "e00000007-i1.snap"], 7, True),
+        ("m00000002-00000005-i1.snap", ["e00000005-i1.snap", "e00000006-i2.snap"], 6, True),
+        ("m00000002-00000005-i1.snap.tmp", ["e00000005-i1.snap", "e00000006-i2.snap"], 6, True),
+        ("m00000002-00000005-i1.snap", ["e00000009-i1.snap"], 9, True),
+    ],
+)
+def test_a_merged_file_is_removed_once_no_task_can_name_it(
+    merged: str, kept: list[str], through: int, over: bool
+) -> None:
+    folder = "checkpoints/count/0/"
+    keep = frozenset([*(folder + name for name in kept), "checkpoints/other/0/e00000005-i9.snap"])
+    order = fx.RemoveFiles(keep, through_epoch=through, manifests_from=through)
+    assert bool(unnecessary([folder + merged], order)) is over
+    listed = fx.RemoveFiles(keep | {folder + merged}, through_epoch=through, manifests_from=through)
+    assert unnecessary([folder + merged], listed) == []
