@@ -1,37 +1,46 @@
-"""A count over this many keys that its state cannot be loaded within the silence that counts as death.
-
-Each key comes once and every thousandth twice; the last record waits for the file `--set gate=PATH`.  A row names a
-key that came again.
-"""
+"""A kilobyte of state per key, a list and a map, which are merged all the time, and a row per record."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from hashlib import shake_128
 from typing import Any
 
-from operators import Operator, Pipeline
+from operators import ListState, MapState, Operator, Pipeline, ValueState
 from operators.sinks import SqliteSink
-from tests.faults.pipelines.held_source import HeldSource
+from operators.sources import GeneratedSource
 
-AGAIN = 1000
-PER_S = 1e6
-pipeline = Pipeline("large-state")
-KEYS = int(pipeline.settings["keys"])
+KEYS = 7000
+LOAD_BYTES = 1000
 
 
-class Count(Operator):
+class Remember(Operator):
+    """Emits what the state of the key contains."""
+
+    load = ValueState[dict[str, Any]]()
+    last = ListState[int]()
+    by_digit = MapState[str, int]()
+
     def process(self, record: int, ctx: Any) -> Any:
-        n = ctx.state["n"] = ctx.state.get("n", 0) + 1
-        return [(record, n)] if n > 1 else None
+        """Change all states of the key."""
+        before = self.load.value or {"n": 0, "load": shake_128(b"%d" % ctx.key).digest(LOAD_BYTES)}
+        assert before["load"] == shake_128(b"%d" % ctx.key).digest(LOAD_BYTES)
+        self.load.value = {"n": before["n"] + 1, "load": before["load"]}
+        self.last.append(record)
+        if len(self.last) > 5:
+            del self.last[:-3]
+        digit = str(record % 10)
+        self.by_digit[digit] = self.by_digit.get(digit, 0) + 1
+        digits = str(list(self.by_digit.items()))
+        yield {"i": record, "n": before["n"] + 1, "last": str(self.last[-3:]), "digits": digits}
 
 
-def key_at(partition: int, index: int) -> int:
-    return index if index < KEYS else (index - KEYS) * AGAIN
-
-
+pipeline = Pipeline("large-state")
+settings = pipeline.settings
+count, rate = int(settings.get("count", "60000")), float(settings.get("rate", "3000"))
+records = pipeline.source("records", GeneratedSource(lambda partition, i: i, count, rate=rate))
+kept = settings.get("kept", "disk")
 (
-    pipeline.source("numbers", HeldSource(key_at, KEYS + KEYS // AGAIN, PER_S, Path(pipeline.settings["gate"])))
-    .key_by(lambda record: record)
-    .process("count", Count())
-    .sink("out", SqliteSink(pipeline.settings.get("out", "out.db")))
+    records.key_by(lambda i: i * 7919 % KEYS)
+    .process("remember", Remember(), parallelism=1, state="disk" if kept == "disk" else "memory")
+    .sink("out", SqliteSink(settings.get("out", "out.db")))
 )
