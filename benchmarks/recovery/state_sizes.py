@@ -3,7 +3,8 @@
 One job per size and place of the state (`jobs/sized_ledger.py`): it is filled at full speed, then one key of a hundred
 gets all records at a steady rate while checkpoints are taken and the counting task is killed repeatedly. The output of
 every job is checked. Figures are called by the place, the megabytes and what they are; *failover_spread* divides the
-slowest median failover by the fastest.
+slowest median failover by the fastest. *checkpoint_late* is the longest checkpoint after the fill, in intervals, also
+of those in which the task was killed; *fill_late* is the longest one before.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ PIPELINE = Path(sized_ledger.__file__)
 MEGABYTE = 1_000_000
 PLACES = ("memory", "disk")
 WITHIN_S = 1800.0
+INTERVAL_S = 1.0
 TIMES = ("detected_ms", "promoted_ms", "first_output_ms")
 
 
@@ -70,7 +72,7 @@ def _sized(
     keys = size_mb * MEGABYTE // sized_ledger.LOAD_BYTES
     fills = sized_ledger.fills_of(keys)
     settings = {"keys": keys, "rate": options.rate, "kept": place}
-    with watched(PIPELINE, settings, ("--checkpoint-interval=1",)) as job:
+    with watched(PIPELINE, settings, (f"--checkpoint-interval={INTERVAL_S:g}",)) as job:
         view = filled(job, TASK, fills * keys, WITHIN_S)
         took_s = (time.monotonic_ns() - view["first_record_ns"]) / 1e9
         wanted = view["checkpoint"]["complete"] + 3
@@ -81,24 +83,35 @@ def _sized(
         figures = {
             "fill_rps": figure([fills * keys / took_s], 0),
             "checkpoint_ms": distribution(after["checkpoint"]["took_ms"][-count:]),
+            "fill_late": figure([_longest_s(before, {}) / INTERVAL_S], 2),
             "checkpoint_bytes": figure([grown(before, after, "snapshot_bytes") / max(1, count)], 0),
         }
         for name, pid in (("task_mib", serving), ("standby_mib", standby)):
             mib = None if pid is None else pss_mib(pid)
             figures |= {name: figure([mib], 0)} if mib is not None else {}
-        view = after
+        view, longest_s = after, _longest_s(after, before)
         for number in range(options.kills):
-            view = killed(job, TASK, number, view["checkpoint"]["complete"] + 1, WITHIN_S)
+            earlier, view = view, killed(job, TASK, number, view["checkpoint"]["complete"] + 1, WITHIN_S)
+            longest_s = max(longest_s, _longest_s(view, earlier))
             report_line(f"{size_mb} MB in {place}: kill {number + 1}")
+        figures["checkpoint_late"] = figure([longest_s / INTERVAL_S], 2)
         recoveries = ended(job, options.rate, fills)["recoveries"]
     for phase in TIMES:
         figures[phase] = distribution([each[phase] for each in recoveries if each[phase] is not None])
     return figures
 
 
+def _longest_s(view: Mapping[str, Any], earlier: Mapping[str, Any]) -> float:
+    """Return how long the longest of the checkpoints took that were completed since an earlier view, and that are
+    shown.
+    """
+    known = earlier["checkpoint"]["complete"] if earlier else 0
+    return max(view["checkpoint"]["took_ms"][-max(1, view["checkpoint"]["complete"] - known) :], default=0.0) / 1e3
+
+
 def _complete(epoch: int) -> Callable[[Mapping[str, Any]], bool]:
     return lambda view: view["checkpoint"]["complete"] >= epoch
 
 
-SETTINGS = {"task": TASK, **CAUSAL, "checkpoint_interval_s": 1.0}
+SETTINGS = {"task": TASK, **CAUSAL, "checkpoint_interval_s": INTERVAL_S}
 BENCHMARK = Benchmark("state_sizes", OPTIONS, _measure, digits=1, settings=SETTINGS)
