@@ -36,7 +36,7 @@ class Merges:
     """The merges of one task.
 
     Args:
-        module: the module whose process performs a merge (`operators.runtime.merging`).
+        module: the module whose process performs a merge (`operators.runtime.merge_process`).
         done: called on another thread with each answer.
         durable: whether a merged file must survive a power failure.
     """

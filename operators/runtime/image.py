@@ -21,7 +21,7 @@ from operators.state.snapshot_parts import increment_of
 class Image:
     """A chain for `task`, and the files that have been loaded into it.
 
-    State: `load` adds files. If a file cannot be read, `load` raises and keeps the previous state.
+    State: `load` adds files. If a file cannot be read, `load` raises and keeps the state of the files before it.
 
     Args:
         fetch: in a multi-host job, fetches from the shared store a file that is missing from the job directory.
@@ -31,6 +31,8 @@ class Image:
         self.task = task
         self.cut = Cut()
         self.files: list[SnapshotFile] = []
+        self.whole = True
+        """Whether the chain has the state of `files`; false while another file is being loaded."""
         self._plan = plan
         self._directory = job_directory
         self._fetch = fetch
@@ -51,15 +53,16 @@ class Image:
         Yields: the approximate number of bytes of the files loaded so far.
 
         Raises:
-            CorruptData: as for `load`; if part of the file has been loaded, the image is unusable.
+            CorruptData: as for `load`; if part of the file has been loaded, the image is no longer `whole`.
         """
-        increment = self._increment_in(files)
+        covered = self._covered_by(files)
+        increment = None if covered else self._increment_in(files)
         if increment is not None:
             cut, changed = increment
+            self.whole = False
             for _ in self.chain.restoring(changed):
                 yield 0
-            self.cut, self.files = cut, [files[0]]
-        covered = self._covered_by(files)
+            self.cut, self.whole, covered = cut, True, 1
         if covered:
             self.files = list(files[:covered])
         elif self.files:
@@ -77,11 +80,13 @@ class Image:
                     "without --resume"
                 )
             cut, loaded = Cut.unpack(first), _Measured(parts)
+            self.whole = False
             for _ in self.chain.restoring(loaded):
                 yield done + loaded.bytes
             done += size
             self.cut = cut
             self.files.append((path, size, digest))
+            self.whole = True
             yield done
 
     def _covered_by(self, files: Sequence[SnapshotFile]) -> int:

@@ -15,7 +15,7 @@ from causal.events import Event
 from causal.storage.disk import Disk
 from causal.storage.shared import Depot
 
-MERGER = "operators.runtime.merging"
+MERGER = "operators.runtime.merge_process"
 """The module of the process that merges snapshots."""
 
 

@@ -364,8 +364,8 @@ class Worker:
             ):
                 raise
             # A later checkpoint has replaced the one being loaded; the supervisor names the new one until it has been
-            # loaded.
-            self.following, self.loading = None, None
+            # loaded. What has been loaded of a large state stays.
+            self.following, self.loading = loading.image if loading.image.whole else None, None
             return
         self.loading = None
         if isinstance(loading.act, Begin):

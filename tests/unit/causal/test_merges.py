@@ -24,7 +24,7 @@ from causal.storage.disk import Disk
 from causal.storage.files import read_parts, write_parts
 from causal.storage.shared import Depot
 from operators.engine.cell_chain import each_subtask_of_cell, of_cell
-from operators.runtime.merging import merge
+from operators.runtime.merge_process import merge
 from operators.runtime.task_disk import MERGER
 from operators.state.keyed_tables import KeyedTable
 from operators.state.snapshot_parts import ChainSnapshot, read_part

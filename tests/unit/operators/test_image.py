@@ -15,10 +15,11 @@ import pytest
 
 from causal.config import JobConfig
 from causal.cut import Cut
+from causal.errors import CorruptData
 from causal.logs.dissemination import NO_KNOWLEDGE
 from causal.logs.rollback import NO_ROLLBACK
 from causal.shell.request_pool import RequestPool
-from causal.snapshot_files import SnapshotFile
+from causal.snapshot_files import SnapshotFile, merged_name, written_name
 from causal.storage.files import write_parts
 from causal.task.shadow import Shadow
 from operators import Operator, Pipeline
@@ -27,6 +28,7 @@ from operators.runtime.backlog import Backlog
 from operators.runtime.hot_standby import HotStandby
 from operators.runtime.image import Image
 from operators.runtime.membership import Begin, Load
+from operators.runtime.merge_process import merge
 from operators.runtime.rescaling import whole
 from operators.runtime.resident import Resident
 from operators.runtime.task_disk import TaskDisk
@@ -321,3 +323,66 @@ def test_only_the_owner_of_the_state_freezes_it() -> None:
         if re.search(r"^\s+gc\.freeze\(", path.read_text(), re.MULTILINE)
     ]
     assert freezing == ["operators/runtime/resident.py", "standby/host/forkserver.py"]
+
+
+def chained(directory: Path, graph: Any, epochs: int) -> tuple[Any, list[SnapshotFile]]:
+    """A base of a thousand keys and increments, each of which puts its number and removes a key, in real files."""
+    chain, files = filled(graph, 1_000), list[SnapshotFile]()
+    (table,) = (table for stage in chain.stages for table in stage.tables() if table.name == "keep")
+    for epoch in range(1, epochs + 1):
+        table.touch((epoch, 500 + epoch))
+        table.values[epoch] = {"seen": [epoch]}
+        table.values.pop(500 + epoch)
+        job, name = chain.snapshot(epoch == 1), written_name("keep/0", epoch, 1)
+        while not job.step(100):
+            pass
+        files.append((name, *write_parts(directory / name, job.parts(Cut(epoch).pack()), durable=False)))
+    return chain, files
+
+
+def merged_file(directory: Path, chain: Any, files: list[SnapshotFile], first: int, last: int) -> SnapshotFile:
+    name = merged_name("keep/0", first, last, 1)
+    sources = [[str(directory / path), digest] for path, _, digest in files]
+    answer = merge(
+        {
+            "sources": sources, "target": str(directory / name), "complete": first == 0,
+            "rules": chain.merge_rules(), "key_groups": config().key_groups, "durable": False,
+        }
+    )  # fmt: skip
+    return name, answer["size"], answer["digest"]
+
+
+def kept(image: Image) -> dict[Any, Any]:
+    (table,) = (table for stage in image.chain.stages for table in stage.tables() if table.name == "keep")
+    return dict(table.values.items())
+
+
+@STATES
+@pytest.mark.parametrize("loaded", range(1, 9))
+def test_of_merged_files_only_those_with_later_changes_are_read(tmp_path: Path, state: State, loaded: int) -> None:
+    graph = planned(tmp_path, state)
+    chain, files = chained(tmp_path, graph, 9)
+    base = merged_file(tmp_path, chain, files[:3], 0, 3)
+    later = merged_file(tmp_path, chain, files[3:6], 4, 6)
+    image, fresh = Image(graph, task_of(graph), tmp_path), Image(graph, task_of(graph), tmp_path)
+    image.load(files[:loaded])
+    before = image.chain
+    image.load([base, later, *files[6:]])
+    fresh.load(files)
+    assert kept(image) == kept(fresh) and image.cut.epoch == 9 and image.files == [base, later, *files[6:]]
+    assert (image.chain is before) is (loaded >= 3), "a state before the last barrier of the base is loaded again"
+
+
+def test_what_is_loaded_stays_if_a_later_file_has_been_replaced(tmp_path: Path) -> None:
+    graph = planned(tmp_path, "memory")
+    chain, files = chained(tmp_path, graph, 5)
+    one = merged_file(tmp_path, chain, files[2:4], 3, 4)
+    (tmp_path / files[3][0]).unlink()
+    image, fresh = Image(graph, task_of(graph), tmp_path), Image(graph, task_of(graph), tmp_path)
+    before = image.chain
+    with pytest.raises(CorruptData, match="missing"):
+        image.load(files)
+    assert image.whole and image.files == files[:3] and image.cut.epoch == 3
+    image.load([*files[:2], one, files[4]])
+    fresh.load([*files[:2], one, files[4]])
+    assert image.chain is before and kept(image) == kept(fresh) and image.cut.epoch == 5

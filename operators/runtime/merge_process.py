@@ -1,7 +1,8 @@
 """The process that merges snapshot files of one task (`causal.storage.merges`).
 
 It reads one request, a line of JSON, from its standard input, and writes its answer to its standard output. It runs
-with the lowest priority in the session of the task, and it ends when its standard input ends, because the task that asked for it is then gone.
+with the lowest priority in the session of the task. It ends when its standard input ends, because the task that asked
+for it is then gone.
 """
 
 from __future__ import annotations
