@@ -1,4 +1,4 @@
-"""The choice of the snapshot files that are merged in the background, so that a large state is never written at once.
+"""The choice of the snapshot files that are merged in the background, so that the task never writes a large state.
 
 A restore reads a base, which contains the whole state, then merged files from large to small, then the files that the
 task has written since. When enough of the last kind exist, the oldest of them are merged, together with every file
@@ -54,7 +54,7 @@ def run_of(files: Sequence[SnapshotFile]) -> range | None:
 class Merging:
     """The merge under way for one task.
 
-    State: at most one merge is under way; after a failure, the next one waits for ever more snapshots.
+    State: at most one merge is under way; after a failure, the next one waits for twice as many snapshots.
     """
 
     def __init__(self, rules: MergeRules) -> None:

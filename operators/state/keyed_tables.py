@@ -130,11 +130,11 @@ class KeyedTable:
         self._job: TableJob | None = None
 
     merges = WHOLE
-    """How the values in two snapshots are merged (`operators.state.merge_rules`); empty if they cannot be."""
+    """The rule by which values in two snapshots are merged (`operators.state.merge_rules`); empty for none."""
 
     @property
     def merge_rule(self) -> str:
-        """How two snapshots of the table are merged; empty if they cannot be."""
+        """The rule by which two snapshots of the table are merged; empty if they cannot be."""
         if self.group_of is None or not self.merges:
             return self.merges
         return self.merges + BY_PAIR if type(self.group_of) is itemgetter and self.group_of((True, False)) else ""

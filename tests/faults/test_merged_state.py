@@ -45,8 +45,8 @@ def test_tasks_that_are_killed_in_the_middle_of_merges_recover_exactly(
     processes: str, kept: str, start: Start, tmp_path: Path
 ) -> None:
     out = tmp_path / "rows.db"
-    given = sets(out=out, kept=kept, count=COUNT, rate=2000)
-    job = start(PIPELINES / "large_state.py", LONG, "--processes", processes, *given, config={"crash_loop_max": 100})
+    settings = sets(out=out, kept=kept, count=COUNT, rate=2000)
+    job = start(PIPELINES / "large_state.py", LONG, "--processes", processes, *settings, config={"crash_loop_max": 100})
     task = "remember/0" if processes == "per-task" else "one/0"
     job.until_warm(records=COUNT // 5)
     for ends in (".tmp", ".snap", ".tmp"):
@@ -62,8 +62,8 @@ def test_tasks_that_are_killed_in_the_middle_of_merges_recover_exactly(
 
 def test_a_savepoint_in_the_middle_of_a_merge_has_all_state(start: Start, tmp_path: Path) -> None:
     out = tmp_path / "rows.db"
-    given = sets(out=out, kept="disk", count=COUNT, rate=2000)
-    job = start(PIPELINES / "large_state.py", LONG, *given)
+    settings = sets(out=out, kept="disk", count=COUNT, rate=2000)
+    job = start(PIPELINES / "large_state.py", LONG, *settings)
     job.until_warm(records=COUNT // 5)
     wait_for("a merge", lambda: merged(job, ".tmp"))
     stop(job)

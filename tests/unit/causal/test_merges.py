@@ -1,4 +1,4 @@
-"""Merges beside a task: in a process of their own, which leaves a complete file or nothing, and dies with the task."""
+"""Merges run in processes of their own, which leave a complete file or nothing, and die with the task."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which snapshot files are merged, when, and what becomes of a merge that fails or that comes too late."""
+"""A task merges the right snapshot files in time, and a merge that fails or comes too late does no harm."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_files_are_merged_with_all_before_them_that_are_not_much_larger(
 
 @pytest.mark.parametrize("size", [1000, 100_000, 5 * MB])
 def test_a_restore_reads_few_files_and_little_more_than_the_state(size: int) -> None:
-    """With files of one size that contain different keys, merged as soon as they are due."""
+    """All files have one size and contain different keys; each merge ends before the next snapshot."""
     merges, files, moved = Merging(RULES), [written(1, MERGED_FROM_BYTES)], 0
     for epoch in range(2, 1000):
         files.append(written(epoch, size))
