@@ -22,7 +22,7 @@ WRITTEN_MAX = 64
 """The number of files that the task writes before the oldest of them are merged."""
 RUN_BYTES_MAX = 32 << 20
 """The total size of the files that are merged while they are not yet divided by key group, unless one is larger."""
-RUN_BYTES_MIN = 1 << 20
+RUN_BYTES_MIN = 8 << 20
 FACTOR = 2
 PAUSE_MAX = 256
 """The maximum number of snapshots between a failed merge and the next attempt."""
