@@ -40,6 +40,11 @@ def merged(job: Job, ends: str = ".snap") -> set[str]:
     return {name for name in names if span_of(name.removesuffix(".tmp")) is not None}
 
 
+def until_another(job: Job, ends: str) -> None:
+    known = merged(job, ends)
+    wait_for("another merge", lambda: merged(job, ends) - known)
+
+
 @pytest.mark.parametrize(("processes", "kept"), [("per-task", "disk"), ("one", "memory"), campaign("one", "disk")])
 def test_tasks_that_are_killed_in_the_middle_of_merges_recover_exactly(
     processes: str, kept: str, start: Start, tmp_path: Path
@@ -51,8 +56,7 @@ def test_tasks_that_are_killed_in_the_middle_of_merges_recover_exactly(
     job.until_warm(records=COUNT // 5)
     for ends in (".tmp", ".snap", ".tmp"):
         job.until_warm()
-        known = merged(job, ends)
-        wait_for("another merge", lambda known=known, ends=ends: merged(job, ends) - known)
+        until_another(job, ends)
         job.replace(task)
     job.finish_well()
     assert written(out) == expected(COUNT)
