@@ -101,7 +101,7 @@ class HotStandby(Generic[Image]):
         self._connections: dict[int, str] = {}
         """Downstream task → the endpoint to which this process has dialled a connection."""
         self.kept: list[tuple[int, str]] = []
-        """(task, endpoint) of each connection to keep; it must be dialled anew if the standby cannot take over."""
+        """(task, endpoint) of each connection to keep; without a takeover, it must be dialled again."""
         self.answers: list[list[bytes]] = []
         """The frames from downstream, which answer greetings, and which the task takes once it has started."""
 
