@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,10 @@ from benchmarks.harness.graphs import graph
 from causal.topology import Task, Topology
 from deploy import plan_command
 from deploy.cli import main
+from deploy.launching.following import Followed, _conclude
+from deploy.launching.local import Outcome
 from deploy.progress.idleness import advice_on_idleness
+from standby.blueprint import Blueprint
 from standby.supervision.job_view import JobView, TaskView
 
 
@@ -47,6 +51,16 @@ def view(*idle_s: float, busy_s: float = 1.0, blocked_s: float = 0.0) -> JobView
 def test_the_advice_is_shown_where_it_applies(seen: JobView, of: Topology, shown: str) -> None:
     advice = advice_on_idleness(seen, of)
     assert (shown in advice and "--processes one" in advice) if shown else not advice
+
+
+def test_the_summary_of_a_run_ends_with_the_advice(tmp_path: Path) -> None:
+    followed = Followed(str(tmp_path), "job", "", False, 1, [], 0, small=False, alone=True)
+    for of, advised in ((APART, True), (WIDE, False)):
+        Blueprint(of).save(tmp_path)
+        shown = StringIO()
+        assert _conclude(Outcome(0, "", view(99.0, 30.0, 49.0), 50.0), followed, shown) == 0
+        hint = "hint: each task was idle for 96 % of its time or more; --processes one"
+        assert shown.getvalue().splitlines()[-1].startswith(hint) == advised, shown.getvalue()
 
 
 def test_the_plan_shows_the_advice_of_the_last_run(
