@@ -6,9 +6,9 @@ raises an exception: the job stops with a one-line error, or a dead letter is wr
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
+from causal.records.unreadable import Unreadable
 from operators.stage.failures import Remedied
 from operators.stage.scope import Scope
 from operators.stage.stages import OneToOneStage
@@ -19,23 +19,6 @@ SET_ASIDE = "resume with --on-error dead-letter to write such lines to the dead 
 
 class BadInput(Remedied, ValueError):
     """Raised for an input line, row or message that is not a record."""
-
-
-@dataclass(frozen=True, slots=True)
-class Unreadable:
-    """An element that is not a record.
-
-    Attributes:
-        where: the file and line of the element, or another description of its location.
-        why: the reason why the element is not a record.
-        raw: the text of the element, or the beginning of the text.
-        option: the change of the pipeline that makes the element readable; empty if there is none.
-    """
-
-    where: str
-    why: str
-    raw: Any
-    option: str = ""
 
 
 class ReadingStage(OneToOneStage):

@@ -104,6 +104,33 @@ if "run" in sys.argv:
 """
 
 
+UNREADABLE = """
+import time
+from operators import Pipeline
+from operators.sinks import SqliteSink
+from operators.sources import FilesSource
+
+def slow(record):
+    time.sleep(0.002)
+    return record
+
+pipeline = Pipeline("unreadable", processes="one")
+pipeline.source("lines", FilesSource("in.jsonl", format="json")).map("slow", slow).sink("out", SqliteSink("rows.db"))
+"""
+
+
+def test_an_epoch_with_unreadable_lines_is_checked(tmp_path: Path) -> None:
+    (tmp_path / "unreadable.py").write_text(UNREADABLE)
+    lines = [f'{{"n": {number}}}' if number % 7 else "not JSON" for number in range(1500)]
+    (tmp_path / "in.jsonl").write_text("\n".join(lines))
+    asked = ("--verify-replay", "--on-error", "dead-letter", "--checkpoint-interval", "0.3", "--report", "report.json")
+    status, said = causal(tmp_path, "run", "unreadable.py", *asked)
+    assert status == 0, said
+    assert json.loads((tmp_path / "report.json").read_text())["checked_epochs"]["one/0"] > 0
+    logs = "".join(path.read_text() for path in (tmp_path / ".causal" / "unreadable" / "logs").iterdir())
+    assert "cannot be recorded" not in logs
+
+
 def task_of(view: dict[str, Any], name: str) -> str:
     """Return the task that performs the subtask with this name, as `causal kill` accepts it."""
     names = [str(task["task"]) for task in view["tasks"]]

@@ -20,10 +20,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from causal.records.rows import listed
+from causal.records.unreadable import Unreadable
 from operators.source import PartitionReader, SourceContext
 from operators.sources import FilesSource
 from operators.sources.files import file_blocks
-from operators.stage.unreadable import Unreadable
 
 MAX = 16
 """The `row_bytes_max` of every source here, so that long rows are ordinary."""

@@ -18,9 +18,9 @@ from typing import Any, Protocol
 
 import msgspec
 
+from causal.records.unreadable import Unreadable
 from causal.records.values import NotCarried, encode
 from operators.records.nesting import room_for_nesting
-from operators.stage.unreadable import Unreadable
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 """It is no part of the first row of a text."""

@@ -17,6 +17,7 @@ from itertools import repeat
 from typing import IO, TYPE_CHECKING, Any, NoReturn, Protocol
 
 from causal.errors import CausalError, CorruptData, OperatorFailed, PipelineError, Unavailable
+from causal.records.unreadable import Unreadable
 from operators.sources.files.cutting_rows import (
     BYTE_ORDER_MARK,
     FOREIGN_BYTES,
@@ -28,7 +29,6 @@ from operators.sources.files.cutting_rows import (
 )
 from operators.sources.files.listing import RESTORE, Listed
 from operators.sources.files.matching import denied
-from operators.stage.unreadable import Unreadable
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from causal.errors import CorruptData, DeterminantsLost, Unavailable
+from causal.records.unreadable import Unreadable
 from causal.storage.files import read_parts, write_parts
 from operators.source import Read
 from operators.sources.files.file_blocks import Blocks, Mark
 from operators.sources.files.listing import RESTORE, FileJournal, Listed, Listing
-from operators.stage.unreadable import Unreadable
 
 POLL_S = 0.5
 """The pause between two looks for new files, while there is nothing to read."""

@@ -27,10 +27,10 @@ from typing import Any
 
 from causal.errors import PipelineError
 from causal.network.addresses import check_url, is_loopback
+from causal.records.unreadable import Unreadable
 from operators.sources.files.cutting_rows import BYTE_ORDER_MARK
 from operators.sources.lines.lines_log import LineSource, LineWriter, cutter_of
 from operators.sources.lines.polling import poll
-from operators.stage.unreadable import Unreadable
 
 CLIENT_TIMEOUT_S = 10.0
 """The longest pause in a request."""

@@ -12,6 +12,7 @@ from typing import Any
 
 from causal.errors import CorruptData, PipelineError, invariant
 from causal.process.interpreter import JOB, PYTHON, module_command
+from causal.records.unreadable import Unreadable
 from operators.graph import caller
 from operators.ingest.bound import await_room, orphaned
 from operators.ingest.contract import RESTORE, ReadableLog, Segment, segment_name
@@ -20,7 +21,7 @@ from operators.ingest.place import IngestPlace
 from operators.ingest.reader import IngestReader
 from operators.source import Companion, PartitionReader, Source, SourceContext
 from operators.sources.files.cutting_rows import RAW_BYTES_MAX, LineCutter, json_of
-from operators.stage.unreadable import SET_ASIDE, Unreadable
+from operators.stage.unreadable import SET_ASIDE
 
 SEGMENT_BYTES = 1 << 22
 FORMATS = ("text", "json")

@@ -14,6 +14,7 @@ from causal.effects import WriteRecording, WriteSnapshot
 from causal.errors import CorruptData, ReplayDivergence
 from causal.ids import TaskIndex
 from causal.records.batch import LISTED, RECORDS, Chunk, encode_records
+from causal.records.unreadable import Unreadable
 from causal.records.values import encode
 from causal.task import recording
 from causal.task.performer import DiskEffect
@@ -137,7 +138,8 @@ def test_a_recording_that_lacks_elements_is_named(world: Recorder) -> None:
 
 def test_a_recording_gives_back_what_was_delivered() -> None:
     recording = Recording()
-    listed = Chunk(LISTED, 2, [("a", 1), {"b": [2]}])
+    bad = Unreadable("a.txt:3", "it is not JSON", "{", "encoding='latin-1'")
+    listed = Chunk(LISTED, 3, [("a", 1), {"b": [2]}, bad])
     packed = Chunk(RECORDS, 1, encode_records([("c", 3)]))
     recording.delivered(1, [listed])
     listed.body.append("changed by user code")
@@ -145,7 +147,7 @@ def test_a_recording_gives_back_what_was_delivered() -> None:
     recorded = read_recording(recording.parts(b"log"))
     assert recorded.log == b"log" and not recorded.unfit
     assert [(d.input, [c.kind for c in d.chunks]) for d in recorded.deliveries] == [(1, [LISTED]), (0, [RECORDS] * 2)]
-    assert recorded.deliveries[0].chunks[0].body == [("a", 1), {"b": [2]}]
+    assert recorded.deliveries[0].chunks[0].body == [("a", 1), {"b": [2]}, bad]
     assert not read_recording(recording.parts(b"")).deliveries
 
 

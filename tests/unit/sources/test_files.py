@@ -22,13 +22,13 @@ from typing import Any
 import pytest
 
 from causal.errors import CausalError, CorruptData, DeterminantsLost, OperatorFailed, PipelineError, Unavailable
+from causal.records.unreadable import Unreadable
 from causal.records.values import encode
 from causal.storage.files import read_parts, write_parts
 from operators.source import SourceContext
 from operators.sources import FilesSource
 from operators.sources.files import file_blocks
 from operators.sources.files.listing import FileJournal, Listed
-from operators.stage.unreadable import Unreadable
 from tests.properties.test_files import read_from
 
 

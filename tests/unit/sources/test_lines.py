@@ -19,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from causal.errors import CorruptData, PipelineError
+from causal.records.unreadable import Unreadable
 from operators.source import SourceContext
 from operators.sources import HttpSource, StdinSource
 from operators.sources.files.cutting_rows import json_of
@@ -26,7 +27,6 @@ from operators.sources.lines import http_source, standard_input
 from operators.sources.lines.lines_log import LineSource, LineWriter, log_of
 from operators.sources.lines.polling import fetch, poll
 from operators.sources.lines.stdin_source import Lines
-from operators.stage.unreadable import Unreadable
 from tests.canned import Canned, answer
 from tests.properties.test_files import BAD, JSON_LINES, MAX, plain, read_from, rows_of_text, text_bytes
 
