@@ -379,6 +379,36 @@ class WithdrawingStore(SinkStore, Protocol):
 
 
 @runtime_checkable
+class ReturningStore(SinkStore, Protocol):
+    """A store that can return to the position that it had at a savepoint, however many checkpoints followed."""
+
+    @property
+    def limit(self) -> str:
+        """What the store can never withdraw, as a clause that follows the store's name; empty if there is nothing."""
+        ...
+
+    def obstacle(self, next_: int) -> str:
+        """Return why the store cannot return to `next_`, a position at or below its own; empty if it can.
+
+        The reason is a clause that follows "the store of TASK". Nothing is changed. A store around another one reports
+        the reason of that store.
+        """
+        ...
+
+    def return_to(self, next_: int, digest: int) -> StoreState:
+        """Atomically withdraw all rows from position `next_` on, and discard all determinants, marks and the end.
+
+        Repeating the call has no effect.
+
+        Args:
+            digest: the rolling digest of the rows below `next_`, which the savepoint contains.
+
+        Raises: the same errors as `write`.
+        """
+        ...
+
+
+@runtime_checkable
 class StagingStore(SinkStore, Protocol):
     """A store that withholds rows until the checkpoint that covers them is complete (guarantee `epoch`).
 

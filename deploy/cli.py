@@ -35,6 +35,7 @@ from deploy.monitoring import exposed as exposing
 from deploy.monitoring import placement_plan
 from deploy.plan_command import add_pipeline, add_processes, advise, explicit_settings
 from deploy.savepoints import stored_savepoints
+from deploy.savepoints.rolling_back import Return, check_complete, roll_back, to_roll_back
 from deploy.savepoints.upgrading import (
     begin_from,
     beginning,
@@ -42,8 +43,6 @@ from deploy.savepoints.upgrading import (
     check_stores,
     first_incarnation,
     present,
-    roll_back,
-    to_roll_back,
 )
 from deploy.spark import options
 from operators.engine.plan import Plan, plan
@@ -191,7 +190,11 @@ def _add_run(commands: Any) -> None:
         help="with --resume, where files have changed: which code the job resumes with",
     )
     running.add_argument(
-        "--rollback", action="store_true", help="with --resume: return to the version before the last upgrade"
+        "--rollback",
+        nargs="?",
+        const="",
+        metavar="SAVEPOINT",
+        help="with --resume: return to a kept savepoint; default: that with which the current version began",
     )
     running.add_argument(
         "--keep-sinks",
@@ -216,7 +219,7 @@ def _run(arguments: argparse.Namespace) -> int:
     path = Path(arguments.pipeline).absolute()
     if arguments.from_ is not None and arguments.resume:
         raise PipelineError("--from starts a new job and --resume continues one; use only one of them")
-    if arguments.rollback and not arguments.resume:
+    if arguments.rollback is not None and not arguments.resume:
         raise PipelineError("--rollback returns to an earlier version of a job; add --resume")
     if arguments.keep_sinks and arguments.from_ is None:
         raise PipelineError("--keep-sinks is for a job that starts from a savepoint; add --from")
@@ -248,13 +251,16 @@ def _start(
                 with exposing.exposed(config.metrics_listen, config.metrics_port, directory.path):
                     return _deploy(directory.path, config, report_path, arguments, directory.lock)
             before = directory.take_over()
-            if arguments.rollback:
-                to_roll_back(directory.path)  # a rollback is allowed even if the version has finished
-            if directory.finished():
+            back = None
+            if arguments.rollback is None:
+                check_complete(directory.path)
+            else:
+                back = to_roll_back(directory.path, arguments.rollback)
+            if back is None and directory.finished():
                 config = settings.resumed(before, path, explicit, arguments.config)
                 return say(namesakes.finished(directory.path, before, path, config), DONE)
-            written = present(directory.path) if arguments.rollback else None
-            config, version = _next(arguments, directory, before, path, explicit)
+            written = present(directory.path) if back is not None else None
+            config, version = _next(arguments, directory, before, path, explicit, back)
         else:
             config = settings.config_of(version.pipeline.name, path, explicit, arguments.config)
         config, planned = _planned(arguments, config, version)
@@ -267,7 +273,7 @@ def _start(
                 planned.check_resumed(directory.path, written is not None)
                 version.archive.save(directory.path, config.durability == "os")
                 if written is not None or not succession.takes_over(brought, before, config, directory.path, blueprint):
-                    if not _resume(arguments, directory, config, planned, blueprint, version, written):
+                    if not _resume(arguments, directory, config, planned, blueprint, version, written, back):
                         resuming.note(directory.path, before, config)
                     directory.note_resumption()
             else:
@@ -337,14 +343,19 @@ def _directory(
 
 
 def _next(
-    arguments: argparse.Namespace, directory: JobDirectory, before: JobConfig, path: Path, explicit: Mapping[str, Any]
+    arguments: argparse.Namespace,
+    directory: JobDirectory,
+    before: JobConfig,
+    path: Path,
+    explicit: Mapping[str, Any],
+    back: Return | None,
 ) -> tuple[JobConfig, versions.Version]:
     """Return the settings and code with which the job in `directory` resumes: unchanged, upgraded or rolled back."""
-    if arguments.rollback:
-        _, target = to_roll_back(directory.path)
-        saved = JobConfig.load(target.where)
+    if back is not None:
+        where = back.savepoint.where
+        saved = JobConfig.load(where)
         config = settings.resumed(saved, path, explicit, arguments.config)
-        version = versions.of_savepoint(target.where, saved, config, path, arguments.code)
+        version = versions.of_savepoint(where, saved, config, path, arguments.code)
     else:
         config = settings.resumed(before, path, explicit, arguments.config)
         written = resuming.written(directory.path, before)
@@ -365,16 +376,17 @@ def _resume(
     blueprint: Blueprint,
     version: versions.Version,
     written: Plan | None,
+    back: Return | None,
 ) -> bool:
     """Roll back or upgrade the job, or check its stores if it is unchanged; return whether it begins at a savepoint."""
-    if written is not None:
-        rows = roll_back(directory, config, planned, blueprint, written, arguments.allow_dropped_state)
-        versions.warn(f"rolled back to the savepoint; {rows:,} rows written since then are withdrawn")
+    if written is not None and back is not None:
+        rows = roll_back(directory, config, planned, blueprint, written, back, arguments.allow_dropped_state)
+        versions.warn(f"rolled back to savepoint {back.savepoint.name}; {rows:,} rows written since then are withdrawn")
         return True
     upgraded = change(directory, config, planned, blueprint, arguments.allow_dropped_state, bool(version.changed))
     if upgraded:
         what = f"{listed(version.changed)} changed" if version.changed else "settings or plan changed"
-        versions.warn(f"{what}: this is an upgrade; --resume --rollback reverts it until its first checkpoint")
+        versions.warn(f"{what}: this is an upgrade; --resume --rollback reverts it")
     else:
         check_stores(directory, config, planned)
     return upgraded

@@ -21,7 +21,8 @@ from deploy.jobs.hints import check_led_here, not_running, resume_command
 from deploy.jobs.jobdirectory import JobDirectory
 from deploy.jobs.latest_view import latest
 from deploy.jobs.lookup import running
-from deploy.savepoints import savepoint_store, stored_savepoints
+from deploy.savepoints import savepoint_list, savepoint_store, stored_savepoints
+from deploy.savepoints.rolling_back import check_complete
 from deploy.savepoints.stored_checkpoints import fetch
 from deploy.savepoints.upgrading import upgrade_in
 from standby.blueprint import Blueprint
@@ -100,21 +101,20 @@ def _kept(job: Path, arguments: argparse.Namespace) -> int:
     """List the stored savepoints, or delete one."""
     needed = _needed(job)
     if arguments.list:
-        savepoints = savepoint_store.kept(job)
-        for line in (
-            [savepoint_store.as_json(savepoints, needed)]
-            if arguments.json
-            else savepoint_store.shown(savepoints, needed)
-        ):
-            print(line)
-        if not savepoints and not arguments.json:
+        listed = savepoint_list.entries(job, needed)
+        if arguments.json:
+            print(savepoint_list.as_json(listed))
+        elif not listed:
             print("no savepoints are kept; `causal savepoint --stop` creates one")
+        for entry in listed if not arguments.json else ():
+            print(*savepoint_list.shown(entry), sep="\n")
         return 0
     chosen = savepoint_store.named(job, arguments.delete)
+    check_complete(job)
     if needed == chosen.name:
         raise PipelineError(
-            f"savepoint {chosen.name} is needed to roll back the current version; it can be deleted after that "
-            "version has completed a checkpoint"
+            f"savepoint {chosen.name} is the one to which --rollback returns; it can be deleted once the job has been "
+            "upgraded again or has finished"
         )
     shutil.rmtree(chosen.where)
     print(f"savepoint {chosen.name} is deleted")
@@ -122,13 +122,14 @@ def _kept(job: Path, arguments: argparse.Namespace) -> int:
 
 
 def _needed(job: Path) -> str | None:
-    """Return the name of the savepoint to which the job can still be rolled back; None if there is none, or if the job
-    is running.
+    """Return the name of the savepoint to which `--rollback` returns by default; None if there is none.
+
+    It is not known while the job is running.
     """
     if running(job):  # the running supervisor uses the journal
         return None
-    upgrade = upgrade_in(read_decisions(job), Blueprint.load(job).topology)
-    return upgrade.savepoint if upgrade is not None and not upgrade.complete else None
+    upgrade = upgrade_in(read_decisions(job))
+    return upgrade.savepoint if upgrade is not None and not upgrade.finished else None
 
 
 def _check_empty(directory: str) -> None:

@@ -127,6 +127,12 @@ class Source(ABC, Generic[R_co]):
             rolled_back: whether the job returns to the savepoint from which a later version started.
         """
 
+    def check_readable(self, partition: int, position: int, context: SourceContext) -> None:
+        """Raise `PipelineError` if a partition cannot be read from `position` any more, to which a job will return.
+
+        A checkpoint has covered the position, so that `PartitionReader.completed` may have released it since.
+        """
+
     def companions(self, name: str, job_directory: Path) -> list[Companion]:
         """Return the processes that must run in addition to the job; most sources need none."""
         return []

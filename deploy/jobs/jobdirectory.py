@@ -50,6 +50,9 @@ BEGAN = "began"
 CHANGE = "change"
 """The directory in which a change to the job's graph is prepared; the change is final once it contains `ready`."""
 
+ROLLBACK = "rollback.json"
+"""The file that names the savepoint of a rollback which has begun to withdraw rows and is not complete yet."""
+
 SAVEPOINTS = "savepoints"
 """The directory of savepoints, which are kept until they are deleted, even when a new job begins."""
 
@@ -81,6 +84,7 @@ OWNED = (
     "deliveries",
     "console",
     CHANGE,
+    ROLLBACK,
     CODE,
     SAVEPOINTS,
     HOST,
@@ -257,6 +261,7 @@ class JobDirectory:
                 os.replace(manifest, self.path / MANIFESTS / manifest.name)
             # The checkpoint covers everything that was logged before the change, and incarnations may start at 1 again.
             shutil.rmtree(self.path / DETERMINANTS, ignore_errors=True)
+            (self.path / ROLLBACK).unlink(missing_ok=True)
             (prepared / "ready").unlink()
         shutil.rmtree(prepared, ignore_errors=True)
 

@@ -227,11 +227,13 @@ def _way_back(job: Path) -> str:
     """Return a clause with the command that rolls back the upgrade that a failed job began with; empty if this is
     impossible.
     """
-    from deploy.savepoints.upgrading import to_roll_back
+    from deploy.savepoints.upgrading import upgrade_of
 
     try:
-        to_roll_back(job)
+        upgrade = upgrade_of(job)
     except CausalError:
+        return ""
+    if upgrade is None or upgrade.complete:
         return ""
     return f"; revert the upgrade that it started with: {resume_command(job)} --rollback"
 

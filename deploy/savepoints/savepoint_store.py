@@ -6,13 +6,13 @@ the same layout as a copy created with `--to`, so `causal run --from` can also b
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from causal.commands import Files
 from causal.config import JobConfig
@@ -29,9 +29,12 @@ from standby.blueprint import Blueprint
 from standby.storage.journal import journaled
 from standby.storage.manifests import write_manifest
 from standby.supervision.assignments import Assignments
+from standby.supervision.effects import Record
 from standby.supervision.savepoints import stopped_at
 
 FILE = "savepoint.json"
+WITHDRAWN = "withdrawn"
+"""The file in a savepoint's directory which says that the rows of the savepoint have been withdrawn."""
 KEPT_MAX = 100
 
 
@@ -43,6 +46,8 @@ class Savepoint:
         incarnation: a number that was higher than all incarnations when the savepoint was created.
         stores: (rows, digest) of each sink task's store at the savepoint.
         made_s: when the savepoint was created, in seconds since 1970.
+        left: (rows, digest) of the stores to which earlier versions of the job wrote, and the version at the savepoint
+            did not.
     """
 
     name: str
@@ -51,6 +56,7 @@ class Savepoint:
     incarnation: int
     stores: Mapping[str, tuple[int, int]]
     made_s: float
+    left: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     def save(self) -> None:
         """Write the savepoint's file so that it survives a power failure."""
@@ -60,6 +66,7 @@ class Savepoint:
             "incarnation": self.incarnation,
             "stores": {task: list(stood) for task, stood in self.stores.items()},
             "made_s": self.made_s,
+            "left": {task: list(stood) for task, stood in self.left.items()},
         }
         with open(self.where / FILE, "w") as file:
             file.write(seal(content))
@@ -76,15 +83,39 @@ class Savepoint:
         """
         try:
             content = unseal((where / FILE).read_text())
-            stores = {str(task): (int(rows), int(digest)) for task, (rows, digest) in content["stores"].items()}
+            stores, left = positions(content["stores"]), positions(content.get("left", {}))
             epoch, incarnation = int(content["epoch"]), int(content["incarnation"])
-            return cls(str(content["name"]), where, epoch, incarnation, stores, float(content["made_s"]))
+            return cls(str(content["name"]), where, epoch, incarnation, stores, float(content["made_s"]), left)
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
             raise CorruptData(f"{where / FILE} cannot be read ({problem}); restore it from a copy") from None
+
+    @property
+    def withdrawn(self) -> bool:
+        """Whether the job has been rolled back to an earlier savepoint since, so that its rows are withdrawn."""
+        return (self.where / WITHDRAWN).exists()
+
+    def note_withdrawn(self) -> None:
+        """Record durably that the job is being rolled back to an earlier savepoint."""
+        (self.where / WITHDRAWN).touch()
+        sync_directory(self.where)
+
+    @property
+    def command(self) -> str:
+        """The command that begins a new job with this savepoint."""
+        return f"causal run PIPELINE.py --from {self.where} --state-dir ELSEWHERE"
+
+    def stood(self, account: str) -> tuple[int, int]:
+        """Return (rows, digest) of a store at the savepoint; a store that was added later had no rows."""
+        return self.stores[account] if account in self.stores else self.left.get(account, (0, 0))
 
     def size(self) -> int:
         """Return the total size of the savepoint's files in bytes."""
         return sum(path.stat().st_size for path in self.where.rglob("*") if path.is_file())
+
+
+def positions(content: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
+    """Return (rows, digest) by task, as stored in JSON or in the journal."""
+    return {str(task): (int(rows), int(digest)) for task, (rows, digest) in content.items()}
 
 
 def keep(job: Path) -> Savepoint | None:
@@ -116,11 +147,17 @@ def keep(job: Path) -> Savepoint | None:
     fresh = where.with_name(f"{name}.new")
     shutil.rmtree(fresh, ignore_errors=True)
     fetch(job, files.values())
-    stores = stood(job, topology, files)
-    copy_state(job, Savepoint(name, fresh, epoch, incarnation, stores, time.time()), files, linked=True)
+    stores, left = stood(job, topology, files), left_behind(records)
+    copy_state(job, Savepoint(name, fresh, epoch, incarnation, stores, time.time(), left), files, linked=True)
     os.replace(fresh, where)
     sync_directory(where.parent)
     return Savepoint.load(where)
+
+
+def left_behind(records: Sequence[Record]) -> dict[str, tuple[int, int]]:
+    """Return (rows, digest) of the stores that earlier versions of the job have left, from the job's decisions."""
+    first = records[0] if records else None
+    return positions(first.get("left", {})) if first is not None and first["kind"] == "changed" else {}
 
 
 def kept(job: Path) -> list[Savepoint]:
@@ -199,34 +236,3 @@ def _copied(source: Path, target: Path) -> None:
     with open(target, "rb") as file:
         os.fsync(file.fileno())
     sync_directory(target.parent)
-
-
-def shown(savepoints: list[Savepoint], needed: str | None) -> list[str]:
-    """Return a list of savepoints as lines for a user.
-
-    Args:
-        needed: the name of the savepoint to which the job can still be rolled back.
-    """
-    lines = []
-    for each in savepoints:
-        at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(each.made_s))
-        rows = sum(rows for rows, _ in each.stores.values())
-        back = "; --rollback goes back to it" if each.name == needed else ""
-        lines.append(f"{each.name}  {at}  checkpoint {each.epoch}, {rows:,} rows put out, {each.size():,} bytes{back}")
-    return lines
-
-
-def as_json(savepoints: list[Savepoint], needed: str | None) -> str:
-    """Return a list of savepoints as JSON."""
-    entries = [
-        {
-            "name": each.name,
-            "directory": str(each.where),
-            "epoch": each.epoch,
-            "made_s": each.made_s,
-            "bytes": each.size(),
-            "rollback": each.name == needed,
-        }
-        for each in savepoints
-    ]
-    return json.dumps(entries, indent=1)

@@ -4,16 +4,16 @@ This is done offline, by creating the first snapshots of the job's tasks, a mani
 them.  They are prepared next to the old files and moved into place in one step, so that an interrupted change is
 applied either completely or not at all.  For a multi-host job, the snapshots are first uploaded to the shared store,
 and the change is complete once the supervisor has begun its term with the new journal.  Until then, the store contains
-the old version, and the next resumption uses that version.  An upgrade can be rolled back until its first checkpoint is
-complete, because each store has a mark at the position where the new version began to write.
+the old version, and the next resumption uses that version.  `deploy.savepoints.rolling_back` uses the same functions to
+return to an earlier savepoint.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from causal.commands import Files
@@ -21,7 +21,7 @@ from causal.config import JobConfig
 from causal.cut import Cut
 from causal.errors import CausalError, CorruptData, Fenced, PipelineError
 from causal.ids import OUTSIDE
-from causal.ports import Bundle, SinkStore, StagingStore, StoreState, WithdrawingStore, WithdrawPoint
+from causal.ports import Bundle, SinkStore, StagingStore, StoreState, WithdrawingStore
 from causal.storage.files import read_parts, write_parts
 from causal.topology import Task, Topology
 from deploy.jobs.jobdirectory import BEGAN, CHANGE, JobDirectory
@@ -51,6 +51,7 @@ class Beginning:
 
     Attributes:
         stores: the positions that the stores must have; empty for a job that has its own stores.
+        left: the positions of all accounts of rows at the savepoint, those of operators that were removed included.
     """
 
     where: Path
@@ -60,6 +61,7 @@ class Beginning:
     chains: Mapping[str, Sequence[bytes]]
     stores: Stood
     name: str = ""
+    left: Stood = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +69,13 @@ class Upgrade:
     """The upgrade with which the current version of a job began, according to the job's journal.
 
     Attributes:
-        stores: the positions of the stores when the new version began.
         complete: whether the new version has completed a checkpoint or has finished.
+        finished: whether the new version has finished.
     """
 
     savepoint: str
-    incarnation: int
-    stores: Stood
     complete: bool
+    finished: bool
 
 
 # Upgrades.
@@ -115,26 +116,45 @@ def change(
         return False
     if before == blueprint.topology and not other_code and dict(JobConfig.load(job).settings) == dict(config.settings):
         return False
-    begins = _beginning(savepoint.where, savepoint, planned, config, allow_dropped)
-    _begin(directory, config, planned, blueprint, begins)
+    begins = read_beginning(savepoint.where, savepoint, planned, config, allow_dropped)
+    begin_with(directory, config, planned, blueprint, begins)
     return True
 
 
-def _beginning(where: Path, savepoint: Savepoint, planned: Plan, config: JobConfig, allow_dropped: bool) -> Beginning:
+def read_beginning(
+    where: Path, savepoint: Savepoint, planned: Plan, config: JobConfig, allow_dropped: bool, epoch: int = 0
+) -> Beginning:
+    """Return the savepoint in `where` as the beginning of the version `planned`; nothing is changed.
+
+    Args:
+        epoch: the first epoch of the version, where later epochs than that of the savepoint have been used.
+
+    Raises:
+        PipelineError: the version cannot begin with the savepoint's state.
+        CorruptData: a file of the savepoint is damaged or missing.
+    """
     check_unbound(config, planned)
     before = Blueprint.load(where).topology
     manifest = newest_manifest(where)
     if manifest is None or manifest[0] != savepoint.epoch:
         raise CorruptData(f"{where} lacks the manifest of checkpoint {savepoint.epoch}; restore it from a copy")
-    saved = [_read(where, task, manifest[1][task.name]) for task in before.tasks]
-    rescaling = Rescaling(before, saved, planned, config.key_groups, allow_dropped, lambda: _written(where))
+    epoch = epoch or savepoint.epoch
+    saved = [_read(where, task, manifest[1][task.name], epoch) for task in before.tasks]
+    rescaling = Rescaling(before, saved, planned, config.key_groups, allow_dropped, lambda: written_by(where))
+    asking = {account for account in savepoint.stores if account in requesting(before)}
+    left = {name: stood for name, stood in {**savepoint.left, **savepoint.stores}.items() if name not in asking}
     return Beginning(
-        where, savepoint.epoch, savepoint.incarnation, rescaling, rescaling.chains(), savepoint.stores, savepoint.name
+        where, epoch, savepoint.incarnation, rescaling, rescaling.chains(), savepoint.stores, savepoint.name, left
     )
 
 
+def requesting(topology: Topology) -> set[str]:
+    """Return the names of the accounts that count requests, which contain no rows."""
+    return {topology.account(channel) for channel in topology.channels if channel.carries_requests}
+
+
 @contextmanager
-def _written(where: Path) -> Iterator[Plan]:
+def written_by(where: Path) -> Iterator[Plan]:
     """Yield the plan of the version that wrote the savepoint in `where`, with that version's code and settings."""
     config = JobConfig.load(where)
     with ExitStack() as stack:
@@ -148,26 +168,22 @@ def _written(where: Path) -> Iterator[Plan]:
         yield plan(pipeline, config)
 
 
-# Rollbacks of upgrades.
+# The upgrade with which a version began.
 
 
 def upgrade_of(job: Path) -> Upgrade | None:
     """Return the upgrade with which the current version of a job began; None if it did not begin with one."""
-    return upgrade_in(journaled(job), Blueprint.load(job).topology)
+    return upgrade_in(journaled(job))
 
 
-def upgrade_in(records: Sequence[Record], topology: Topology) -> Upgrade | None:
-    """Return the upgrade with which a job began, from its graph and the decisions about it; None if there is none."""
+def upgrade_in(records: Sequence[Record]) -> Upgrade | None:
+    """Return the upgrade with which a job began, from the decisions about it; None if there is none."""
     first = records[0] if records else None
     if first is None or first["kind"] != "changed" or not first.get("savepoint"):
         return None
-    stores = {task: (rows, digest) for task, (rows, digest) in first["stores"].items()}
-    assignments = Assignments(topology)
-    for record in records:
-        assignments.apply(record)
-    incarnation = 1 + max(entry.incarnation for entry in assignments.tasks.values())
-    complete = finished(records) or any(record["kind"] == "checkpoint" and record["count"] for record in records)
-    return Upgrade(first["savepoint"], incarnation, stores, complete)
+    over = finished(records)
+    complete = over or any(record["kind"] == "checkpoint" and record["count"] for record in records)
+    return Upgrade(first["savepoint"], complete, over)
 
 
 def first_incarnation(job: Path) -> int:
@@ -176,91 +192,10 @@ def first_incarnation(job: Path) -> int:
     return int(records[0]["incarnation"]) if records and records[0]["kind"] == "changed" else 0
 
 
-def to_roll_back(job: Path) -> tuple[Upgrade, Savepoint]:
-    """Return the upgrade that can be rolled back, and the savepoint from which it began.
-
-    Raises:
-        PipelineError: there is no upgrade, or it can no longer be rolled back.
-    """
-    upgrade = upgrade_of(job)
-    if upgrade is None:
-        raise PipelineError(f"the job in {job} runs the version that it started with, so it cannot be rolled back")
-    savepoint = savepoint_store.named(job, upgrade.savepoint)
-    if upgrade.complete:
-        raise PipelineError(
-            f"this version has completed a checkpoint or finished since savepoint {savepoint.name}, so it "
-            f"cannot be rolled back; start a new job from that savepoint: --from {savepoint.where} --state-dir "
-            "DIR"
-        )
-    return upgrade, savepoint
-
-
 def present(job: Path) -> Plan:
     """Return the plan of the current version of a job."""
     config = JobConfig.load(job)
     return plan(load_archived(Archive.load(job, config.code), config.settings), config)
-
-
-def roll_back(
-    directory: JobDirectory,
-    config: JobConfig,
-    planned: Plan,
-    blueprint: Blueprint,
-    written: Plan,
-    allow_dropped: bool,
-) -> int:
-    """Restart the job from the savepoint from which its current version began; return how many rows were withdrawn.
-
-    The rows that the current version has written are withdrawn from its stores.
-
-    Args:
-        planned: the version that resumes, which is the previous version or another one.
-        written: the current version.
-
-    Raises:
-        PipelineError: the job cannot be rolled back, or a store cannot withdraw rows; nothing has been changed.
-    """
-    job = directory.path
-    upgrade, savepoint = to_roll_back(job)
-    check_unbound(config, written)
-    begins = _beginning(savepoint.where, savepoint, planned, config, allow_dropped)
-    incarnation = max(upgrade.incarnation, savepoint.incarnation)
-    withdrawn = _withdraw(job, JobConfig.load(job), written, upgrade, savepoint.epoch, incarnation)
-    _begin(directory, config, planned, blueprint, replace(begins, incarnation=incarnation))
-    return withdrawn
-
-
-def _withdraw(job: Path, config: JobConfig, planned: Plan, upgrade: Upgrade, epoch: int, incarnation: int) -> int:
-    """Withdraw those rows in the stores of `planned` that were written after the upgrade began."""
-    with _opened(job, config, planned, incarnation) as stores:
-        for task, (store, _) in stores.items():
-            if isinstance(store, StagingStore):  # staged rows are not visible, and a replay writes them again
-                stores[task] = store, store.discard(epoch)
-        places = {task: upgrade.stores.get(task, (0, 0))[0] for task in stores}
-        for task, (store, state) in stores.items():
-            began = places[task]
-            if state.next < began:
-                raise PipelineError(
-                    f"the store of {task} has {state.next} rows, but had {began} when this version started; restore it"
-                )
-            if state.next > began and not _mark(store, state, began):
-                raise PipelineError(
-                    f"the store of {task} cannot withdraw the {state.next - began} rows that this version has "
-                    "written; correct the code and resume with --code new"
-                )
-        withdrawn = 0
-        for task, (store, state) in stores.items():
-            mark = _mark(store, state, places[task])
-            if state.next > places[task] and isinstance(store, WithdrawingStore) and mark is not None:
-                withdrawn += state.next - mark.next
-                store.withdraw(mark)
-    return withdrawn
-
-
-def _mark(store: SinkStore, state: StoreState, began: int) -> WithdrawPoint | None:
-    if not isinstance(store, WithdrawingStore):
-        return None
-    return next((mark for mark in state.marks if mark.next == began), None)
 
 
 # Copies.
@@ -292,10 +227,10 @@ def beginning(
             f"a source of {config.name} reads a log in the directory of the job that created the savepoint; stop that "
             "job with `causal savepoint --stop` and then use --resume"
         )
-    begins = _beginning(where, savepoint, planned, config, allow_dropped)
+    begins = read_beginning(where, savepoint, planned, config, allow_dropped)
     if keep_sinks:
         return replace(begins, name="")
-    return replace(begins, name="", incarnation=1, stores={})
+    return replace(begins, name="", incarnation=1, stores={}, left={})
 
 
 def begin_from(
@@ -308,18 +243,21 @@ def begin_from(
     """
     if (begins.where / BEGAN).exists():  # from this file, a source computes which of its records are due
         shutil.copy(begins.where / BEGAN, directory.path / BEGAN)
-    _begin(directory, config, planned, blueprint, begins)
+    begin_with(directory, config, planned, blueprint, begins)
 
 
 # Functions that several of the above functions use.
 
 
-def _read(job: Path, task: Task, files: Files) -> Saved:
+def _read(job: Path, task: Task, files: Files, epoch: int) -> Saved:
     files_parts = [read_parts(job / path, digest) for path, _, digest in files]
-    return Saved(task, Cut.unpack(files_parts[-1][0]), tuple(tuple(parts[1:]) for parts in files_parts))
+    cut = replace(Cut.unpack(files_parts[-1][0]), epoch=epoch)
+    return Saved(task, cut, tuple(tuple(parts[1:]) for parts in files_parts))
 
 
-def _begin(directory: JobDirectory, config: JobConfig, planned: Plan, blueprint: Blueprint, begins: Beginning) -> None:
+def begin_with(
+    directory: JobDirectory, config: JobConfig, planned: Plan, blueprint: Blueprint, begins: Beginning
+) -> None:
     """Create the first snapshots of all tasks, and make the job begin from them."""
     job, epoch, incarnation = directory.path, begins.epoch, begins.incarnation
     stores = open_stores(job, config, planned, begins)
@@ -360,7 +298,7 @@ def _check_unwritten(job: Path, config: JobConfig, planned: Plan) -> None:
         assignments.apply(record)
     incarnations = {entry.name: entry.incarnation for entry in assignments.tasks.values()}
     try:
-        with _opened(job, config, planned, incarnations) as stores:
+        with opened_stores(job, config, planned, incarnations) as stores:
             rows = {name: state.next for name, (store, state) in stores.items() if not isinstance(store, StagingStore)}
     except PipelineError:
         raise
@@ -375,13 +313,18 @@ def _check_unwritten(job: Path, config: JobConfig, planned: Plan) -> None:
 
 
 @contextmanager
-def _opened(
-    job: Path, config: JobConfig, planned: Plan, incarnations: int | Mapping[str, int]
+def opened_stores(
+    job: Path,
+    config: JobConfig,
+    planned: Plan,
+    incarnations: int | Mapping[str, int],
+    only: Collection[str] | None = None,
 ) -> Iterator[dict[str, tuple[SinkStore, StoreState]]]:
     """Open all stores of a plan, and yield them with their states; opening changes only the right to write to them.
 
     Args:
         incarnations: the incarnation of each task, or a single one for all tasks.
+        only: the accounts to open; by default, all.
     """
     stores: dict[str, tuple[SinkStore, StoreState]] = {}
     opened: list[SinkStore] = []
@@ -390,6 +333,8 @@ def _opened(
             if channel.target != OUTSIDE:
                 continue
             task, name = planned.topology.tasks[channel.source].name, planned.topology.account(channel)
+            if only is not None and name not in only:
+                continue
             store = planned.store(channel, job)
             opened.append(store)
             try:
@@ -414,9 +359,9 @@ def open_stores(job: Path, config: JobConfig, planned: Plan, begins: Beginning) 
     topology = planned.topology
     # The store of requests is in the job directory and contains no rows, so a job in another directory begins a new
     # store.
-    asking = {topology.account(channel) for channel in topology.channels if channel.carries_requests}
+    asking = requesting(topology)
     places = stores_there.check({name: rows for name, (rows, _) in begins.stores.items()}, config, planned)
-    with _opened(job, config, planned, begins.incarnation) as stores:
+    with opened_stores(job, config, planned, begins.incarnation) as stores:
         for name, (store, state) in stores.items():
             # Rows that the savepoint covers became visible before the job stopped; staged rows belong to an earlier
             # version.
@@ -455,6 +400,7 @@ def _prepare(
         "incarnation": begins.incarnation,
         "savepoint": begins.name,
         "stores": {task: list(stood) for task, stood in stores.items()},
+        "left": {task: list(stood) for task, stood in begins.left.items() if task not in stores},
     }
     journal.append(
         [

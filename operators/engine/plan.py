@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -26,7 +27,7 @@ from operators.engine.tree import Tree
 from operators.graph import DEAD_LETTERS, ORDERED, ByColumn, Edge, Node, givers, places
 from operators.kinds.registry import KINDS
 from operators.records.item_keys import item_of
-from operators.sinks.contract.refusals import refusing
+from operators.sinks.contract.refusals import limit_of, refusing
 from operators.sinks.contract.refused_rows import RefusedRows
 from operators.sinks.contract.sink import Sink, check_writable
 from operators.sinks.journaled.request_store import DIRECTORY as REQUESTED
@@ -393,6 +394,22 @@ class Plan:
             if group.root.kind == "source":
                 group.root.subject.check_resumed(group.root.name, job_directory, rolled_back)
 
+    def check_readable(self, positions: Mapping[tuple[str, int], int], job_directory: Path) -> None:
+        """Ask the sources whether their partitions can still be read from earlier positions.
+
+        Args:
+            positions: (source, partition) → position.
+        Raises:
+            PipelineError: the input from one of these positions is no longer kept.
+        """
+        config = self._config
+        for group in self._groups:
+            if group.root.kind == "source":
+                name, source = group.root.name, group.root.subject
+                context = SourceContext(name, job_directory, 0, True, config.store, config.place_in_store)
+                for partition in range(source.partitions):
+                    source.check_readable(partition, positions.get((name, partition), 0), context)
+
     def check_stores(self, job_directory: Path, run: str) -> None:
         """Check the stores of sinks that refuse rows of an earlier run, before that run's state is discarded.
 
@@ -444,6 +461,12 @@ class Plan:
                 if not isinstance(group.root.subject.open_store(task, job_directory), WithdrawingStore):
                     names[group.root.name] = None
         return list(names)
+
+    def return_limits(self, job_directory: Path) -> dict[str, str]:
+        """Return, for each sink task, what its store cannot withdraw for a return to a savepoint."""
+        topology = self.topology
+        channels = [each for each in topology.channels if each.target == OUTSIDE and not each.carries_requests]
+        return {topology.account(each): limit_of(self.store(each, job_directory)) for each in channels}
 
     def places(self) -> dict[str, tuple[str, dict[str, str]]]:
         """Return task → (host, labels) for the tasks that are restricted to certain hosts.

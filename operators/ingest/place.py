@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from causal.errors import PipelineError
 from causal.storage.directory import Directory
 from causal.storage.shared import Depot
 from operators.ingest.contract import ReadableLog
@@ -53,6 +54,17 @@ class IngestPlace:
     def _in_directory(self) -> IngestLog:
         adopt(self.directory)  # the reader of a resumed job may be the first to open the log
         return IngestLog(Directory(self.job_directory), self.folder, self.channels, self.resumed)
+
+    def check_readable(self, channel: int, position: int) -> None:
+        """Raise `PipelineError` if the log no longer has the rows of a channel from `position` on."""
+        first = self.open().first()
+        begins = first.before[channel] if first is not None else 0
+        if position < begins:
+            raise PipelineError(
+                f"source {self.name!r}, partition {channel}: {begins - position:,} records since the savepoint are no "
+                "longer kept, so they cannot be processed again; resume with the savepoint's code as an upgrade "
+                "instead, which keeps the current rows and state"
+            )
 
     def open_to_read(self, partition: int) -> ReadableLog:
         """Return the log for a partition's reader; none of its methods waits for longer than a disk read."""

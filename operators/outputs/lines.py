@@ -46,8 +46,8 @@ class LinesOutput:
                 continue  # a new run is clearing the directory
             path = journal.with_name(f"{journal.stem[1:]}.jsonl")
             known = self._files.get(account.task)
-            if known is None or known.run != account.run:
-                known = _Lines(path, account.run)
+            if known is None or (known.run, known.withdrawn) != (account.run, account.withdrawn):
+                known = _Lines(path, account.run, account.withdrawn)
             files[account.task], runs[account.task] = known, account.run
             # After a kill, a bundle may exist only in the journal until the next process writes its lines to the file.
             there = known.count(account.next, covered(account))
@@ -85,9 +85,11 @@ class LinesOutput:
 class _Lines:
     """An index of the byte offsets of lines in a growing file."""
 
-    def __init__(self, path: Path, run: str) -> None:
+    def __init__(self, path: Path, run: str, withdrawn: int) -> None:
         self._path = path
         self.run = run
+        self.withdrawn = withdrawn
+        """The number of rows ever withdrawn; once more are, other lines may follow at other offsets."""
         self._lines = [0]
         self._bytes = [0]
 

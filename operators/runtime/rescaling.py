@@ -284,6 +284,15 @@ class Rescaling:
         cuts: dict[str, Cut] = {task.name: self._cut(task, stores) for task in self._plan.subtasks.tasks}
         return grouped_cuts(self._plan.topology, cuts)
 
+    def positions(self) -> dict[tuple[str, int], int]:
+        """Return the position from which each partition is read, by source and partition."""
+        return {
+            (task.operators[0], channel.partition): self._partition(task.operators[0], channel.partition)[0]
+            for task in self._plan.subtasks.tasks
+            for channel in self._plan.subtasks.inputs(task.index)
+            if channel.source == OUTSIDE
+        }
+
     def _cut(self, task: Task, stores: Mapping[str, tuple[int, int]]) -> Cut:
         topology = self._plan.subtasks
         epoch = self._saved[0].cut.epoch

@@ -39,6 +39,7 @@ def checked(offset: Mapping[str, Any], run: str, ends: Mapping[str, int], path: 
         if position > ends.get(task, 0):
             raise PipelineError(
                 f"{path} ends at {ends.get(task, 0)} for task {task}, but the query has read up to {position}, "
-                "so rows are missing; restore it, or start the query with a new checkpoint"
+                "so rows are missing or were withdrawn by a rollback; restore it, or start the query with a new "
+                "checkpoint"
             )
     return positions

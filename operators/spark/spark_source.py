@@ -119,9 +119,15 @@ class SparkSource(Source[dict[str, Any]]):
 
     def open(self, partition: int, context: SourceContext) -> PartitionReader:
         """Return a reader of the ingest log, which may not exist yet."""
-        place = IngestPlace(context.job_directory, context.name, self.partitions, context.store, context.place_in_store)
-        log = place.open_to_read(partition)
+        log = self._place(context).open_to_read(partition)
         return IngestReader(log, partition, context.name, self.vectors, context.checkpoints)
+
+    def check_readable(self, partition: int, position: int, context: SourceContext) -> None:
+        """Raise `PipelineError` if the log has released rows from `position` on."""
+        self._place(context).check_readable(partition, position)
+
+    def _place(self, context: SourceContext) -> IngestPlace:
+        return IngestPlace(context.job_directory, context.name, self.partitions, context.store, context.place_in_store)
 
     def companions(self, name: str, job_directory: Path) -> list[Companion]:
         """Return the driver process, which ends with status 0 when the query has ended."""

@@ -12,13 +12,23 @@ import pytest
 from benchmarks.servers.postgres import Postgres
 from benchmarks.servers.redis import Redis
 from operators.sinks import conformance
-from operators.sinks.conformance import Subject, bundles, crashes, outages, steps, successions, withdrawal, zombies
+from operators.sinks.conformance import (
+    Subject,
+    bundles,
+    crashes,
+    outages,
+    returning,
+    steps,
+    successions,
+    withdrawal,
+    zombies,
+)
 from operators.sinks.postgres.postgres_sink import PostgresSink
 from operators.sinks.redis.redis_streams import RedisSink
 from tests.members import except_for
 
 NUMBERS = count()
-ALL = conformance.CHECKS + withdrawal.CHECKS
+ALL = conformance.CHECKS + withdrawal.CHECKS + returning.CHECKS
 AWAY = outages.waits_for_an_unavailable_store
 NOT_SHARED = (AWAY, crashes.takes_a_half_written_bundle_for_nothing)
 """Ends the server; tears what only a server can tear."""
@@ -108,7 +118,11 @@ def test_a_newer_run_dies_at_some_steps_of_its_replacement(
 
 @pytest.mark.parametrize(
     "check",
-    except_for(QUICK + successions.CHECKS + withdrawal.CHECKS, *STEP_BY_STEP, withdrawal.withdraws_all_or_nothing),
+    except_for(
+        QUICK + successions.CHECKS + withdrawal.CHECKS + returning.CHECKS,
+        *STEP_BY_STEP,
+        withdrawal.withdraws_all_or_nothing,
+    ),
     ids=named,
 )
 def test_a_table_of_the_user_with_places_conforms(check: Callable[[Subject], None], shared_postgres: Postgres) -> None:

@@ -17,7 +17,7 @@ from causal.errors import CausalError, Fenced, PipelineError, Unavailable
 from causal.storage.shared import Depot
 from operators.outputs import open_output
 from operators.sinks import JsonLinesSink
-from operators.sinks.conformance import Subject, bundles, successions, withdrawal
+from operators.sinks.conformance import Subject, bundles, returning, successions, withdrawal
 from operators.sinks.conformance.subject import expect_agreement, fill
 from operators.sinks.objects.object_place import rows_in
 from tests.members import members
@@ -25,7 +25,7 @@ from tests.members import members
 CHECKS = (
     *bundles.CHECKS,
     successions.lets_no_older_run_come_back,
-    *(check for check in withdrawal.CHECKS if "killed" not in (check.__doc__ or "")),
+    *(check for check in withdrawal.CHECKS + returning.CHECKS if "killed" not in (check.__doc__ or "")),
 )
 ALWAYS = (bundles.holds_what_was_written, bundles.fences_zombies, successions.lets_no_older_run_come_back)
 

@@ -8,7 +8,8 @@ Each check receives a new, empty sink and either returns or raises `NotConformin
 checks need functions that make the store unavailable, damage its data or make it refuse a row (see `Subject`). Without
 these functions, they raise `unittest.SkipTest`, which pytest reports as skipped.
 
-`operators.sinks.conformance.withdrawal` contains the checks for stores that can withdraw rows.
+`operators.sinks.conformance.withdrawal` contains the checks for stores that can withdraw rows, and
+`operators.sinks.conformance.returning` those for stores that can return to a savepoint.
 """
 
 from collections.abc import Callable

@@ -133,6 +133,27 @@ class Account:
         for log in self.logs.values():
             log.cut({epoch: extent for (task, epoch), extent in stands.items() if task == log.task})
 
+    def check_return(self, next_: int, digest: int) -> None:
+        """Raise `InvariantViolation` unless the account can have been at this position with this digest."""
+        invariant(0 <= next_ <= self.next, "a store returns to a position that it had", task=self.task, next=next_)
+        invariant(next_ < self.next or digest == self.digest, "rows that stay are the same", task=self.task, next=next_)
+
+    def return_to(self, next_: int, digest: int, refused: int, row_bytes: int) -> None:
+        """Withdraw all rows from position `next_` on, whichever checkpoints cover them, and everything about epochs.
+
+        The job continues with epochs that are higher than any before, so `kept_from` remains valid.
+
+        Args:
+            digest: the rolling digest of the rows below `next_`.
+            refused, row_bytes: the values of the attributes at `next_`.
+        """
+        self.check_return(next_, digest)
+        self.withdrawn += self.next - next_
+        self.next, self.digest, self.refused, self.row_bytes = next_, digest, refused, row_bytes
+        self.last, self.ended = b"", False
+        self.epochs, self.logs = {}, {}
+        self.marks, self.mark_bytes, self.mark_refused = [], [], []
+
     def merge(self, deltas: Iterable[LogDelta]) -> tuple[LogDelta, ...]:
         """Store determinants, and return only new ones, as deltas that each begin where the stored log ended."""
         fresh = []

@@ -129,9 +129,33 @@ class WithdrawingAccountStore(AccountStore[S]):
             self._taken_back(session, self._owned(session), mark)
             return self._owned(session).store_state()
 
+    limit = ""
+    """See `causal.ports.ReturningStore.limit`."""
+
+    def obstacle(self, next_: int) -> str:
+        """See `causal.ports.ReturningStore.obstacle`."""
+        with self._asking() as session:
+            return self._obstacle(session, self._owned(session), next_)
+
+    def return_to(self, next_: int, digest: int) -> StoreState:
+        """See `causal.ports.ReturningStore.return_to`."""
+        with self._asking() as session:
+            account = self._owned(session)
+            account.check_return(next_, digest)
+            self._returned(session, account, next_, digest)
+            return self._owned(session).store_state()
+
     @abstractmethod
     def _taken_back(self, session: S, account: Account, mark: WithdrawPoint) -> None:
         """Withdraw the rows after the mark and store the account without them, in a single step."""
+
+    def _obstacle(self, session: S, account: Account, next_: int) -> str:
+        """Return why the rows from `next_` on cannot be withdrawn; by default, they can."""
+        return ""
+
+    @abstractmethod
+    def _returned(self, session: S, account: Account, next_: int, digest: int) -> None:
+        """Withdraw the rows from `next_` on and store the account without them, in a single step."""
 
 
 # -- stores over a connection -----------------------------------------------------------------------------------
@@ -300,6 +324,16 @@ class WithdrawingConnectedStore(WithdrawingAccountStore[C], ConnectedStore[C]):
         account.withdraw(mark)
         parts = [*log_parts(account.store_state().logs), *mark_parts(account, 0)]
         self._changed(connection, self._take_back(connection, account, before, parts))
+
+    def _returned(self, connection: C, account: Account, next_: int, digest: int) -> None:
+        before = (account.next, account.last)
+        refused = self._refused_below(connection, next_) if account.refused else 0
+        account.return_to(next_, digest, refused, 0)
+        self._changed(connection, self._take_back(connection, account, before, []))
+
+    @abstractmethod
+    def _refused_below(self, connection: C, next_: int) -> int:
+        """Return how many rows below position `next_` were left out."""
 
     @abstractmethod
     def _take_back(self, connection: C, account: Account, before: Before, parts: Sequence[Part]) -> bool:

@@ -13,12 +13,22 @@ from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
 from causal.errors import OperatorFailed, RowRefused, invariant
-from causal.ports import Bundle, LastingStore, SinkStore, StoreState, WithdrawingStore, WithdrawPoint
+from causal.ports import (
+    Bundle,
+    LastingStore,
+    ReturningStore,
+    SinkStore,
+    StoreState,
+    WithdrawingStore,
+    WithdrawPoint,
+)
 from causal.shell.outage import progressed
 from operators.sinks.contract.letters import Kept, Letters, letter_of
 from operators.sinks.contract.sink import Sink, encode_json
 
 SHOWN_MAX = 200
+NEVER = "cannot withdraw rows"
+"""The limit of a store that is no `causal.ports.ReturningStore`."""
 
 
 @runtime_checkable
@@ -28,6 +38,16 @@ class PromisingStore(Protocol):
     def promised_bundle(self) -> Bundle | None:
         """Return the recorded bundle that was not delivered completely and must be written again, or None."""
         ...
+
+
+def obstacle(store: SinkStore, next_: int) -> str:
+    """Return why a store cannot return to a position, as a clause; see `causal.ports.ReturningStore.obstacle`."""
+    return store.obstacle(next_) if isinstance(store, ReturningStore) else NEVER
+
+
+def limit_of(store: SinkStore) -> str:
+    """Return what a store can never withdraw, as a clause; see `causal.ports.ReturningStore.limit`."""
+    return store.limit if isinstance(store, ReturningStore) else NEVER
 
 
 class RefusingStore:
@@ -115,6 +135,21 @@ class RefusingStore:
     def truncate(self, epoch: int) -> None:
         """See `causal.ports.SinkStore.truncate`."""
         self._inner.truncate(epoch)
+
+    @property
+    def limit(self) -> str:
+        """See `causal.ports.ReturningStore.limit`."""
+        return limit_of(self._inner)
+
+    def obstacle(self, next_: int) -> str:
+        """See `causal.ports.ReturningStore.obstacle`."""
+        return obstacle(self._inner, next_)
+
+    def return_to(self, next_: int, digest: int) -> StoreState:
+        """See `causal.ports.ReturningStore.return_to`; the letters of withdrawn rows are removed, too."""
+        store = self._inner
+        invariant(isinstance(store, ReturningStore), "only a store that can returns", task=self._task)
+        return self._settled(store.return_to(next_, digest), self._incarnation)  # type: ignore[attr-defined]
 
     def close(self) -> None:
         """Close the store."""

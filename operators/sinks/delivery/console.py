@@ -8,6 +8,7 @@ from causal.errors import PipelineError, Unavailable
 from causal.ports import Bundle, SinkStore
 from causal.storage.console_rows import DIRECTORY
 from causal.storage.punch_hole import taken_bytes
+from operators.sinks.contract.account import Account
 from operators.sinks.contract.sink import Sink
 from operators.sinks.files.jsonlines import JsonLinesSink, JsonLinesStore
 
@@ -55,6 +56,8 @@ class ConsoleSink(Sink):
 class ConsoleStore(JsonLinesStore):
     """The store of rows that wait to be printed, up to `kept_bytes_max` bytes."""
 
+    limit = "withdraws rows only until the first checkpoint of a version is complete"
+
     def __init__(self, sink: JsonLinesSink, task: str, kept_bytes_max: int) -> None:
         super().__init__(sink, task)
         self._kept_bytes_max = kept_bytes_max
@@ -68,3 +71,8 @@ class ConsoleStore(JsonLinesStore):
                 "job directory on a file system that can free part of a file (ext4, xfs, btrfs, tmpfs)"
             )
         super().write(bundle)
+
+    def _obstacle(self, session: None, account: Account, next_: int) -> str:
+        if next_ == account.next or next_ in [mark.next for mark in account.marks]:
+            return ""
+        return "cannot return to lines of the console that may have been printed and removed"

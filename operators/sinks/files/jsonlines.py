@@ -38,6 +38,8 @@ from operators.sinks.journaled.rolling_store import publish_all
 from operators.sinks.objects.object_place import accounts, check_place, connected, newest_run, shared_url
 from operators.sinks.objects.object_rows import Cutting, ObjectRows
 
+COUNTED_BYTES = 1 << 20
+"""The bytes that are read at a time to count lines."""
 OWNER = ".causal.run"
 """The file, in the directory, that names the run that it belongs to."""
 
@@ -217,6 +219,37 @@ class JsonLinesStore(_Lines, WithdrawingJournaledStore):
     def _retract(self, ledger: Ledger, mark: WithdrawPoint) -> None:
         super()._retract(ledger, mark)
         os.ftruncate(self._rows, ledger.account.row_bytes)
+
+    def _go_back(self, ledger: Ledger, next_: int, digest: int) -> None:
+        super()._go_back(ledger, next_, digest)
+        os.ftruncate(self._rows, ledger.account.row_bytes)
+
+    def _bytes_at(self, ledger: Ledger, next_: int) -> int:
+        """Return the offset of line `next_`, which is known at the end and at marks; elsewhere, lines are counted."""
+        account = ledger.account
+        places = [mark.next for mark in account.marks]
+        offsets = dict(zip([*places, account.next], [*account.mark_bytes, account.row_bytes], strict=True))
+        return offsets[next_] if next_ in offsets else self._counted_bytes(next_)
+
+    def _counted_bytes(self, lines: int) -> int:
+        """Return the size of the first lines of the file.
+
+        Raises:
+            CorruptData: the file has fewer lines.
+        """
+        offset = 0
+        while lines:
+            piece = os.pread(self._rows, COUNTED_BYTES, offset)
+            if not piece:
+                raise CorruptData(f"{self._path} has lost rows that were written: {lines:,} lines; restore it")
+            found = piece.count(b"\n")
+            if found >= lines:
+                end = -1
+                for _ in range(lines):
+                    end = piece.index(b"\n", end + 1)
+                return offset + end + 1
+            lines, offset = lines - found, offset + len(piece)
+        return offset
 
     def _renew(self, ledger: Ledger) -> None:
         if self._journal.sync:

@@ -23,7 +23,7 @@ from causal.storage.journal import Journal
 from causal.storage.lock import absent, outside
 from operators.sinks.contract.account import Account, check_newest
 from operators.sinks.contract.account_store import AccountStore, WithdrawingAccountStore
-from operators.sinks.journaled.ledger import Ledger, bundle_record, state_record, withdrawal_record
+from operators.sinks.journaled.ledger import Ledger, bundle_record, return_record, state_record, withdrawal_record
 
 
 class JournaledStore(AccountStore[None]):
@@ -190,3 +190,16 @@ class WithdrawingJournaledStore(WithdrawingAccountStore[None], JournaledStore):
         """Withdraw the rows in the journal, which is the atomic step; the published data changes afterwards."""
         ledger.withdraw(mark)
         self._journal.append(withdrawal_record(mark))
+
+    def _returned(self, session: None, account: Account, next_: int, digest: int) -> None:
+        self._go_back(self._read_ledger, next_, digest)
+
+    def _go_back(self, ledger: Ledger, next_: int, digest: int) -> None:
+        """Withdraw the rows from `next_` on in the journal, which is the atomic step, as for `_retract`."""
+        row_bytes = self._bytes_at(ledger, next_)
+        ledger.return_to(next_, digest, row_bytes)
+        self._journal.append(return_record(next_, digest, row_bytes))
+
+    def _bytes_at(self, ledger: Ledger, next_: int) -> int:
+        """Return the bytes of all rows below `next_`; by default, the bundles after it are still pending."""
+        return ledger.bytes_at(next_)

@@ -1,8 +1,8 @@
 """The account of a sink task and its pending bundles, as derived from the records of a journal.
 
-The first record is a state. It is followed by bundles, publications, cuts, claims of newer incarnations, truncations
-and withdrawals, each of which takes effect once its record is complete. Nothing in this module changes a file, so
-readers use it in the same way as the writer.
+The first record is a state. It is followed by bundles, publications, cuts, claims of newer incarnations, truncations,
+withdrawals and returns to savepoints, each of which takes effect once its record is complete. Nothing in this module
+changes a file, so readers use it in the same way as the writer.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def bundle_of(fields: Sequence[Any]) -> Bundle:
     return Bundle(first, count, rows, digest, epoch, incarnation, logs, ended, on, rollback, out)
 
 
-_STATE, _BUNDLE, _PUBLISHED, _CLAIMED, _TRUNCATED, _WITHDRAWN, _CUT = (
-    "ledger", "bundle", "published", "claimed", "truncated", "withdrawn", "cut",
+_STATE, _BUNDLE, _PUBLISHED, _CLAIMED, _TRUNCATED, _WITHDRAWN, _CUT, _RETURNED = (
+    "ledger", "bundle", "published", "claimed", "truncated", "withdrawn", "cut", "returned",
 )  # fmt: skip
 
 
@@ -171,6 +171,20 @@ class Ledger:
         while self.entries and self.entries[-1].next > mark.next:
             self.row_bytes -= len(self.entries.pop().bundle.rows)
 
+    def return_to(self, next_: int, digest: int, row_bytes: int) -> None:
+        """Withdraw the rows from position `next_` on; see `Account.return_to`."""
+        self.published = min(self.published, next_)
+        refused = self.account.refused
+        while self.entries and self.entries[-1].next > next_:
+            entry = self.entries.pop()
+            self.row_bytes -= len(entry.bundle.rows)
+            refused -= len(entry.refused)
+        self.account.return_to(next_, digest, refused, row_bytes)
+
+    def bytes_at(self, next_: int) -> int:
+        """Return the bytes of all rows below `next_`, which is the end of a pending bundle or of the rows before."""
+        return self.account.row_bytes - sum(len(each.bundle.rows) for each in self.entries if each.next > next_)
+
     def _bundle(self, *fields: Any) -> None:
         bundle = bundle_of(fields)
         # A bundle that is written again after a lost acknowledgement does not appear in the journal again.
@@ -193,6 +207,7 @@ _TAKERS = {
     _CLAIMED: Ledger._claimed,
     _TRUNCATED: Ledger._truncated,
     _WITHDRAWN: Ledger._withdrawn,
+    _RETURNED: Ledger.return_to,
 }
 
 
@@ -244,3 +259,8 @@ def withdrawal_record(mark: WithdrawPoint) -> bytes:
     """Return the record of a withdrawal: rows after the mark are withdrawn."""
     depends = [list(extent) for extent in mark.depends]
     return encode([_WITHDRAWN, mark.next, mark.digest, mark.epoch, mark.rollback, depends])
+
+
+def return_record(next_: int, digest: int, row_bytes: int) -> bytes:
+    """Return the record of a return to a savepoint: rows from position `next_` on are withdrawn."""
+    return encode([_RETURNED, next_, digest, row_bytes])

@@ -19,6 +19,8 @@ from operators.sinks.journaled.ledger import Ledger, covered, truncation_record
 class RollingStore(WithdrawingJournaledStore, ABC):
     """The store of one sink task: a journal, and files or objects that each contain the rows of many bundles."""
 
+    limit = "withdraws only rows that are in no published file yet"
+
     def truncate(self, epoch: int) -> None:
         """See `causal.ports.SinkStore.truncate`; also publishes rows that have waited long enough."""
         if self._ledger is not None and epoch <= self._ledger.account.kept_from and not self._due(self._ledger):
@@ -73,6 +75,17 @@ class RollingStore(WithdrawingJournaledStore, ABC):
                 "job that has ended; start a new run elsewhere"
             )
         super()._retract(ledger, mark)
+
+    def _obstacle(self, session: None, account: Account, next_: int) -> str:
+        published = self._published(self._read_ledger)
+        if published <= next_:
+            return ""
+        return f"cannot withdraw {published - next_:,} rows, because they are in published files"
+
+    def _go_back(self, ledger: Ledger, next_: int, digest: int) -> None:
+        if reason := self._obstacle(None, ledger.account, next_):
+            raise PipelineError(f"{self._place} {reason}; start a new run elsewhere")
+        super()._go_back(ledger, next_, digest)
 
 
 def publish_all(accounts: Iterable[Account], store_of: Callable[[str], RollingStore], ended: bool) -> None:

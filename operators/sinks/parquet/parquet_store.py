@@ -95,6 +95,10 @@ class ParquetStore(FittedColumns, RollingStore):
         super()._retract(ledger, mark)
         self._forget()  # discard the hidden files, which may contain withdrawn rows
 
+    def _go_back(self, ledger: Ledger, next_: int, digest: int) -> None:
+        super()._go_back(ledger_in(self._journal.path), next_, digest)  # rows in hidden files are pending there
+        self._forget()
+
     def _make_way(self, ledger: Ledger) -> None:
         """Move rows to files, and rewrite the journal if it has grown too large with rows that are already in files."""
         named = self._rolling.advance(ledger, self._schema)

@@ -165,6 +165,11 @@ class Statements:
             {self._hold} SELECT count(*)::int FROM mine"""
 
     @cached_property
+    def refused_below(self) -> str:
+        """The query for the number of a task's refused rows below a position."""
+        return f"SELECT count(*) FROM {self.ours(REFUSED)} WHERE {MINE} AND position < %(next)s::bigint"
+
+    @cached_property
     def rehearsed(self) -> str:
         """The statement that inserts rows without changing an account, for a transaction that is rolled back."""
         return self._insert("(SELECT %(task)s::text AS task) AS mine")

@@ -21,6 +21,8 @@ from operators.sinks.postgres.postgres_refused import refused_rows
 from operators.sinks.postgres.postgres_sql import MINE, TASK, Statements
 from operators.sinks.postgres.postgres_table import emptied, kinds_of, make_tables
 
+RETURN_MS = 600_000
+"""The longest time for which a return to a savepoint may delete rows."""
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended(%(sink)s, 0))"
 
 
@@ -166,6 +168,17 @@ class WithdrawingPostgresStore(WithdrawingConnectedStore[BoundedConnection], Pos
 
     def _take_back(self, db: BoundedConnection, account: Account, before: Before, parts: Sequence[Part]) -> bool:
         return self._change(db, self._statements.replaced, _account_columns(account, self._key, *before), parts)
+
+    def _returned(self, db: BoundedConnection, account: Account, next_: int, digest: int) -> None:
+        # The rows of hours may have to be deleted.
+        db.deadline_s = time.monotonic() + RETURN_MS / 1000
+        with db.transaction():
+            db.execute("SELECT set_config('statement_timeout', %(ms)s, true)", {"ms": str(RETURN_MS)})
+            super()._returned(db, account, next_, digest)
+
+    def _refused_below(self, db: BoundedConnection, next_: int) -> int:
+        counted = db.execute(self._statements.refused_below, {**self._key, "next": next_}).fetchone()
+        return int(counted[0])
 
 
 def _stored(

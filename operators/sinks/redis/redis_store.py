@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgpack
@@ -28,6 +28,8 @@ from operators.sinks.contract.account_store import Before, WithdrawingConnectedS
 from operators.sinks.redis import redis_scripts
 from operators.sinks.redis.redis_errors import translated
 
+RETURN_MS = 600_000
+"""The longest time for which a return to a savepoint may delete entries."""
 DURABLE = {"process": ("always", "no"), "os": ("always",)}
 """The values of appendfsync under which acknowledged rows are in the append-only file: `everysec` may lag."""
 
@@ -166,6 +168,14 @@ class RedisStore(WithdrawingConnectedStore[redis.Redis]):
 
     def _take_back(self, client: redis.Redis, account: Account, before: Before, parts: Sequence[Part]) -> bool:
         return self._change(client, redis_scripts.WITHDRAW, account, before, parts, account.next)
+
+    def _returned(self, client: redis.Redis, account: Account, next_: int, digest: int) -> None:
+        # The entries of hours may have to be deleted.
+        with closing(connected(replace(self._target, timeout_ms=RETURN_MS))) as patient:
+            super()._returned(patient, account, next_, digest)
+
+    def _refused_below(self, client: redis.Redis, next_: int) -> int:
+        return sum(int(position) < next_ for position in client.hkeys(self._keys[3]))
 
     def _change(
         self, client: redis.Redis, script: str, account: Account, before: Before, parts: Sequence[Part], *rest: Any

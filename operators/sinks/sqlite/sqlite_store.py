@@ -182,6 +182,9 @@ class SqliteStore(WithdrawingConnectedStore[sqlite3.Connection]):
         self._store(db, parts)
         return True
 
+    def _refused_below(self, db: sqlite3.Connection, next_: int) -> int:
+        return refused_below(db, self._task, next_)
+
     def _moved(self, db: sqlite3.Connection, account: Account, before: Before) -> bool:
         """Replace the stored account with this one; return False if it is not at `before` or has another owner."""
         fresh = (account.next, account.digest.to_bytes(8, "big"), account.last, account.ended)

@@ -33,12 +33,13 @@ from uuid import uuid4
 from xxhash import xxh3_128_digest
 
 from causal.errors import CausalError, CorruptData, PipelineError, fenced, invariant
-from causal.ports import Bundle, LastingStore, SinkStore, StoreState
+from causal.ports import Bundle, LastingStore, ReturningStore, SinkStore, StoreState
 from causal.records.values import decode, encode
 from causal.storage.framing import bodies, framed
 from causal.storage.journal import Journal
 from causal.storage.objects import Missing, Objects
 from operators.sinks.contract.account import check_newest
+from operators.sinks.contract.refusals import limit_of, obstacle
 
 OVER_BYTES_MAX = 1 << 30
 """The bytes that may be staged beyond `staged_bytes_max`, of records that were under way when sources began to wait."""
@@ -232,6 +233,30 @@ class StagedStore:
             if gone:
                 self._renew([entry for entry in self._entries if entry.epoch < epoch])
                 self._store.remove([entry.name for entry in gone])
+            self._forget()
+        return self.last_bundle()
+
+    # -- causal.ports.ReturningStore -------------------------------------------------------------------------
+
+    @property
+    def limit(self) -> str:
+        """See `causal.ports.ReturningStore.limit`."""
+        return limit_of(self._inner)
+
+    def obstacle(self, next_: int) -> str:
+        """See `causal.ports.ReturningStore.obstacle`; staged rows can always be discarded."""
+        return obstacle(self._inner, next_)
+
+    def return_to(self, next_: int, digest: int) -> StoreState:
+        """See `causal.ports.ReturningStore.return_to`; all staged rows are discarded before visible rows are withdrawn.
+
+        If the real store cannot return, no visible row may have to be withdrawn.
+        """
+        self.discard(0)
+        store = self._inner
+        if isinstance(store, ReturningStore) and (self._visible > next_ or not store.obstacle(next_)):
+            state = store.return_to(next_, digest)
+            self._visible, self._visible_digest = state.next, state.digest
             self._forget()
         return self.last_bundle()
 

@@ -148,6 +148,10 @@ class LineSource(Source[Any]):
         log = IngestPlace(context.job_directory, context.name, 1).open_to_read(partition)
         return LinesReader(log, context, self.place, self.format, self.row_bytes_max)
 
+    def check_readable(self, partition: int, position: int, context: SourceContext) -> None:
+        """Raise `PipelineError` if the log has released lines from `position` on."""
+        IngestPlace(context.job_directory, context.name, 1).check_readable(partition, position)
+
     def companions(self, name: str, job_directory: Path) -> list[Companion]:
         """Return the process that writes the log.
 

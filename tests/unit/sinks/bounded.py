@@ -9,6 +9,7 @@ from unittest import mock
 
 from operators.sinks.conformance import Subject, steps
 from operators.sinks.conformance.crashes import dies_at_every_step_of_a_write, survives_kills
+from operators.sinks.conformance.returning import dies_at_every_step_of_a_return
 from operators.sinks.conformance.successions import dies_at_every_step_of_a_replacement
 from operators.sinks.conformance.withdrawal import withdraws_all_or_nothing
 from operators.sinks.conformance.zombies import fences_zombies_at_every_step_of_a_write
@@ -22,6 +23,7 @@ PLACES_MAX, SPREAD_MAX, KILLS = 12, 4, 8
 STEP_BY_STEP: tuple[Check, ...] = (
     dies_at_every_step_of_a_write,
     dies_at_every_step_of_a_replacement,
+    dies_at_every_step_of_a_return,
     fences_zombies_at_every_step_of_a_write,
 )
 AT_RANDOM: Mapping[Check, Check] = {

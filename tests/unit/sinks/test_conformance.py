@@ -16,7 +16,7 @@ from benchmarks.harness.tally import TallySink
 from causal.errors import Superseded
 from causal.storage.lock import FileLock
 from operators.sinks import JsonLinesSink, SqliteSink, conformance
-from operators.sinks.conformance import Subject, withdrawal
+from operators.sinks.conformance import Subject, returning, withdrawal
 from tests.members import campaign
 from tests.unit.sinks.bounded import in_bounds
 
@@ -124,7 +124,9 @@ def lines_on_disk(directory: Path) -> Subject:
 
 
 @pytest.mark.parametrize("make", [sqlite, lines, *map(campaign, (tally, sqlite_on_disk, lines_on_disk))])
-@pytest.mark.parametrize("check", in_bounds(conformance.CHECKS + withdrawal.CHECKS), ids=lambda check: check.__name__)
+@pytest.mark.parametrize(
+    "check", in_bounds(conformance.CHECKS + withdrawal.CHECKS + returning.CHECKS), ids=lambda check: check.__name__
+)
 def test_the_sinks_that_ship_conform(
     check: Callable[[Subject], None], make: Callable[[Path], Subject], tmp_path: Path
 ) -> None:

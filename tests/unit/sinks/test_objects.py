@@ -25,6 +25,7 @@ from operators.sinks.conformance import (
     bundle_at,
     bundles,
     outages,
+    returning,
     successions,
     value_checks,
     withdrawal,
@@ -49,7 +50,7 @@ CHECKS = (
     *outages.CHECKS,
     *value_checks.CHECKS,
     successions.lets_no_older_run_come_back,
-    *(check for check in withdrawal.CHECKS if "killed" not in (check.__doc__ or "")),
+    *(check for check in withdrawal.CHECKS + returning.CHECKS if "killed" not in (check.__doc__ or "")),
 )
 """The checks of the kit in which nothing forks."""
 CUTS: dict[str, dict[str, Any]] = {

@@ -24,7 +24,7 @@ from causal.records.rows import Rows
 from causal.records.vectors import Vectors
 from causal.storage import file_journal as locked_journal
 from operators.sinks import conformance
-from operators.sinks.conformance import EPOCH_ROWS, Subject, after, bundle_at, expect_held, fill, withdrawal
+from operators.sinks.conformance import EPOCH_ROWS, Subject, after, bundle_at, expect_held, fill, returning, withdrawal
 from operators.sinks.conformance.crashes import dies_at_every_step_of_a_write, stops_zombies_that_wake_up
 from operators.sinks.conformance.successions import dies_at_every_step_of_a_replacement
 from operators.sinks.conformance.zombies import fences_zombies_at_every_step_of_a_write
@@ -41,7 +41,7 @@ from tests.unit.sinks.parquet_scene import (
     rows_of,
 )
 
-ALL = conformance.CHECKS + withdrawal.CHECKS
+ALL = conformance.CHECKS + withdrawal.CHECKS + returning.CHECKS
 STEP_BY_STEP = (dies_at_every_step_of_a_write, fences_zombies_at_every_step_of_a_write)
 CHECKS = tuple(check for check in ALL if check is not stops_zombies_that_wake_up)
 
