@@ -258,12 +258,24 @@ class JobDirectory:
                 # Later manifests belong to a version that is being rolled back.
                 for later in manifests_from(self.path, epoch_of(manifest) + 1):
                     later.unlink()
+                if not (self.path / MANIFESTS / manifest.name).exists():
+                    self._sweep(epoch_of(manifest), prepared)
                 os.replace(manifest, self.path / MANIFESTS / manifest.name)
             # The checkpoint covers everything that was logged before the change, and incarnations may start at 1 again.
             shutil.rmtree(self.path / DETERMINANTS, ignore_errors=True)
             (self.path / ROLLBACK).unlink(missing_ok=True)
             (prepared / "ready").unlink()
         shutil.rmtree(prepared, ignore_errors=True)
+
+    def _sweep(self, epoch: int, prepared: Path) -> None:
+        """Remove all earlier checkpoints, because a rollback to another one begins with the prepared checkpoint."""
+        from standby.storage.manifests import sweep
+        from standby.supervision.effects import RemoveFiles
+
+        newest = newest_manifest(prepared)
+        files = newest[1] if newest is not None else {}
+        keep = frozenset(path for each in files.values() for path, _, _ in each)
+        sweep(self.path, RemoveFiles(keep, epoch - 1, epoch))
 
     def change(self) -> None:
         """Make the prepared change final, and carry it out."""
