@@ -384,7 +384,7 @@ class ReturningStore(SinkStore, Protocol):
 
     @property
     def limit(self) -> str:
-        """What the store can never withdraw, as a clause that follows the store's name; empty if there is nothing."""
+        """The limit of withdrawals, as a clause that follows the store's name; empty if the store can withdraw all rows."""
         ...
 
     def obstacle(self, next_: int) -> str:

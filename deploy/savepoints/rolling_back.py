@@ -183,16 +183,20 @@ def _returning(job: Path, config: JobConfig, written: Plan, back: Return) -> Ite
         opened = stack.enter_context(opened_stores(job, config, written, back.incarnation))
         asking = requesting(written.topology)
         # Requests are not withdrawn, but more of them may follow although the job had finished.
-        found = {
+        opened_now = {
             name: (store, state, (state.next, state.digest) if name in asking else back.savepoint.stood(name))
             for name, (store, state) in opened.items()
         }
-        lacking = {name for name, (rows, _) in back.left.items() if rows != back.savepoint.stood(name)[0]} - set(found)
+        lacking = {name for name, (rows, _) in back.left.items() if rows != back.savepoint.stood(name)[0]} - set(
+            opened_now
+        )
         for each in reversed(since(job, back.savepoint)):
             if lacking & set(each.stores):
                 plan = stack.enter_context(written_by(each.where))
                 stores = stack.enter_context(opened_stores(job, config, plan, back.incarnation, lacking))
-                found |= {name: (store, state, back.savepoint.stood(name)) for name, (store, state) in stores.items()}
+                opened_now |= {
+                    name: (store, state, back.savepoint.stood(name)) for name, (store, state) in stores.items()
+                }
                 lacking -= set(stores)
         if lacking:
             raise PipelineError(
@@ -202,7 +206,7 @@ def _returning(job: Path, config: JobConfig, written: Plan, back: Return) -> Ite
             )
         yield {
             name: (store, state, stood)
-            for name, (store, state, stood) in found.items()
+            for name, (store, state, stood) in opened_now.items()
             if back.over or state.next != stood[0] or isinstance(store, StagingStore)  # staged rows are discarded
         }
 
@@ -232,7 +236,7 @@ def _check(stores: Opened, back: Return) -> int:
         if reason := obstacle(store, rows):
             raise PipelineError(
                 f"the store of {name} {reason}, and {visible - rows:,} were written since savepoint "
-                f"{back.savepoint.name}; begin a new job beside this one instead: {back.savepoint.command}"
+                f"{back.savepoint.name}; begin another job instead: {back.savepoint.command}"
             )
     return withdrawn
 

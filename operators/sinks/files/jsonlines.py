@@ -242,13 +242,13 @@ class JsonLinesStore(_Lines, WithdrawingJournaledStore):
             piece = os.pread(self._rows, COUNTED_BYTES, offset)
             if not piece:
                 raise CorruptData(f"{self._path} has lost rows that were written: {lines:,} lines; restore it")
-            found = piece.count(b"\n")
-            if found >= lines:
+            ends = piece.count(b"\n")
+            if ends >= lines:
                 end = -1
                 for _ in range(lines):
                     end = piece.index(b"\n", end + 1)
                 return offset + end + 1
-            lines, offset = lines - found, offset + len(piece)
+            lines, offset = lines - ends, offset + len(piece)
         return offset
 
     def _renew(self, ledger: Ledger) -> None:

@@ -21,7 +21,7 @@ from operators.sinks.staging.staged_place import staged_in_directory
 
 
 def written(account: Account, *counts: int) -> None:
-    """Take bundles of so many rows, each of an epoch of its own, which a checkpoint covers afterwards."""
+    """Take bundles with these numbers of rows, each of an epoch of its own, which a checkpoint covers afterwards."""
     for count in counts:
         epoch = 1 + max(account.epochs, default=account.kept_from)
         logs = (LogDelta(0, epoch, 0, b"abc"),)
