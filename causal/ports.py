@@ -384,7 +384,7 @@ class ReturningStore(SinkStore, Protocol):
 
     @property
     def limit(self) -> str:
-        """The limit of withdrawals, as a clause that follows the store's name; empty if the store can withdraw all rows."""
+        """The limit of withdrawals, as a clause that follows the store's name; empty if all rows can be withdrawn."""
         ...
 
     def obstacle(self, next_: int) -> str:

@@ -136,6 +136,9 @@ def parser() -> Parser:
     return parser
 
 
+_ROLLBACK = "with --resume: return to a kept savepoint; default: that with which the current version began"
+
+
 def _add_run(commands: Any) -> None:
     running = commands.add_parser("run", help="run a pipeline on this machine")
     add_pipeline(running)
@@ -189,13 +192,7 @@ def _add_run(commands: Any) -> None:
         choices=versions.CHOICES,
         help="with --resume, where files have changed: which code the job resumes with",
     )
-    running.add_argument(
-        "--rollback",
-        nargs="?",
-        const="",
-        metavar="SAVEPOINT",
-        help="with --resume: return to a kept savepoint; default: that with which the current version began",
-    )
+    running.add_argument("--rollback", nargs="?", const="", metavar="SAVEPOINT", help=_ROLLBACK)
     running.add_argument(
         "--keep-sinks",
         action="store_true",

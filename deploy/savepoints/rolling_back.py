@@ -183,20 +183,16 @@ def _returning(job: Path, config: JobConfig, written: Plan, back: Return) -> Ite
         opened = stack.enter_context(opened_stores(job, config, written, back.incarnation))
         asking = requesting(written.topology)
         # Requests are not withdrawn, but more of them may follow although the job had finished.
-        opened_now = {
+        known = {
             name: (store, state, (state.next, state.digest) if name in asking else back.savepoint.stood(name))
             for name, (store, state) in opened.items()
         }
-        lacking = {name for name, (rows, _) in back.left.items() if rows != back.savepoint.stood(name)[0]} - set(
-            opened_now
-        )
+        lacking = {name for name, (rows, _) in back.left.items() if rows != back.savepoint.stood(name)[0]} - set(known)
         for each in reversed(since(job, back.savepoint)):
             if lacking & set(each.stores):
                 plan = stack.enter_context(written_by(each.where))
                 stores = stack.enter_context(opened_stores(job, config, plan, back.incarnation, lacking))
-                opened_now |= {
-                    name: (store, state, back.savepoint.stood(name)) for name, (store, state) in stores.items()
-                }
+                known |= {name: (store, state, back.savepoint.stood(name)) for name, (store, state) in stores.items()}
                 lacking -= set(stores)
         if lacking:
             raise PipelineError(
@@ -206,7 +202,7 @@ def _returning(job: Path, config: JobConfig, written: Plan, back: Return) -> Ite
             )
         yield {
             name: (store, state, stood)
-            for name, (store, state, stood) in opened_now.items()
+            for name, (store, state, stood) in known.items()
             if back.over or state.next != stood[0] or isinstance(store, StagingStore)  # staged rows are discarded
         }
 
