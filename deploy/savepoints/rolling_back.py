@@ -43,7 +43,7 @@ from operators.engine.plan import Plan
 from operators.sinks.contract.refusals import obstacle
 from standby.blueprint import Blueprint
 from standby.storage.journal import journaled
-from standby.storage.manifests import newest_manifest
+from standby.storage.manifest_files import newest_manifest
 from standby.supervision.assignments import Assignments
 from standby.supervision.savepoints import finished
 

@@ -21,7 +21,7 @@ from deploy.savepoints.savepoint_store import Savepoint, stood
 from deploy.savepoints.stored_checkpoints import fetch
 from deploy.savepoints.upgrading import present, requesting
 from standby.blueprint import Blueprint
-from standby.storage.manifests import newest_manifest
+from standby.storage.manifest_files import newest_manifest
 
 CODE_DIGITS = 12
 """The digits of a code archive's digest that a line shows."""
