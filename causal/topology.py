@@ -15,6 +15,10 @@ from causal.ids import OUTSIDE, ChannelId, TaskIndex, TaskName
 
 FULL_DEPTH = 1_000_000
 """The sharing depth that covers any graph: every downstream task holds every determinant."""
+DEAD_LETTERS = "dead-letters"
+"""The operator that writes dead letters."""
+LETTER_TASK = TaskName(f"{DEAD_LETTERS}/0")
+"""The task or subtask that performs this operator."""
 REQUESTS = 1
 """The value of `partition` for a channel to the outside world that carries requests."""
 

@@ -23,8 +23,6 @@ _NAME = re.compile(r"[A-Za-z0-9_.-]+")
 NAME_CHARACTERS_MAX = 120
 """The maximum length of names: file names contain task names and more, and file systems allow 255 bytes."""
 _HERE = str(Path(__file__).parent) + "/"
-DEAD_LETTERS = "dead-letters"
-"""The name of the hidden sink for failing records."""
 
 ARRIVAL, ORDERED, SPECULATIVE = DELIVERIES = ("arrival", "ordered", "speculative")
 """The values of `delivery=`: in order of arrival, by event time, and in order of arrival with revisions."""

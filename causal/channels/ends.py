@@ -12,7 +12,7 @@ from causal.channels.sink_channel import SinkChannel
 from causal.config import JobConfig
 from causal.cut import Cut
 from causal.ids import OUTSIDE, TaskIndex
-from causal.topology import Topology
+from causal.topology import LETTER_TASK, Topology
 
 ORDERED_BYTES_MAX = 256 << 20
 """The number of bytes that may wait on one input of an ordered task before that input's sender has to wait."""
@@ -86,9 +86,11 @@ class Channels:
     def counters(self) -> dict[str, Any]:
         """Return the counters, each summed over all channel ends."""
         memory, disk = self.inflight_bytes()
+        letters = [s.visible for s in self.sinks.values() if s.name == LETTER_TASK]
         return {
             "records_in": sum(c.delivered - c.ended for c in self.partitions),
             "records_out": sum(s.visible for s in self.sinks.values() if not s.requests),
+            **({"dead_letters": sum(letters)} if letters else {}),
             "withdrawn_rows": sum(s.withdrawn for s in self.sinks.values() if not s.requests),
             "bundle_delta_bytes": sum(s.bundle_delta_bytes for s in self.sinks.values()),
             "inflight_bytes": memory,

@@ -25,12 +25,12 @@ from prometheus_client.registry import Collector
 
 from causal.errors import PipelineError
 from causal.task.activity import Activity
+from causal.topology import LETTER_TASK
 from deploy.installation import installed
 from deploy.jobs.latest_view import latest, view_age_s
 from deploy.jobs.lookup import VIEW, VIEW_BEFORE
-from operators.graph import DEAD_LETTERS
 from standby.supervision.durations import BOUNDS_S, Durations
-from standby.supervision.figures import FIGURES, Figure, counts, merged_buckets, since_s
+from standby.supervision.figures import FIGURES, Figure, counts, dead_letters, merged_buckets, since_s
 from standby.supervision.job_view import CheckpointView, JobView, TaskView, Wait
 
 JOB = ("job",)
@@ -223,13 +223,13 @@ def _standbys(view: JobView) -> Metric:
 
 
 def _outputs(view: JobView, rising: Rising) -> Iterator[Metric]:
-    """Yield the latencies of rows, and the number of dead letters, which are the rows of a separate sink."""
+    """Yield the latencies of rows, and the number of dead letters."""
     latency = _histogram("latency_seconds", "Time from the source to the visible row.")
     letters = _counter("dead_letters", "Records that were put aside because user code raised on them.", JOB)
+    if any("dead_letters" in task.figures for task in view.tasks):
+        letters.add_metric([view.job], rising.reach(dead_letters(view), "dead_letters"))
     for task in view.tasks:
-        if task.task == f"{DEAD_LETTERS}/0":
-            letters.add_metric([view.job], rising.reach(task.number("records_out"), "dead_letters"))
-        elif task.sink:
+        if task.sink and task.task != LETTER_TASK:
             buckets = [(bound, rising.reach(count, "latency", task.task, bound)) for bound, count in _cumulative(task)]
             seconds = rising.reach(task.number("latency_ms_sum") / 1e3, "latency", task.task)
             latency.add_metric([view.job, task.task], buckets, seconds)

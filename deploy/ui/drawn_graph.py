@@ -11,10 +11,8 @@ from typing import Any
 
 from causal.ids import OUTSIDE
 from causal.layers import placed
-from causal.topology import Task, Topology
-from standby.supervision.figures import LETTER_TASK
+from causal.topology import DEAD_LETTERS, Task, Topology
 
-LETTERS = LETTER_TASK.rpartition("/")[0]
 Edge = tuple[str, str]
 
 
@@ -48,8 +46,8 @@ def graph(
     for task in topology.tasks:
         members.setdefault(group_of(task), []).append(task)
     flows = _flows(topology, rates)
-    failing = [source for source, target in flows if target == LETTERS]
-    drawn = {edge: flow for edge, flow in flows.items() if letter_edges or edge[1] != LETTERS}
+    failing = [source for source, target in flows if target == DEAD_LETTERS]
+    drawn = {edge: flow for edge, flow in flows.items() if letter_edges or edge[1] != DEAD_LETTERS}
     places, ways = _placed(list(members), list(drawn), apart=bool(failing) and not letter_edges)
     return {
         "nodes": [
@@ -82,11 +80,11 @@ def _placed(names: list[str], edges: list[Edge], apart: bool) -> tuple[dict[str,
     """Return the positions of nodes and the routes of edges; with `apart`, put dead letters below the last layer."""
     if not apart:
         return placed(names, edges)
-    places, ways = placed([name for name in names if name != LETTERS], edges)
+    places, ways = placed([name for name in names if name != DEAD_LETTERS], edges)
     last = max(layer for layer, _ in places.values())
     passed = [place for way in ways.values() for place in way]
     row = 1 + max(row for layer, row in [*places.values(), *passed] if layer == last)
-    return {**places, LETTERS: (last, row)}, ways
+    return {**places, DEAD_LETTERS: (last, row)}, ways
 
 
 def _node(name: str, members: list[Task], tasks: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

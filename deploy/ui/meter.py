@@ -56,7 +56,8 @@ class Meter:
             self._samples.popleft()
         if len(self._samples) > 1:
             entered = sum(self.rates(task.task).get("records_in", 0) for task in view.tasks if task.source)
-            written = sum(self.rates(task.task).get("records_out", 0) for task in view.tasks if task.sink)
+            rates = (self.rates(task.task) for task in view.tasks if task.sink)
+            written = sum(rate.get("records_out", 0) - rate.get("dead_letters", 0) for rate in rates)
             self.history.append((at_ns / 1e9, round(entered, 1), round(written, 1)))
 
     def rates(self, task: str) -> dict[str, float]:

@@ -14,7 +14,7 @@ from msgspec import to_builtins
 
 from causal.config import JobConfig
 from causal.task.activity import sentence
-from causal.topology import FULL_DEPTH, Topology
+from causal.topology import DEAD_LETTERS, FULL_DEPTH, Topology
 from deploy.jobs.hints import led_by
 from deploy.ui.drawn_graph import graph, title_of
 from deploy.ui.meter import Meter, averages, shares
@@ -127,9 +127,10 @@ def state_of(facts: Facts) -> str:
 def operators(facts: Facts) -> list[str]:
     """Return the user's operators, beginning with those of tasks that have state and are neither sources nor sinks."""
     ends = {task.task: task.source or task.sink for task in (facts.view.tasks if facts.view is not None else ())}
-    tasks = [task for task in facts.topology.tasks if task.name != figures.LETTER_TASK]
-    tasks.sort(key=lambda task: (bool(ends.get(task.name)), not facts.snapshots.get(task.name)))
-    return list(dict.fromkeys(name for task in tasks for name in task.operators))
+    tasks = sorted(
+        facts.topology.tasks, key=lambda task: (bool(ends.get(task.name)), not facts.snapshots.get(task.name))
+    )
+    return list(dict.fromkeys(name for task in tasks for name in task.operators if name != DEAD_LETTERS))
 
 
 def _says(facts: Facts) -> str:

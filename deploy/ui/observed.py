@@ -164,7 +164,7 @@ class ObservedJob:
 
     def letters(self) -> dict[str, Any]:
         """Return the newest dead letters in each file, and where the files are."""
-        from operators.graph import DEAD_LETTERS
+        from causal.topology import DEAD_LETTERS
 
         config = JobConfig.load(self.path)
         if config.store and not config.dead_letters:

@@ -10,8 +10,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from causal.errors import PipelineError
+from causal.topology import DEAD_LETTERS
 from operators import graph
-from operators.graph import DEAD_LETTERS, Edge, Node
+from operators.graph import Edge, Node
 from operators.kinds.registry import KINDS
 
 _PARALLELISM_MAX = 1024

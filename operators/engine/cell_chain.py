@@ -16,8 +16,8 @@ from typing import Any
 from causal.errors import CorruptData, PeerViolation, invariant
 from causal.ports import MergeRules, Output, Request, Services, SnapshotJob
 from causal.records.batch import END, IDLE_NS, WATERMARK, Chunk, end, stamp_of
+from causal.topology import LETTER_TASK
 from operators.engine.operator_chain import OperatorChain
-from operators.graph import DEAD_LETTERS
 from operators.stage.stages import Stage
 from operators.state.snapshot_parts import LazyParts, cell_in, cell_part, increment_from, is_increment
 
@@ -253,7 +253,7 @@ class CellChain(OperatorChain):
         known = {member.name: member for member in self._members}
         for name, (firsts, ended, over), own in each_subtask_of_cell(parts):
             member = known.get(name)
-            if member is None and name == f"{DEAD_LETTERS}/0":
+            if member is None and name == LETTER_TASK:
                 continue  # an interrupted command has added it
             if member is None or len(member.firsts) != len(firsts):
                 raise CorruptData(

@@ -14,7 +14,7 @@ from causal.errors import PipelineError, Unavailable, invariant
 from causal.ids import OUTSIDE, ChannelId, TaskIndex, TaskName
 from causal.ports import SinkStore, WithdrawingStore
 from causal.storage.shared import Depot
-from causal.topology import REQUESTS, Channel, Task, Topology
+from causal.topology import DEAD_LETTERS, LETTER_TASK, REQUESTS, Channel, Task, Topology
 from operators.builder.pipeline import Pipeline
 from operators.engine.cell_chain import CellChain, Inside, Member, Outside
 from operators.engine.cells import PER_TASK, apart, cells
@@ -24,7 +24,7 @@ from operators.engine.fusion import Group, fuse
 from operators.engine.operator_chain import OperatorChain
 from operators.engine.sink_chain import SinkChain
 from operators.engine.tree import Tree
-from operators.graph import DEAD_LETTERS, ORDERED, ByColumn, Edge, Node, givers, places
+from operators.graph import ORDERED, ByColumn, Edge, Node, givers, places
 from operators.kinds.registry import KINDS
 from operators.records.item_keys import item_of
 from operators.sinks.contract.refusals import limit_of, refusing
@@ -97,7 +97,7 @@ class Plan:
         self._letter_task: TaskIndex | None = None
         if config.on_error == "dead-letter":
             self._letter_task = TaskIndex(len(tasks))
-            tasks.append(Task(self._letter_task, TaskName(f"{DEAD_LETTERS}/0"), (DEAD_LETTERS,)))
+            tasks.append(Task(self._letter_task, LETTER_TASK, (DEAD_LETTERS,)))
         self._channels: list[Channel] = []
         self._links: list[Link] = []
         self._letters: dict[int, Channel] = {}
@@ -169,7 +169,7 @@ class Plan:
     @property
     def letter_task(self) -> Task | None:
         """The task that writes dead letters; None if failing records stop the job."""
-        return None if self._letter_task is None else self.topology.performer(f"{DEAD_LETTERS}/0")
+        return None if self._letter_task is None else self.topology.performer(LETTER_TASK)
 
     @property
     def topology_without_letters(self) -> Topology:

@@ -11,12 +11,13 @@ from typing import Any
 
 from causal.config import JobConfig
 from causal.errors import PipelineError
+from causal.topology import DEAD_LETTERS
 from operators.builder.drawing import rows_html
 from operators.builder.loading import load, modules_first
 from operators.builder.pipeline import Pipeline
 from operators.capture.install import install
 from operators.engine.plan import Plan, plan
-from operators.graph import DEAD_LETTERS, Edge
+from operators.graph import Edge
 from operators.records.seconds import seconds_of
 from operators.testing.frames import without_our_frames
 from operators.testing.inputs import partitions_of

@@ -7,18 +7,16 @@ in the progress of `causal run`, on the dashboard and in `causal top`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 
 from standby.exit_status import STOPPED
 from standby.supervision.job_view import JobView, Number, TaskView
 
 AGENT_SILENT_S = 5.0
 """The silence after which displays report that the agent is silent."""
-
-LETTER_TASK = "dead-letters/0"
-"""The task of `operators.graph.DEAD_LETTERS`, defined here so that pages need not load that module."""
 
 Buckets = dict[float, Number]
 """Upper bound in ms → the number of latencies that are at most this bound and above the previous one."""
@@ -66,6 +64,7 @@ _SUM, _POSITION, _TOTAL, _LEVEL, _PEAK = Merge.SUM, Merge.POSITION, Merge.TOTAL,
 FIGURES = [
     Figure("records_in", _POSITION, "Records that entered at this source task.", "records_in", "source"),
     Figure("records_out", _POSITION, "Rows that this sink task has written.", "records_out", "sink"),
+    Figure("dead_letters", _POSITION, "Those of them that are dead letters."),
     Figure("delivered_elements", _POSITION, "Elements that the operators of the task have received.",
            "delivered_elements"),
     Figure("refused_rows", _POSITION, "Rows that the store of this sink task refused.", "refused_rows", "sink"),
@@ -107,7 +106,9 @@ FIGURES = [
 A number that is not listed is summed over all incarnations and appears in `status.json` and in the report.
 """
 
-RATED = ("records_in", "records_out", "delivered_elements", "sent_bytes", "busy_s", "blocked_s", "idle_s")
+RATED = (
+    "records_in", "records_out", "dead_letters", "delivered_elements", "sent_bytes", "busy_s", "blocked_s", "idle_s",
+)  # fmt: skip
 """The metrics that are displayed as growth per second."""
 
 
@@ -134,25 +135,34 @@ def listed_totals(view: JobView) -> Iterator[tuple[str, Number]]:
 
 
 def total(view: JobView, figure: str, kind: str = "") -> int:
-    """Return the sum of a metric over all tasks, or over those of one kind ("source" or "sink") except the dead-letter
-    task.
+    """Return the sum of a metric over all tasks, or over those of one kind ("source" or "sink"); dead letters are not
+    output.
     """
-    return sum(int(task.number(figure)) for task in view.tasks if not kind or _is(task, kind))
+    return sum(int(_without_letters(figure, task.number)) for task in view.tasks if task.is_of(kind))
 
 
-def _is(task: TaskView, kind: str) -> bool:
-    return task.task != LETTER_TASK and task.is_of(kind)
+def _without_letters(figure: str, number: Callable[[str], Number]) -> Number:
+    """Return a metric of a task; of the rows that it has written, only those that are not dead letters.
+
+    Args:
+        number: a function that returns the value of any metric of the task.
+    """
+    return number(figure) - number("dead_letters") if figure == "records_out" else number(figure)
 
 
 def dead_letters(view: JobView) -> int:
     """Return the number of dead letters."""
-    return sum(int(task.number("records_out")) for task in view.tasks if task.task == LETTER_TASK)
+    return int(total(view, "dead_letters"))
 
 
 def before(view: JobView, figure: str, kind: str) -> int:
     """Return the sum of a position over the tasks of a kind at the last resumption of the job; 0 if there was none."""
-    positions = view.life.before.get(figure, {})
-    return sum(int(positions.get(task.task, 0)) for task in view.tasks if _is(task, kind))
+    positions = (partial(_before_of, view, task) for task in view.tasks if task.is_of(kind))
+    return sum(int(_without_letters(figure, of)) for of in positions)
+
+
+def _before_of(view: JobView, task: TaskView, figure: str) -> Number:
+    return view.life.before.get(figure, {}).get(task.task, 0)
 
 
 def determinant_bytes(view: JobView) -> dict[str, Number]:

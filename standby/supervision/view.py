@@ -37,7 +37,7 @@ def view(job: JobState, now_ns: int, listening_since_ns: int) -> JobView:
     for slot in assignments.slots.values():
         if slot.state is WorkerState.IDLE:
             standbys.setdefault(slot.purpose, []).append(slot.name)
-    before = {name: figures.before(name) for name in ("records_in", "records_out")}
+    before = {name: figures.before(name) for name in ("records_in", "records_out", "dead_letters")}
     return JobView(
         job=config.name,
         run=config.run,

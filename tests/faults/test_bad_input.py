@@ -118,6 +118,19 @@ def test_dead_letters_are_put_aside_exactly_once(start: Start, tmp_path: Path) -
     assert all("ZeroDivisionError" in letter["error"] for letter in letters)
 
 
+@pytest.mark.parametrize("processes", ["one", "stages"])
+def test_dead_letters_of_a_cell_are_counted_apart_from_its_rows(start: Start, tmp_path: Path, processes: str) -> None:
+    body = "numbers.map('half', lambda r: {**r, 'v': 7 // (r['i'] % 10)}).sink('out', out)\n"
+    gate = tmp_path / "gate"
+    job = start(
+        written(tmp_path, body, rate="100", gate=gate),
+        *("--on-error", "dead-letter", "--processes", processes, "--kill", "half/0@1.5"),
+    )
+    report = job.finish_killed(gate)
+    assert len(job.letters()) == 100 and len(list(lines_in(tmp_path / "rows"))) == 900
+    assert (report["records_out"], report["dead_letters"]) == (900, 100)
+
+
 def test_a_directory_in_which_a_job_runs_is_refused(start: Start, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     job = start(written(tmp_path, "numbers.sink('out', out)\n", rate="100", gate=gate))

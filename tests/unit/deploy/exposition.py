@@ -7,8 +7,8 @@ from typing import Any
 
 from prometheus_client import Metric
 
+from causal.topology import LETTER_TASK
 from deploy.monitoring.metrics import ViewCollector
-from operators.graph import DEAD_LETTERS
 from standby.supervision.figures import FIGURES
 from standby.supervision.job_view import JobView
 from tests.unit.deploy.test_report import several, task
@@ -24,7 +24,7 @@ NOT_BASE_UNITS = ("_ms", "_s", "_us", "_ns", "_milliseconds", "_minutes", "_kb",
 def full_view() -> dict[str, Any]:
     """Return the view of a job that has every figure."""
     full = several()
-    full["tasks"].append(task(f"{DEAD_LETTERS}/0", "sink"))
+    full["tasks"].append(task(LETTER_TASK, "sink", dead_letters=1))
     full["tasks"][0]["shadow"] = {"slot": "w9", "epoch": 3, "behind": 12, "compared": 2, "difference": ""}
     figures = [figure.name for figure in FIGURES if figure.metric]
     for each in full["tasks"]:

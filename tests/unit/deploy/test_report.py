@@ -13,7 +13,6 @@ from deploy.monitoring import status
 from deploy.monitoring.metrics import ViewCollector
 from deploy.progress import report as reports
 from deploy.progress.display import Progress
-from operators.graph import DEAD_LETTERS
 from standby.supervision.durations import Durations
 from standby.supervision.figures import merged_buckets, percentile_ms
 from standby.supervision.job_view import JobView
@@ -241,10 +240,20 @@ def test_the_report_has_the_promised_names_and_sums() -> None:
 
 def test_dead_letters_are_no_output() -> None:
     shown = view()
-    shown["tasks"].append(task(f"{DEAD_LETTERS}/0", "sink", records_out=7))
+    shown["tasks"].append(task("dead-letters/0", "sink", records_out=7, dead_letters=7))
     result = report(shown, 2.5)
     assert (result["records_out"], result["dead_letters"]) == (90, 7)
     assert "out 90" in summary(result) and "dead letters 7" in summary(result)
+
+
+def test_a_cell_that_writes_dead_letters_reports_them_apart_from_its_rows() -> None:
+    shown = view()
+    shown["tasks"] = [{**task("one/0", "source", records_in=100, records_out=97, dead_letters=7), "sink": True}]
+    shown["life"]["before"] = {name: {"one/0": 2} for name in ("records_out", "dead_letters")}
+    result = report(shown, 2.5)
+    assert (result["records_out"], result["dead_letters"], result["records_out_before"]) == (90, 7, 0)
+    [sample] = exposed(shown)["causal_dead_letters"].samples
+    assert sample.value == 7
 
 
 def test_a_check_is_reported_and_summed_up() -> None:

@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 
 from causal.ids import OUTSIDE, ChannelId, TaskIndex, TaskName
-from causal.topology import Channel, Task, Topology
+from causal.topology import DEAD_LETTERS, Channel, Task, Topology
 from deploy.ui import models
-from deploy.ui.drawn_graph import LETTERS, graph, title_of
+from deploy.ui.drawn_graph import graph, title_of
 from deploy.ui.meter import Meter
-from operators.graph import DEAD_LETTERS
 from standby.supervision.job_view import JobView
 from tests.unit.deploy.test_report import task
 from tests.unit.deploy.test_ui_models import modelled, viewed
@@ -54,7 +53,6 @@ def test_a_chain_has_the_name_of_its_first_operator_and_the_number_of_the_others
 
 
 def test_edges_to_dead_letters_are_counted_and_drawn_on_request() -> None:
-    assert LETTERS == DEAD_LETTERS
     plain, full = (models.page(facts(seen()), Meter(), True, letters)["graph"] for letters in (False, True))
     assert [(e["source"], e["target"]) for e in plain["edges"]] == [("time", "row"), ("row", "out")]
     assert plain["letter_edges"] == {"count": 3, "drawn": False}
