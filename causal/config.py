@@ -91,6 +91,7 @@ LIMITS = {
     "agents": Limit(1, 1000, "a number of executors from 1 to 1000"),
     "hosts_expected": Limit(0, 10_000, "a number of hosts up to 10000, or 0"),
     "host_timeout_ms": Limit(3, 10**9),
+    "rebalance_after_s": Limit(0, 1e6, "a number of seconds, or 0 for never"),
     "metrics_port": Limit(0, 65535, "a port up to 65535, or 0 for none"),
 }
 
@@ -230,6 +231,9 @@ class JobConfig:
     `on`); by default, the number of hosts in the roster; 0: the hosts that join within 2 s."""
     host_timeout_ms: int = 3000
     """The silence of an agent after which its host is considered lost, and all its tasks are promoted elsewhere."""
+    rebalance_after_s: float = 30.0
+    """The time after which a host that has joined receives its share of the tasks, one promotion at a time (guarantee
+    `causal`); 0: tasks stay where they are."""
     verify_replay: bool = False
     """Whether standbys perform every epoch of their tasks again and compare the results; intended for development."""
     metrics_port: int = 0

@@ -132,7 +132,7 @@ class MergeSnapshots:
     """Merge consecutive snapshot files of the task into one, in the background; the answer is `SnapshotsMerged`.
 
     `first` and `last` are the first and last barrier whose changes the file will contain; `first` is 0 for the whole
-    state. `waiting` is the number of files behind these.
+    state. `waiting` is the number of files that follow these.
     """
 
     sources: list[SnapshotFile]

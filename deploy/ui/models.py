@@ -337,7 +337,7 @@ def _cause(cause: str) -> str:
     """Return a failure's cause as a clause."""
     known = {
         "": "its process ended, or was killed from outside",
-        "on request": "killed on request, by a command or by this page",
+        "on request": "killed on request: by a command, by this page, or to move the task to another host",
         "silent": "its process was silent for too long and was killed",
         "host lost": "its host was lost",
     }

@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from standby.supervision.assignments import Assignments, TaskEntry, WorkerEntry, WorkerState
-from standby.supervision.checkpoints import Coordinator
+from standby.supervision.assignments import Assignments, TaskEntry, WorkerState
 from standby.supervision.effects import Outbox
 from standby.supervision.hosts import HostEntry, Hosts, HostState
+from standby.supervision.moves import Moves
 from standby.supervision.placement import Placement
-from standby.supervision.recoveries import Timeline
-
-Kill = Callable[[WorkerEntry, str, int, Outbox], None]
-
-REQUESTED = "on request"
-"""The reason for a kill that does not count as a failure of the task."""
 
 
 class Draining:
@@ -23,26 +15,13 @@ class Draining:
     Standbys are killed first and restarted elsewhere immediately.  A task is killed only when its own standby on
     another host has loaded the latest checkpoint and no other task is recovering, so that the task's output is
     interrupted only for the duration of one promotion.
-
-    Args:
-        kill: a function that kills a process and journals the reason.
     """
 
-    def __init__(
-        self,
-        hosts: Hosts,
-        assignments: Assignments,
-        placement: Placement,
-        coordinator: Coordinator,
-        timeline: Timeline,
-        kill: Kill,
-    ) -> None:
+    def __init__(self, hosts: Hosts, assignments: Assignments, placement: Placement, moves: Moves) -> None:
         self._hosts = hosts
         self._assignments = assignments
         self._placement = placement
-        self._coordinator = coordinator
-        self._timeline = timeline
-        self._kill = kill
+        self._moves = moves
 
     def settle(self, now_ns: int, outbox: Outbox) -> None:
         """Kill the standbys on draining hosts, and the process of at most one task that can move now."""
@@ -51,18 +30,15 @@ class Draining:
             return
         for slot in list(self._assignments.slots.values()):
             if slot.host in names and slot.state is WorkerState.IDLE:
-                self._kill(slot, REQUESTED, now_ns, outbox)
-        if self._coordinator.writing or not self._assignments.confirmed or self._assignments.waiting_count:
+                self._moves.kill(slot, now_ns, outbox)
+        if not self._moves.possible(now_ns):
             return
-        holders = [(entry, self._assignments.holder(entry)) for entry in self._assignments.tasks.values()]
-        leaving = any(holder is not None and holder.state is WorkerState.LEAVING for _, holder in holders)
-        if leaving or self._timeline.busy(now_ns):
-            return
-        for entry, holder in holders:
+        for entry in self._assignments.tasks.values():
+            holder = self._assignments.holder(entry)
             if holder is None or holder.host not in names or holder.state is not WorkerState.SERVING:
                 continue
             if self._replaceable(entry):
-                self._kill(holder, REQUESTED, now_ns, outbox)
+                self._moves.kill(holder, now_ns, outbox)
                 return
 
     def _replaceable(self, entry: TaskEntry) -> bool:
@@ -70,7 +46,7 @@ class Draining:
         standby = self._placement.candidate(entry.name)
         if standby is None or self._hosts[standby.host].state is not HostState.JOINED:
             return False
-        return not standby.purpose or not self._coordinator.complete or standby.followed == self._coordinator.complete
+        return self._moves.loaded(standby)
 
 
 def drain(host: HostEntry, draining: bool, outbox: Outbox) -> None:

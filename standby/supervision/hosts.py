@@ -216,7 +216,7 @@ class Hosts:
     def gathered(self, now_ns: int) -> bool:
         """Return whether the first tasks may be placed, because every expected host has joined or the wait is over.
 
-        Tasks do not move to hosts that join later, so a job placed entirely on its first host would stay there.
+        Tasks move to hosts that join later only one by one, so a job should not be placed entirely on its first host.
         """
         joined = sum(1 for entry in self._all.values() if entry.living)
         if not joined:

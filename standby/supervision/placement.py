@@ -42,6 +42,11 @@ class Placement:
         own = self._assignments.idle(task)
         return own if own is not None or self.constrained(task) else self._assignments.idle("")
 
+    def may_move(self, task: str, to: HostEntry) -> bool:
+        """Return whether a task may run on a host to which it would not have to move."""
+        constraint = self._constraints.get(task, ANYWHERE)
+        return not constraint.host and constraint.admits(to.name, to.labels)
+
     def host_for(self, purpose: str) -> str | None:
         """Return the host for a new process that serves `purpose` (a task, or empty for the pool); None if no host
         has room.

@@ -263,8 +263,11 @@ class Reconciler:
 
     def _start(self, purpose: str, now_ns: int, outbox: Outbox) -> None:
         host = self._placement.host_for(purpose)
-        if host is None:
-            return  # the view shows the tasks that wait; a process is started when a host joins or has room again
+        if host is not None:  # otherwise the view shows the tasks that wait until a host joins or has room again
+            self.start_on(purpose, host, now_ns, outbox)
+
+    def start_on(self, purpose: str, host: str, now_ns: int, outbox: Outbox) -> None:
+        """Start a process for a task, or for the pool, on a host."""
         number = self._assignments.started_max + 1
         name = f"w{number}"
         where = {"host": host} if host else {}

@@ -19,6 +19,7 @@ from causal.topology import Topology
 from standby.blueprint import Blueprint
 from standby.supervision import events, orders, savepoints
 from standby.supervision.assignments import TaskEntry, WorkerEntry, WorkerState
+from standby.supervision.balancing import Balancing
 from standby.supervision.companions import Companions
 from standby.supervision.detector import Detector
 from standby.supervision.dirty_workers import DirtyWorkers
@@ -28,6 +29,7 @@ from standby.supervision.failures import End, Failures
 from standby.supervision.hosts import HostEntry, HostState
 from standby.supervision.job_state import JobState
 from standby.supervision.job_view import JobView
+from standby.supervision.moves import Moves
 from standby.supervision.placement import Placement
 from standby.supervision.reconciler import Reconciler
 from standby.supervision.replay_bound import ReplayBound
@@ -85,8 +87,11 @@ class Supervision:
         self._failures = Failures(
             self.assignments, self.figures, self.injection, self.hosts, self._reconciler, config.crash_loop_max
         )
-        self._draining = Draining(
-            self.hosts, self.assignments, self._placement, self.coordinator, self.timeline, self._reconciler.kill
+        moves = Moves(self.assignments, self.coordinator, self.timeline, self._reconciler.kill)
+        self._draining = Draining(self.hosts, self.assignments, self._placement, moves)
+        rests_ns = round(config.rebalance_after_s * 1e9) if config.guarantee == "causal" else 0
+        self._balancing = Balancing(
+            rests_ns, pool is None, self.hosts, self.assignments, self._placement, moves, self._reconciler.start_on
         )
         self._detector = Detector(config.heartbeat_timeout_ms * 1_000_000, config.stuck_after_ms * 1_000_000)
         self._outbox = Outbox(self._apply)
@@ -483,6 +488,7 @@ class Supervision:
             self.inquiries.settle(self._now_ns, self._outbox, self._dirty.slots())
             self._reconciler.settle(self._now_ns, self._outbox, self._dirty)
             self._draining.settle(self._now_ns, self._outbox)
+            self._balancing.settle(self._now_ns, self._outbox)
             hurries = self.staging.hurries() or self._replays.due(self.coordinator.complete)
             self.coordinator.settle(self._now_ns, self._outbox, self._dirty.everything, hurries)
             self._dirty.clear()  # the components above have acted on all dirty workers

@@ -97,7 +97,7 @@ def test_a_user_watches_a_job_and_breaks_it(start_chain: StartChain, browser: An
         chain.job.until_warm()
 
         page.open("Recoveries")
-        page.until("(standby): killed on request, by a command or by this page.")
+        page.until("(standby): killed on request: by a command, by this page, or to move the task to another host.")
         page.until("elements replayed")
         page.picture("recoveries")
         page.open("Graph")

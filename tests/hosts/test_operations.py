@@ -4,9 +4,18 @@ from __future__ import annotations
 
 import pytest
 
+from benchmarks.hosts.counted import PIPELINE
+from benchmarks.hosts.site import SUPERVISOR
 from deploy.cli import main
 from tests.faults.job import wait_for
-from tests.hosts.counted import MakeSite, began, ended, incarnations, other_host
+from tests.hosts.counted import (
+    MakeSite,
+    arguments_of,
+    began,
+    ended,
+    incarnations,
+    other_host,
+)
 
 
 @pytest.mark.campaign
@@ -26,6 +35,24 @@ def test_a_host_that_gets_sigterm_ends_when_its_tasks_have_moved_and_is_not_lost
     assert [(host["host"], host["lost_ms"]) for host in hosts] == [(name, None) for name in here.names]
     assert sorted(task for host in hosts for task in host["tasks"]) == sorted(before)
     assert next(host for host in hosts if host["host"] == leaving)["tasks"] == []
+
+
+@pytest.mark.campaign
+def test_a_host_that_joins_a_running_job_receives_tasks_and_no_row_changes(site: MakeSite) -> None:
+    here = site(["a", "b", "c"])
+    here.run(PIPELINE, *arguments_of(here, host_timeout_ms=15_000, rebalance_after_s=1.0, hosts_expected=2))
+    for name in ("a", "b"):
+        here.join(name)
+    here.await_running(100)
+    before = incarnations(here)
+    here.join("c")
+    wait_for("a task moves", lambda: incarnations(here) != before)
+    ended(here)
+    moved = {task for task, incarnation in incarnations(here).items() if incarnation > before[task]}
+    hosts = {host["host"]: set(host["tasks"]) for host in here.report()["hosts"]}
+    assert hosts["c"] and hosts["c"] == moved
+    assert {recovery["mode"] for recovery in here.report()["recoveries"]} == {"standby"}
+    assert "to c, which has room" in here.log_of(SUPERVISOR, "supervisor")
 
 
 def test_a_host_that_died_is_in_the_report_and_its_lines_can_be_read(site: MakeSite) -> None:

@@ -83,8 +83,9 @@ class Simulation:
         if scenario.layout is not None:
             timeout_ms, expected = scenario.layout.timeout_ms, len(scenario.layout.hosts)
             self.config = replace(
-                self.config, listen="tcp://10.0.0.1:7700", hosts_expected=expected, host_timeout_ms=timeout_ms
-            )
+                self.config, listen="tcp://10.0.0.1:7700", hosts_expected=expected, host_timeout_ms=timeout_ms,
+                rebalance_after_s=0.3 if scenario.seed % 2 else 0.0,
+            )  # fmt: skip
         if scenario.kept_bytes:
             kept = scenario.kept_bytes
             self.config = replace(self.config, inflight_disk_bytes_max=kept, log_bytes_max=kept)

@@ -271,7 +271,7 @@ def test_recoveries_that_overlap_are_one_failure_with_its_phases_in_their_order(
         ("live", 50.0, 60.0),
     ]  # fmt: skip
     assert second["offset_ms"] == 10.0 and second["why"].startswith("its process ended")
-    assert first["why"] == "killed on request, by a command or by this page"
+    assert first["why"] == "killed on request: by a command, by this page, or to move the task to another host"
     assert not newest["live"] and newest["tasks"][0]["why"] == "went back" and newest["took_ms"] == 3.0
 
 

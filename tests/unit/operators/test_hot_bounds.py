@@ -49,6 +49,7 @@ ELSEWHERE = {
     "agents": "of the launcher",
     "hosts_expected": "the supervisor's",
     "host_timeout_ms": "the supervisor's",
+    "rebalance_after_s": "the supervisor's",
     "metrics_port": "the supervisor's",
 }
 """The settings that bound nothing that a task keeps or waits for on its own, and why."""

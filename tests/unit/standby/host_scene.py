@@ -91,7 +91,7 @@ class HostScene(Scene):
 
     def beat(self, slot: str, after_ms: float = 1, **changes: Any) -> list[fx.Effect]:
         host = self.host_of(slot)
-        if host is not None and not host.reachable:
+        if slot not in self.living or (host is not None and not host.reachable):
             return []
         return super().beat(slot, after_ms, **{"remote": f"tcp://10.0.0.1:{slot[1:]}", **changes})
 

@@ -279,12 +279,13 @@ ACTIONS = st.one_of(
 
 
 @settings(max_examples=20, deadline=None)
-@given(st.lists(ACTIONS, max_size=25))
-@example([("cut", "b"), ("close", "a"), ("close", "c")])
+@given(st.lists(ACTIONS, max_size=25), st.sampled_from([0.0, 0.5]))
+@example([("cut", "b"), ("close", "a"), ("close", "c")], 0.0)
+@example([("close", "a"), ("wait", 9), ("restart agent", "a"), ("wait", 9)], 0.5)
 def test_whatever_happens_to_hosts_every_task_is_served_and_apart_from_its_standby(
-    actions: list[tuple[str, str | int]],
+    actions: list[tuple[str, str | int]], rebalance_after_s: float
 ) -> None:
-    scene = settled(crash_loop_max=1000)
+    scene = settled(crash_loop_max=1000, rebalance_after_s=rebalance_after_s)
     for act, what in actions:
         if act == "cut":
             scene.hosts[str(what)].reachable = False
