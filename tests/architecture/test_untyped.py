@@ -18,6 +18,8 @@ BOUNDARIES = {
     "deploy.monitoring.exposed": "the options of a command, which are settings by name",
     "deploy.monitoring.placement_plan": "the answer of causal plan --json",
     "deploy.progress.report": "the file of --report",
+    "deploy.savepoints.savepoint_list": "the answer of causal savepoint --list --json",
+    "deploy.savepoints.savepoint_store": "savepoint.json",
     "deploy.settings": "files of settings",
     "deploy.spark.executor": "the orders to an executor and its answers",
     "deploy.spark.options": "the options of a command, which are settings by name",
