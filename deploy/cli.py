@@ -29,7 +29,7 @@ from deploy.jobs.edited import listed
 from deploy.jobs.jobdirectory import JobDirectory, check_processes_are_shown, check_room_for_sockets
 from deploy.jobs.lookup import ROOT, holds_job
 from deploy.kill_command import performer
-from deploy.launching.following import Followed, follow, note_exits
+from deploy.launching.following import Followed, follow, note_process
 from deploy.launching.local import agent, executors, supervisor
 from deploy.monitoring import exposed as exposing
 from deploy.monitoring import placement_plan
@@ -210,7 +210,7 @@ def _add_run(commands: Any) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    note_exits()
+    note_process()
     explicit = explicit_settings(arguments)
     kills = settings.kills(arguments.kill)
     path = Path(arguments.pipeline).absolute()

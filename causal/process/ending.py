@@ -24,6 +24,8 @@ from _io import _BufferedIOBase, _IOBase, _TextIOBase
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
+from causal.process.forks import open_descriptors
+
 STANDARD_ERROR = 2
 OUTPUT_LOST = 120
 """The exit status of an interpreter that cannot write to its standard output."""
@@ -161,11 +163,4 @@ def _answer(ask: Callable[[], Any]) -> Any:
 
 
 def _has_open_files() -> bool:
-    for name in os.listdir("/proc/self/fd"):
-        if int(name) > STANDARD_ERROR:
-            try:
-                os.fstat(int(name))
-            except OSError:
-                continue  # the list returned by `os.listdir` included its own descriptor, which is closed by now
-            return True
-    return False
+    return any(descriptor > STANDARD_ERROR for descriptor in open_descriptors())

@@ -39,6 +39,18 @@ def keep_from_children(descriptor: int) -> int:
     return descriptor
 
 
+def open_descriptors() -> set[int]:
+    """Return the open descriptors of this process."""
+    found: set[int] = set()
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            os.fstat(int(name))
+        except OSError:
+            continue  # the list returned by `os.listdir` included its own descriptor, which is closed by now
+        found.add(int(name))
+    return found
+
+
 def close(descriptor: int) -> None:
     """Close a descriptor that was kept from children."""
     _mine.pop(descriptor, None)

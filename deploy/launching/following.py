@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from causal.errors import CausalError, PipelineError, ReplayDivergence
-from causal.process.forks import close, keep_from_children
+from causal.process.forks import close, keep_from_children, open_descriptors
 from causal.storage.modes import private
 from deploy.exit_status import DONE, FAILED, WRONG, say
 from deploy.jobs.hints import resume_command
@@ -78,6 +78,8 @@ def follow(
     on_terminal = sys.stdout.isatty()
     progress = Progress(sys.stderr, followed.companions, followed.hosts_expected, lambda: on_terminal and console.shown)
     exported = traces(followed.name)
+    # This run has opened only the lock so far.
+    again = lock is not None and not are_wanted() and _is_replaceable(lock)
 
     def show(view: JobView, elapsed_s: float) -> None:
         progress.show(view, elapsed_s)
@@ -86,7 +88,7 @@ def follow(
         exported.show(view)
 
     def started(began_s: float, interrupted: Callable[[], bool]) -> None:
-        if lock is not None and not are_wanted() and _is_replaceable():
+        if lock is not None and again:
             _replace(replace(followed, began_s=began_s), servers, lock, interrupted)
         console.start()
 
@@ -114,24 +116,40 @@ def follow(
     return status if status != FAILED or (ended is not None and ended.lasting) else followed.temporary_status
 
 
-_exits_before = 0
-"""The number of exit handlers before the user's code was loaded."""
+_before: tuple[int, set[int], str] = (0, set(), "")
+"""The exit handlers, the open descriptors and the handled signals before the user's code was loaded."""
 
 
-def note_exits() -> None:
-    """Count the exit handlers that exist before the user's code is loaded."""
-    global _exits_before
-    exits: Any = atexit
-    _exits_before = exits._ncallbacks()
+def note_process() -> None:
+    """Note what this process has before the user's code is loaded."""
+    global _before
+    _before = _exits(), open_descriptors(), _handled()
 
 
-def _is_replaceable() -> bool:
-    """Return whether the user's code left nothing in this process that it needs until the job ends: a thread, an exit
-    handler or a temporary directory.
+def _is_replaceable(lock: int) -> bool:
+    """Return whether the user's code left nothing in this process that it may need until the job ends: a thread, an
+    exit handler, a temporary directory, an open file (which may be locked), a socket or a signal handler.
     """
-    exits: Any = atexit
     finalizers: Any = weakref.finalize
-    return threading.active_count() == 1 and exits._ncallbacks() <= _exits_before and not finalizers._registry
+    exits, descriptors, handlers = _before
+    return (
+        threading.active_count() == 1
+        and _exits() <= exits
+        and not finalizers._registry
+        and open_descriptors() <= descriptors | {lock}
+        and _handled() == handlers
+    )
+
+
+def _exits() -> int:
+    exits: Any = atexit
+    return int(exits._ncallbacks())
+
+
+def _handled() -> str:
+    """Return the mask of the signals that have a handler, including those that Python does not know."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next((line for line in lines if line.startswith("SigCgt:")), "")
 
 
 def _replace(followed: Followed, servers: Sequence[Server], lock: int, interrupted: Callable[[], bool]) -> None:

@@ -72,6 +72,22 @@ def test_causal_run_keeps_what_the_code_of_the_user_left_in_it(tmp_path: Path) -
     assert status == 0 and "rows.db" in (tmp_path / "left").read_text(), said
 
 
+@pytest.mark.parametrize(
+    ("left", "same"),
+    [
+        ("pass", False),
+        ("lock = open('lock', 'w'); fcntl.flock(lock, fcntl.LOCK_EX)", True),
+        ("server = socket.create_server(('127.0.0.1', 0))", True),
+        ("signal.signal(signal.SIGUSR1, lambda number, frame: None)", True),
+        ("faulthandler.register(signal.SIGUSR1)", True),
+    ],
+)
+def test_causal_run_keeps_files_sockets_and_signal_handlers_of_the_user(left: str, same: bool, tmp_path: Path) -> None:
+    (tmp_path / "holding.py").write_text(HOLDING.format(left=left))
+    status, said = causal(tmp_path, "run", "holding.py")
+    assert status == 0 and ("the same program" in said) is same, said
+
+
 def test_a_small_job_ends_at_a_savepoint_when_sigterm_arrives(start_chain: Callable[..., HeldChain]) -> None:
     chain = start_chain("--processes", "one", "--savepoint-on-sigterm", *NARROW, checkpoint_interval_s=0.3)
     job = chain.job
@@ -101,6 +117,22 @@ pipeline = Pipeline("kept", processes="one")
 pipeline.source("numbers", GeneratedSource(lambda partition, index: index, count=9)).sink("out", SqliteSink("rows.db"))
 if "run" in sys.argv:
     atexit.register(lambda: open("left", "w").write(str(os.listdir())))
+"""
+
+
+HOLDING = """
+import atexit, faulthandler, fcntl, os, signal, socket, sys
+from operators import Pipeline
+from operators.sinks import SqliteSink
+from operators.sources import GeneratedSource
+
+pipeline = Pipeline("holding", processes="one")
+pipeline.source("numbers", GeneratedSource(lambda partition, index: index, count=9)).sink("out", SqliteSink("rows.db"))
+if "run" in sys.argv:
+    {left}
+    from deploy.launching import following
+
+    following._show = lambda *facts: print("the same program", file=sys.stderr)
 """
 
 
