@@ -26,7 +26,7 @@ CLASSES = [
     if inspect.isclass(each) and each.__module__ == module.__name__
 ]
 PLAIN = frozenset(
-    "down fail inquiry open peer phase query read ready remove reply report resolve state up write written "
+    "ahead down fail inquiry open peer phase query read ready remove reply report resolve state up write written "
     "begin append commit complete end".split()
 )
 """Plain English, in addition to the terms of the glossary."""
