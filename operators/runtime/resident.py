@@ -60,6 +60,11 @@ class Resident:
         self._frozen = True
         gc.freeze()
 
+    @property
+    def performed(self) -> bool:
+        """Whether a task has begun to use the state, so that it is no longer the state of a checkpoint."""
+        return self._frozen
+
     def release(self) -> None:
         """Free a state that is no longer used, and its files; `collect` frees the objects that refer to it."""
         image, self.image = self.image, None

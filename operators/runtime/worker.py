@@ -400,8 +400,9 @@ class Worker:
         say(f"hot standby of {self.member.name}: {line}")
         self.difference = line if blamed else self.difference
         self.witness = None
-        self.resident.release()
-        self.task_disk.close()
+        if self.resident.performed:  # a state that waits for an echo, or is being loaded, stays
+            self.resident.release()
+            self.task_disk.close()
         self.handle(Loaded(None if self.hot is None else self.hot.follows))
 
     def _shadows(self, hot: HotStandby[Image], ready: dict[Any, int]) -> None:

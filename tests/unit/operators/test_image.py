@@ -24,6 +24,7 @@ from causal.storage.files import write_parts
 from causal.task.shadow import Shadow
 from operators import Operator, Pipeline
 from operators.engine.plan import plan
+from operators.runtime import worker as worker_module
 from operators.runtime.backlog import Backlog
 from operators.runtime.hot_standby import HotStandby
 from operators.runtime.image import Image
@@ -278,6 +279,27 @@ def test_each_lost_echo_frees_the_state(tmp_path: Path, state: State) -> None:
         worker.hot._lose("the connection was cut")
         worker._shadows(worker.hot, {})
         watched.gone()
+
+
+@pytest.mark.parametrize("between", [False, True])
+def test_an_echo_that_is_lost_before_it_is_performed_leaves_the_loaded_state(
+    between: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The state waits for an echo that reaches back far enough, or is still being loaded."""
+    monkeypatch.setattr(Shadow, "_step", lambda shadow, step: None)
+    worker, file, task, watched = scene(tmp_path, "memory", standbys="hot")
+    assert worker.hot is not None
+    monkeypatch.setattr(worker_module, "LOAD_STEP_NS", 0 if between else worker_module.LOAD_STEP_NS)
+    worker.load(Load(task, (file,), 0, 1))
+    assert (worker.loading is not None) is between
+    worker.hot._lose("frame 4 of an echo arrived, but the next frame is 0")
+    worker.until_loaded()
+    worker.load(Load(task, (file,), 0, 1))
+    worker.until_loaded()
+    worker.begin(Begin(task, 7, 1, (file,), NO_ROLLBACK))
+    worker.until_loaded()
+    assert worker.driver is not None
+    watched.look(worker.driver.task)
 
 
 @pytest.mark.usefixtures("follows")
