@@ -420,13 +420,24 @@ class FusedChain(OperatorChain):
             for table in stage.tables():
                 table.renumber(self._numbers)
 
-    def changed(self, epoch: int, ended: Sequence[int]) -> None:
+    @property
+    def marks(self) -> Sequence[int | None]:
+        """The most recent watermark of each input; None before the first."""
+        return self._merge.marks
+
+    def passed(self, ordinal: int) -> int | None:
+        """Return the most recent watermark that was passed on to an output channel; None if there was none."""
+        return next((branch.passed for branch in self._branches if ordinal in branch.ordinals), None)
+
+    def changed(self, epoch: int, ended: Sequence[int], passed: Sequence[int | None]) -> None:
         """Record that the job graph was changed at the savepoint of `epoch` and that the state has been carried over.
 
         Args:
             ended: the inputs that had ended before the savepoint; only this call informs a new operator of their end.
+            passed: the most recent watermark of each input's sender, from which a new input starts.
         """
         self._arrival.generation = epoch
+        self._merge.begin(passed)
         for input in ended:
             self._merge.ended_before(input)
             for branch in self._marking:

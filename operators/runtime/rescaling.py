@@ -71,6 +71,8 @@ class Rescaling:
         self._finished: dict[int, bool] = {}
         self._marks: dict[int, Sequence[int | None]] = {}
         """The watermark from which each input of a converted task starts, by task."""
+        self._passed: dict[int, int | None] = {}
+        """The most recent watermark that was passed on to each channel of the new plan whose sender is converted."""
         self._check_sources()
         if not allow_dropped:
             self._check_dropped()
@@ -120,7 +122,10 @@ class Rescaling:
                 self._sent.settle(chain)
             inputs = self._plan.subtasks.inputs(task.index)
             ended = [number for number, channel in enumerate(inputs) if self._has_ended(channel.source)]
-            chain.changed(self._saved[0].cut.epoch, ended)
+            chain.changed(self._saved[0].cut.epoch, ended, [self._passed.get(channel.id) for channel in inputs])
+            self._marks[task.index] = chain.marks
+            for ordinal, channel in enumerate(self._plan.subtasks.outputs(task.index)):
+                self._passed[channel.id] = chain.passed(ordinal)
         return whole(chain)
 
     def _contributors(self, task: Task) -> list[Saved]:
@@ -224,15 +229,18 @@ class Rescaling:
         """Continue event time: each input starts from the least time reached by the inputs that it continues."""
         before = [(share.saved.task.operators, len(share.header["marks"])) for share in shares]
         if all(each == (task.operators, len(header["marks"])) for each in before):  # `delivery="ordered"` adds a mark
+            own = shares
+            if all(map(self._same_parallelism, task.operators)):
+                at = self._had[task.operators[0]][self._has[task.operators[0]].index(task.index)]
+                own = [share for share in shares if share.saved.task.index == at]
             header["marks"] = [
                 [least(received for received, _ in branch), least(passed for _, passed in branch)]
-                for branch in zip(*(share.header["marks"] for share in shares), strict=True)
+                for branch in zip(*(share.header["marks"] for share in own), strict=True)
             ]
         origins = self._origins(task, shares, header)
         merge = Merge.rewired([share.header["merge"] for share in shares], origins)
         ended = [self._has_ended(channel.source) for channel in self._plan.subtasks.inputs(task.index)]
         header["merge"] = {**merge, "ended": ended}
-        self._marks[task.index] = merge["marks"]
 
     def _origins(self, task: Task, olds: Sequence[_Share], fresh: Mapping[str, Any]) -> Origins:
         """Return the inputs of old tasks that each input of a new task continues.

@@ -68,6 +68,13 @@ class Merge:
             self.dozing = True in self._idle
             self._waiting = True
 
+    def begin(self, marks: Sequence[int | None]) -> None:
+        """Start each input without a watermark from this one, which its sender passed on before the merge began.
+
+        The result takes these watermarks into account when it next rises.
+        """
+        self.marks = [begun if known is None else known for known, begun in zip(self.marks, marks, strict=True)]
+
     def ended_before(self, input: int) -> None:
         """Record that an input ended before this merge began; the next watermark takes this into account."""
         self._ended[input] = True

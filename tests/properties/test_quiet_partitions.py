@@ -116,3 +116,46 @@ def test_a_quiet_partition_that_is_ahead_holds_nothing_back(
     assert counted(wanted.after)
     for rows, expected in zip(got.both(), wanted.both(), strict=True):
         assert counted(rows) == counted(expected)
+
+
+FORMS = ("new", "fused", "united")
+"""The operator is new, or it follows another new one in the task of its source, or it reads one more stream."""
+
+
+def changed(kind: str, form: str, readers: int, tasks: int, after: bool) -> Pipeline:
+    """Build a version before or after the operator reads the partitions; others always do."""
+    pipeline = Pipeline("p")
+
+    def stream(name: str, partitions: int) -> Any:
+        source = GeneratedSource(lambda partition, number: number, count=0, partitions=partitions)
+        read: Any = pipeline.source(name, source, parallelism=min(readers, partitions))
+        timed = read.watermarks(f"{name}-time", at_of, out_of_order_s=2)
+        timed.key_by(key_of).process(f"{name}-known", Numbered(1)).sink(f"{name}-out", AnySink())
+        return timed
+
+    streams = {"a": stream("a", PARTITIONS), "b": stream("b", 1)}
+
+    def keyed(name: str, _: int) -> Any:
+        if form == "united" and name == "a":
+            name = "c"
+            streams[name] = streams["a"].union(streams["b"]) if after else streams["b"]
+        read = streams[name].filter(f"{name}-more", bool) if form == "fused" else streams[name]
+        return read.key_by(key_of)
+
+    if after or form == "united":
+        KINDS[kind](keyed, tasks).sink("out", AnySink())
+    return pipeline
+
+
+@pytest.mark.parametrize("to_the_end", [False, True], ids=["open", "ended"])
+@pytest.mark.parametrize("widths", [(2, 1), (3, 1), (3, 2)], ids=str)
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_operator_learns_how_far_new_inputs_are(kind: str, form: str, widths: Widths, to_the_end: bool) -> None:
+    events = [*BEFORE, *AFTER, *(ENDS if to_the_end else [])]
+
+    def rows(readers: int, tasks: int) -> Counter[bytes]:
+        before, after = (partial(changed, kind, form, readers, tasks, version) for version in (False, True))
+        return counted(performed(Scene(before, after, events, len(BEFORE)), Random(1), to_the_end=to_the_end).after)
+
+    assert rows(*widths) == rows(1, 1)

@@ -85,7 +85,7 @@ class WatermarkStage(OneToOneStage):
         self._was_late = False
         """Whether the last check was so late that it did nothing but read the time."""
         self._unsent = False
-        """Whether a change of the job graph left this task with inputs that are all ahead of the last watermark."""
+        """Whether the watermark is due again after a change of the job graph."""
         self._ready: list[Piece] = []
         self._offset = 0
 
@@ -180,12 +180,12 @@ class WatermarkStage(OneToOneStage):
     # A watermark that is due immediately after a change of the job graph, and idleness.
 
     def changed(self, epoch: int) -> None:
-        """Find out whether the inputs that this task has kept are ahead of the watermark that was passed on.
+        """Pass on the watermark again, because new readers must not wait for the next record, which may never come.
 
-        That watermark was the least of all inputs of an earlier task, some of which other tasks now read.  Readers must
-        not wait for the next record to learn that this task is ahead, because there may never be one.
+        The inputs that this task has kept may also be ahead of the watermark that was passed on.  That watermark was
+        the least of all inputs of an earlier task, some of which other tasks now read.
         """
-        self._unsent = self._merge.behind()
+        self._unsent = self._merge.behind() or self._merge.merged is not None
 
     def next_ns(self) -> int | None:
         if self._unsent:
@@ -195,8 +195,9 @@ class WatermarkStage(OneToOneStage):
     def fire(self, entries: Sequence[Due]) -> list[Any]:
         if self._unsent:
             self._unsent = False
-            merged = self._merge.caught_up()
-            if merged is not None:
+            self._merge.caught_up()
+            merged = self._merge.merged
+            if merged is not None and merged != END_NS:
                 self._ready.append(([], merged))
         if self._idle_ns is not None:
             self._check_idle(entries[-1][3], self._idle_ns // self._checks)

@@ -334,11 +334,12 @@ def test_a_task_that_reads_only_the_partition_that_is_ahead_says_so_without_a_re
         chain.deliver(input, [records_chunk([(0, "L", (input, 0), time_s)])], 0, services)
     parts = rescaled(before, saved(before, {task.name: [parts_of(chain, True)]}), after).chains()
     again = readers(Graph(left=2), {name: parts for name, parts in parts.items() if name.startswith("lw/")})
-    assert (again[0].next_timer_ns(), again[1].next_timer_ns()) == (None, 0)
+    assert (again[0].next_timer_ns(), again[1].next_timer_ns()) == (0, 0)
     files = {f"lw/{number}": parts_of(each, True) for number, each in again.items()}
     for ahead in (again[1], readers(Graph(left=2), files)[1]):  # a checkpoint may come first
         assert marks_in(ahead.fire(1, services)) == {17 * S}
         assert ahead.next_timer_ns() is None
+    assert not marks_in(again[0].fire(1, services)), "its readers know its watermark"
     behind = again[0].deliver(0, [records_chunk([(0, "L", (0, 1), 6.0)])], 1, services)
     assert marks_in(behind) == {6 * S}
 
@@ -352,7 +353,7 @@ def test_a_task_that_reads_all_partitions_again_is_as_far_as_the_last_of_them() 
     files = {str(task.name): [parts_of(chain, True)] for task, chain in zip(tasks, chains, strict=True)}
     parts = rescaled(before, saved(before, files), after).chains()
     [chain] = readers(Graph(), {"lw/0": parts["lw/0"]}).values()
-    assert chain.next_timer_ns() is None
+    assert not marks_in(chain.fire(1, services)), "its readers know its watermark"
     assert marks_in(chain.deliver(0, [records_chunk([(0, "L", (0, 1), 6.0)])], 1, services)) == {6 * S}
 
 
