@@ -41,14 +41,14 @@ def keep_from_children(descriptor: int) -> int:
 
 def open_descriptors() -> set[int]:
     """Return the open descriptors of this process."""
-    found: set[int] = set()
+    descriptors: set[int] = set()
     for name in os.listdir("/proc/self/fd"):
         try:
             os.fstat(int(name))
         except OSError:
             continue  # the list returned by `os.listdir` included its own descriptor, which is closed by now
-        found.add(int(name))
-    return found
+        descriptors.add(int(name))
+    return descriptors
 
 
 def close(descriptor: int) -> None:

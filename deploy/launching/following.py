@@ -121,7 +121,7 @@ _before: tuple[int, set[int], str] = (0, set(), "")
 
 
 def note_process() -> None:
-    """Note what this process has before the user's code is loaded."""
+    """Record what this process has before the user's code is loaded."""
     global _before
     _before = _exits(), open_descriptors(), _handled()
 
