@@ -76,7 +76,7 @@ def test_what_an_interrupted_and_a_finished_job_left_is_neither_overwritten_nor_
     status, said = job.start("--resume").finish()
     assert status == 0 and "has finished already" in said
     assert_refused(job, (), 1, "if it has not ended")
-    assert_refused(job, ("--resume", "--rollback"), 2, "so it cannot be rolled back")
+    assert_refused(job, ("--resume", "--rollback"), 2, "so --rollback needs the name of a savepoint")
     changed = ("--resume", "--set", "existing=replace")
     assert_refused(job, changed, 2, "has finished, and setting existing changed since")
     assert_exact(tmp_path)
