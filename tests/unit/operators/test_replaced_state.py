@@ -23,8 +23,8 @@ def unreadable() -> Iterator[int]:
     raise CorruptData("checkpoints/a/0/e1-i1.snap cannot be read")
 
 
-def worker(directory: Path, act: Load | Begin) -> Any:
-    image: Any = SimpleNamespace(cut=SimpleNamespace(epoch=1))
+def worker(directory: Path, act: Load | Begin, whole: bool = False) -> Any:
+    image: Any = SimpleNamespace(cut=SimpleNamespace(epoch=1), whole=whole)
     return SimpleNamespace(
         directory=directory,
         following=image,
@@ -38,6 +38,13 @@ def test_a_standby_drops_a_state_that_has_been_removed(tmp_path: Path) -> None:
     standby = worker(tmp_path, Load(0, FILES))
     Worker._load_more(standby)
     assert standby.loading is None and standby.following is None
+
+
+def test_a_standby_keeps_the_files_that_it_has_loaded_completely(tmp_path: Path) -> None:
+    standby = worker(tmp_path, Load(0, FILES), whole=True)
+    image = standby.following
+    Worker._load_more(standby)
+    assert standby.loading is None and standby.following is image
 
 
 def test_a_damaged_state_ends_the_standby(tmp_path: Path) -> None:
