@@ -47,7 +47,7 @@ def _a_shadow_forgets_its_rows() -> Patches:
     return {(SinkChannel, "put"): dropping}
 
 
-@found_by(630, draw_hot)
+@found_by(None, draw_hot)
 def _a_passed_barrier_is_a_checkpoint() -> Patches:
     """A store hears of each barrier that a shadow has passed as of a complete checkpoint."""
 
