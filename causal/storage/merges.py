@@ -102,7 +102,7 @@ class Merges:
                 self._done(SnapshotsMerged(effect.sources, file))
 
     def _warn(self, waiting: int) -> None:
-        """Log that merges fall behind, once for each doubling of the files that wait."""
+        """Log that files wait for merges, once for each doubling of their number."""
         if waiting >= 2 * self._warned:
             self._warned = waiting
             _log.warning(

@@ -35,17 +35,17 @@ seen: Counter[str] = Counter()
 
 
 def restored(world: World, index: int, files: Sequence[SnapshotFile]) -> tuple[Chain, Cut, int]:
-    """Restore as a standby that had loaded the state at an earlier barrier and then loads only what is behind it."""
+    """Restore as a standby that had loaded the state at an earlier barrier and then loads only what came after it."""
     chain, cut, received = world.plan.chain(index), Cut(), 0
     spans = [span_of(name) for name, _, _ in files]
     seen.update("merged" for span in spans if span is not None and span.merged)
-    behind = [
+    later = [
         (span.last, name)
         for task, name in world.snapshots
         if task == index and (span := span_of(name)) is not None and not span.merged
     ]
     last = spans[-1].last if spans and spans[-1] is not None else 0
-    written = [name for epoch, name in sorted(dict(behind).items()) if epoch <= last]
+    written = [name for epoch, name in sorted(dict(later).items()) if epoch <= last]
     until = len(written) // 2 if world.chance.random() < 0.5 else 0
     if spans and spans[0] is not None and until and (span_of(written[until - 1]) or spans[0]).last < spans[0].last:
         until = 0

@@ -54,6 +54,17 @@ def moved(scene: HostScene) -> list[str]:
     return [task for task in scene.supervision.assignments.tasks if scene.incarnation_of(task) > 1]
 
 
+def moving() -> HostScene:
+    """Return a job in which the standby for a move to host c has just been started."""
+    scene = began("a", "b")
+    scene.join("c", slots=20)
+    waited(scene, 900)
+    while not scene.hosts["c"].slots:
+        scene.step(events.Tick(), 20)
+        scene.agent_beats()
+    return scene
+
+
 def check_one_at_a_time(scene: HostScene) -> None:
     """Check that each task whose process was killed was promoted before the process of another task was killed."""
     task_of: dict[str, str] = {}
@@ -134,12 +145,7 @@ def test_a_host_without_room_receives_nothing() -> None:
 
 
 def test_a_standby_for_a_move_that_no_longer_helps_is_ended() -> None:
-    scene = began("a", "b")
-    scene.join("c", slots=20)
-    waited(scene, 900)
-    while not scene.hosts["c"].slots:
-        scene.step(events.Tick(), 20)
-        scene.agent_beats()
+    scene = moving()
     scene.step(events.Admin("admin-1", "drain", {"host": "c"}))
     waited(scene, 3000)
     assert not scene.hosts["c"].slots and moved(scene) == []
@@ -147,24 +153,14 @@ def test_a_standby_for_a_move_that_no_longer_helps_is_ended() -> None:
 
 
 def test_the_loss_of_the_receiving_host_costs_no_task_anything() -> None:
-    scene = began("a", "b")
-    scene.join("c", slots=20)
-    waited(scene, 900)
-    while not scene.hosts["c"].slots:
-        scene.step(events.Tick(), 20)
-        scene.agent_beats()
+    scene = moving()
     scene.hosts["c"].reachable = False
     waited(scene, 4000)
     assert moved(scene) == [] and shares(scene) == {"a": 3, "b": 3}
 
 
 def test_a_new_supervisor_waits_again_and_finishes_the_moves() -> None:
-    scene = began("a", "b")
-    scene.join("c", slots=20)
-    waited(scene, 900)
-    while not scene.hosts["c"].slots:
-        scene.step(events.Tick(), 20)
-        scene.agent_beats()
+    scene = moving()
     scene.restart()
     waited(scene, 4000)
     assert shares(scene) == {"a": 2, "b": 2, "c": 2}
