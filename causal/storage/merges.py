@@ -26,6 +26,8 @@ from causal.storage.files import ASIDE
 from causal.storage.shared import Depot, insist
 
 CLOSE_WITHIN_S = 5
+MERGED_WITHIN_S = 3600
+"""The time after which a merge counts as failed, and its process is killed."""
 WAITING_WARNED = 256
 """The number of files that wait for a merge from which the log names it; it names it again when the number doubles."""
 
@@ -166,6 +168,9 @@ class Merges:
         pipe = subprocess.PIPE
         with subprocess.Popen(command, stdin=pipe, stdout=pipe) as process:
             self._process = process
+            limit = threading.Timer(MERGED_WITHIN_S, process.kill)
+            limit.daemon = True
+            limit.start()
             if self._closed.is_set():
                 process.kill()
             try:
@@ -177,6 +182,7 @@ class Merges:
                 line = stdout.read()
             finally:
                 self._process = None
+                limit.cancel()
                 process.kill()
         try:
             answer: dict[str, Any] = json.loads(line)

@@ -104,6 +104,13 @@ def test_a_process_that_dies_is_a_failure(disk: Disk, tmp_path: Path, monkeypatc
     assert answered(disk, merging(files)) == [SnapshotsMerged(files, None)]
 
 
+def test_a_merge_that_does_not_end_is_a_failure(disk: Disk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(merges, "MERGED_WITHIN_S", 0.2)
+    monkeypatch.setattr(merges, "module_command", lambda module: [sys.executable, "-c", "import time; time.sleep(60)"])
+    files = state_files(tmp_path, 100)
+    assert answered(disk, merging(files)) == [SnapshotsMerged(files, None)]
+
+
 def test_a_task_that_ends_ends_its_merge(disk: Disk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(merges, "module_command", lambda module: [sys.executable, "-c", "import time; time.sleep(60)"])
     disk.ask(merging(state_files(tmp_path, 100)))
