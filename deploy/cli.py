@@ -73,6 +73,7 @@ def _parser_of_run() -> Parser:
 def parser() -> Parser:
     """Return the parser of all commands."""
     from deploy import doctor, looking, new_project
+    from deploy.changes import change_commands
     from deploy.jobs.chosen import add_job
     from deploy.kill_command import kill
     from deploy.launching import host_agent
@@ -120,6 +121,8 @@ def parser() -> Parser:
     saving.add_argument("--delete", metavar="NAME", help="delete one that is kept")
     saving.add_argument("--json", action="store_true", help="with --list: as JSON")
     saving.set_defaults(act=savepoint)
+
+    change_commands.add_parsers(commands)
 
     querying = commands.add_parser("state", help="show what an operator keeps for a key, or its keys")
     add_job(querying)

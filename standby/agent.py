@@ -56,8 +56,10 @@ from standby.host.parentage import adopt_orphans, die_with_parent
 from standby.host.processes import kill_marked, send_signal
 from standby.network.control import LEAVING
 from standby.network.uplink import HostUplink, LocalUplink, Uplink, runtime_of
+from standby.storage.prepared_change import NEXT
 from standby.supervision import orders
 from standby.supervision.hosts import BEATS_PER_TIMEOUT
+from standby.supervision.next_version import NEXT_WORKER
 from standby.supervision.orders import AnyOrder
 
 LOCK = "agent.lock"
@@ -410,8 +412,10 @@ class Agent:
         call = self._companions.get(role)
         if call is not None:
             self._starts[slot] = Child(slot, role, on_this_host(call.argv, self._job), call.environment)
-        elif role == WORKER:
-            self._starts[slot] = Child(slot, role, tuple(module_command(self._worker, str(self._job), slot)), {})
+        elif role in (WORKER, NEXT_WORKER):
+            settings = [NEXT] if role == NEXT_WORKER else []
+            argv = module_command(self._worker, str(self._job), slot, *settings)
+            self._starts[slot] = Child(slot, role, tuple(argv), {})
         else:
             _log.warning("an order to start %s as %.80r, which the job's description does not name", slot, role)
 

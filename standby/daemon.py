@@ -47,11 +47,13 @@ from standby.storage.host_logs import HostLogs
 from standby.storage.journal import Journal as JournalFile
 from standby.storage.manifest_files import newest_manifest
 from standby.storage.manifests import sweep, write_manifest
+from standby.storage.prepared_change import CHANGE, carry_out, is_prepared, make_final
 from standby.storage.store_journal import StoreJournal
 from standby.storage.store_sweeper import StoreSweeper
 from standby.supervision import events, orders
 from standby.supervision.effects import (
     Answer,
+    CommitChange,
     Effect,
     EndJob,
     Journal,
@@ -65,6 +67,7 @@ from standby.supervision.effects import (
 )
 from standby.supervision.log_lines import line_of
 from standby.supervision.supervision import ANY_SESSION, Supervision
+from standby.supervision.task_counters import lasting
 
 STATUS_S = 0.5
 DRAIN_MAX = 1000
@@ -101,17 +104,12 @@ class Daemon:
         self._parent = parent
         self._wake = wake
         self._led = led
-        self._config = JobConfig.load(job)
-        blueprint = Blueprint.load(job)
-        self._sync = self._config.durability == "os"
         self._clock = led.clock if led is not None else JobClock(0)
-        self._journal, self._restored = self._opened_journal()
-        self._supervision = Supervision(self._config, blueprint)
+        if led is None:
+            carry_out(job)  # the previous supervisor may have died after a change was final
+        self._begin()
         self._inbox = Inbox()
         self._host_logs = HostLogs(job / "logs")
-        self._effects: deque[tuple[int, Effect]] = deque()
-        """(number of decisions, effect); each effect waits until that many decisions have been written."""
-        self._decided = 0
         self._led_here = True
         self._for_agent: deque[bytes] = deque(maxlen=AGENT_QUEUE_MAX)
         self._route: dict[str, str] = {}
@@ -131,6 +129,37 @@ class Daemon:
         self._poller = zmq.Poller()
         self._ended = False
         self._status_due = 0.0
+
+    def _begin(self) -> None:
+        """Read the version of the job that is in its directory, and the decisions about it."""
+        self._config = JobConfig.load(self._job)
+        self._sync = self._config.durability == "os"
+        self._journal, self._restored = self._opened_journal()
+        self._supervision = Supervision(self._config, Blueprint.load(self._job))
+        self._effects: deque[tuple[int, Effect]] = deque()
+        """(number of decisions, effect); each effect waits until that many decisions have been written."""
+        self._decided = 0
+
+    def _commit(self, change: CommitChange) -> None:
+        """Make the prepared change final, and begin again as the supervisor of the next version."""
+        if not is_prepared(self._job):
+            error = f"{self._job / CHANGE} does not contain a change"
+            self._perform(Answer(change.to, {"kind": "answer", "ok": False, "error": error}))
+            return
+        figures, beats = lasting(self._supervision.view().content()["tasks"]), self._supervision.next_version.beats
+        prepared = JournalFile(self._job / CHANGE)
+        resumed = {"kind": "resumed", "at_ns": self._clock.now_ns(), "figures": figures}
+        prepared.append([resumed, *change.processes])
+        prepared.close()
+        make_final(self._job)
+        self._journal.close()
+        carry_out(self._job)
+        self._begin()
+        _log.info("the job is its next version; %s", self._config.pipeline)
+        self._step(self._restored)
+        for beat in beats:
+            self._step(beat)
+        self._perform(Answer(change.to, {"kind": "answer", "ok": True}))
 
     def _open_socket(self, runtime: str) -> None:
         for option, value in (
@@ -365,6 +394,8 @@ class Daemon:
                 if len(data) > MESSAGE_BYTES_MAX:
                     data = encode({"kind": "answer", "ok": False, "error": "too long for a message; read status.json"})
                 self._send(to.encode(), data)
+            case CommitChange():
+                self._commit(effect)
             case Note(line):
                 _log.info("%s", line)
             case EndJob(status, reason):

@@ -25,7 +25,7 @@ from causal.storage.files import replace_text
 from causal.storage.shared import Depot, insist
 from deploy.hosts import host_commands
 from deploy.jobs.hints import led_by
-from deploy.jobs.jobdirectory import CHANGE, JobDirectory
+from deploy.jobs.jobdirectory import JobDirectory
 from deploy.jobs.lookup import ROOT, holds_job
 from deploy.launching.host_agent import Outage, fetch_code, say
 from deploy.launching.local import LocalDeployment, Server, supervisor
@@ -43,6 +43,7 @@ from standby.storage.journal import Journal, journaled
 from standby.storage.manifest_files import DIRECTORY as CHECKPOINTS
 from standby.storage.manifest_files import manifests_from, newest_manifest
 from standby.storage.manifests import write_manifest
+from standby.storage.prepared_change import CHANGE
 from standby.storage.store_journal import perform
 from standby.supervision.effects import Record
 from standby.supervision.file_lists import as_files

@@ -36,22 +36,17 @@ from standby.host.children import kill_listed
 from standby.host.log_sender import SENT
 from standby.host.processes import kill_marked
 from standby.network.gate import EXECUTORS_ROSTER
+from standby.storage import prepared_change
 from standby.storage.journal import FILE as JOURNAL
 from standby.storage.journal import LOCK as SUPERVISOR_LOCK
 from standby.storage.journal import Journal, journaled
-from standby.storage.manifest_files import DIRECTORY as MANIFESTS
-from standby.storage.manifest_files import epoch_of, manifests_from, newest_manifest
+from standby.storage.manifest_files import newest_manifest
+from standby.storage.prepared_change import CHANGE, CHANGED, NEXT, ROLLBACK
 from standby.supervision.savepoints import finished, stopped_at
 from standby.supervision.task_counters import lasting
 
 BEGAN = "began"
 """The file with the time at which the first source began to read, from which sources compute when records are due."""
-
-CHANGE = "change"
-"""The directory in which a change to the job's graph is prepared; the change is final once it contains `ready`."""
-
-ROLLBACK = "rollback.json"
-"""The file that names the savepoint of a rollback which has begun to withdraw rows and is not complete yet."""
 
 SAVEPOINTS = "savepoints"
 """The directory of savepoints, which are kept until they are deleted, even when a new job begins."""
@@ -84,6 +79,8 @@ OWNED = (
     "deliveries",
     "console",
     CHANGE,
+    CHANGED,
+    NEXT,
     ROLLBACK,
     CODE,
     SAVEPOINTS,
@@ -207,7 +204,7 @@ class JobDirectory:
             PipelineError: there is no job to resume.
             CorruptData: the state is damaged.
         """
-        self._carry_out_change()
+        prepared_change.carry_out(self.path)
         if not (self.path / "job.json").exists() or not (self.path / JOURNAL).exists():
             raise PipelineError(f"{self.path} does not contain a job to resume; start one without --resume")
         config = JobConfig.load(self.path)
@@ -242,45 +239,10 @@ class JobDirectory:
         if began and not began.removeprefix(b"-").isdigit():
             raise CorruptData(f"{path} is damaged; remove it, and the rates of sources start again")
 
-    def _carry_out_change(self) -> None:
-        """Move the change that `deploy.savepoints.upgrading` has prepared into place; this may be interrupted and
-        repeated.
-        """
-        prepared = self.path / CHANGE
-        if (prepared / "ready").exists():
-            for left in (JOURNAL + "-wal", JOURNAL + "-shm"):
-                if (prepared / JOURNAL).exists():
-                    (self.path / left).unlink(missing_ok=True)
-            for name in ("topology.json", "job.json", JOURNAL):
-                if (prepared / name).exists():
-                    os.replace(prepared / name, self.path / name)
-            for manifest in (prepared / MANIFESTS).glob("*.json"):
-                # Later manifests belong to a version that is being rolled back.
-                for later in manifests_from(self.path, epoch_of(manifest) + 1):
-                    later.unlink()
-                if not (self.path / MANIFESTS / manifest.name).exists():
-                    self._sweep(epoch_of(manifest), prepared)
-                os.replace(manifest, self.path / MANIFESTS / manifest.name)
-            # The checkpoint covers everything that was logged before the change, and incarnations may start at 1 again.
-            shutil.rmtree(self.path / DETERMINANTS, ignore_errors=True)
-            (self.path / ROLLBACK).unlink(missing_ok=True)
-            (prepared / "ready").unlink()
-        shutil.rmtree(prepared, ignore_errors=True)
-
-    def _sweep(self, epoch: int, prepared: Path) -> None:
-        """Remove all earlier checkpoints, because a rollback to another one begins with the prepared checkpoint."""
-        from standby.storage.manifests import sweep
-        from standby.supervision.effects import RemoveFiles
-
-        newest = newest_manifest(prepared)
-        files = newest[1] if newest is not None else {}
-        keep = frozenset(path for each in files.values() for path, _, _ in each)
-        sweep(self.path, RemoveFiles(keep, epoch - 1, epoch))
-
     def change(self) -> None:
         """Make the prepared change final, and carry it out."""
-        (self.path / CHANGE / "ready").touch()
-        self._carry_out_change()
+        prepared_change.make_final(self.path)
+        prepared_change.carry_out(self.path)
 
     def sync(self) -> None:
         """Make the files in the directory survive a power failure.

@@ -91,8 +91,8 @@ def next_of(directory: JobDirectory, before: JobConfig, config: JobConfig, path:
     if not before.code:
         raise CorruptData(f"{directory.path} does not say which code the job ran; start it again without --resume")
     if choice == KEPT:
-        return _kept(Archive.load(directory.path, resuming.written(directory.path, before).code), config)
-    kept = Archive.load(directory.path, before.code)
+        return kept(Archive.load(directory.path, resuming.written(directory.path, before).code), config)
+    written = Archive.load(directory.path, before.code)
     stopped = directory.stopped()
     try:
         version = first(path, dict(config.settings))
@@ -100,14 +100,14 @@ def next_of(directory: JobDirectory, before: JobConfig, config: JobConfig, path:
         if stopped:
             raise
         raise PipelineError(f"{problem}; --code kept resumes with the code that the job was started with") from None
-    names = changed(kept, version.archive)
+    names = changed(written, version.archive)
     code = code_after_resume(bool(names), stopped, choice)
     if code == KEPT:
-        if stopped and choice is None and minor(kept.python) != minor(version.archive.python):
+        if stopped and choice is None and minor(written.python) != minor(version.archive.python):
             # Nothing is replayed, and a host with this Python version refuses code that was archived with another one.
             return version
-        _compare_versions(kept)
-        return replace(version, archive=kept)
+        _compare_versions(written)
+        return replace(version, archive=written)
     if code is None:
         raise PipelineError(
             f"{listed(names)} changed since this run started, but its events can be replayed only by the code "
@@ -124,12 +124,13 @@ def of_savepoint(where: Path, saved: JobConfig, config: JobConfig, path: Path, c
     """
     if choice == NEW:
         return replace(first(path, dict(config.settings)), changed=(path.name,))
-    return _kept(Archive.load(where, saved.code), config)
+    return kept(Archive.load(where, saved.code), config)
 
 
-def _kept(kept: Archive, config: JobConfig) -> Version:
-    _compare_versions(kept)
-    return Version(load_archived(kept, config.settings), kept)
+def kept(archive: Archive, config: JobConfig) -> Version:
+    """Return the version of archived code, with these settings."""
+    _compare_versions(archive)
+    return Version(load_archived(archive, config.settings), archive)
 
 
 def _compare_versions(kept: Archive) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from causal.errors import CorruptData, PipelineError
 from deploy.jobs.hints import resume_command
 from standby.storage.manifest_files import newest_manifest
+from standby.storage.prepared_change import is_of_change
 
 DESCRIPTION = "job.json"
 """The file in a job directory that describes the job."""
@@ -118,6 +119,8 @@ class Parts:
             known = _identity(self._job / name)
             before = self._lasting.get(name)
             if before is None and known is not None:
+                self._lasting[name] = known
+            elif known != before and known is not None and is_of_change(self._job, self._job / name):
                 self._lasting[name] = known
             elif known != before:
                 return self._gone(self._job / name)

@@ -17,7 +17,7 @@ withdrawn time can be mistaken for one of the new time.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,7 +27,7 @@ from causal.errors import CausalError, CorruptData, PipelineError
 from causal.ports import ReturningStore, SinkStore, StagingStore, StoreState
 from causal.sealed import seal, unseal
 from causal.storage.files import sync_directory
-from deploy.jobs.jobdirectory import ROLLBACK, JobDirectory
+from deploy.jobs.jobdirectory import JobDirectory
 from deploy.savepoints import savepoint_store
 from deploy.savepoints.savepoint_store import Savepoint, left_behind
 from deploy.savepoints.stored_checkpoints import check_unbound
@@ -44,6 +44,7 @@ from operators.sinks.contract.refusals import obstacle
 from standby.blueprint import Blueprint
 from standby.storage.journal import journaled
 from standby.storage.manifest_files import newest_manifest
+from standby.storage.prepared_change import ROLLBACK
 from standby.supervision.assignments import Assignments
 from standby.supervision.savepoints import finished
 
@@ -162,14 +163,29 @@ def roll_back(
     check_unbound(config, written)
     begins = read_beginning(savepoint.where, savepoint, planned, config, allow_dropped, back.epoch)
     planned.check_readable(begins.rescaling.positions(), job)
+    withdrawn = withdraw(job, written, back)
+    begin_with(directory, config, planned, blueprint, replace(begins, incarnation=back.incarnation))
+    return withdrawn
+
+
+def withdraw(job: Path, written: Plan, back: Return, before: Callable[[], None] = lambda: None) -> int:
+    """Withdraw the rows that were written since a savepoint, one store after the other; return how many there were.
+
+    Args:
+        written: the current version.
+        before: a function that is called after all checks, before anything is changed.
+
+    Raises:
+        PipelineError: a store cannot return to its position; nothing has been changed.
+    """
     with _returning(job, JobConfig.load(job), written, back) as stores:
         rows = _check(stores, back)
         withdrawn = rows if back.withdrawn is None else back.withdrawn
+        before()
         _note(job, back, withdrawn)
         for store, _, stood in stores.values():
             if isinstance(store, ReturningStore):
                 store.return_to(*stood)
-    begin_with(directory, config, planned, blueprint, replace(begins, incarnation=back.incarnation))
     return withdrawn
 
 

@@ -10,7 +10,7 @@ import os
 import shutil
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -136,22 +136,33 @@ def keep(job: Path) -> Savepoint | None:
     where = job / SAVEPOINTS / name
     if where.is_dir():
         return Savepoint.load(where)
-    if len(kept(job)) >= KEPT_MAX:
-        raise PipelineError(
-            f"{KEPT_MAX} savepoints are already kept in {where.parent}; delete some with: causal savepoint --delete"
-        )
+    check_room(job)
     assignments = Assignments(topology)
     for record in records:
         assignments.apply(record)
     incarnation = 1 + max(entry.incarnation for entry in assignments.tasks.values())
-    fresh = where.with_name(f"{name}.new")
-    shutil.rmtree(fresh, ignore_errors=True)
     fetch(job, files.values())
     stores, left = stood(job, topology, files), left_behind(records)
-    copy_state(job, Savepoint(name, fresh, epoch, incarnation, stores, time.time(), left), files, linked=True)
+    return store(job, Savepoint(name, where, epoch, incarnation, stores, time.time(), left), files)
+
+
+def store(job: Path, savepoint: Savepoint, files: Mapping[str, Files]) -> Savepoint:
+    """Store a savepoint in its directory, which then exists completely or not at all."""
+    where = savepoint.where
+    fresh = where.with_name(f"{savepoint.name}.new")
+    shutil.rmtree(fresh, ignore_errors=True)
+    copy_state(job, replace(savepoint, where=fresh), files, linked=True)
     os.replace(fresh, where)
     sync_directory(where.parent)
     return Savepoint.load(where)
+
+
+def check_room(job: Path) -> None:
+    """Raise `PipelineError` if the job keeps as many savepoints as it may."""
+    if len(kept(job)) >= KEPT_MAX:
+        raise PipelineError(
+            f"{KEPT_MAX} savepoints are already kept in {job / SAVEPOINTS}; delete some with: causal savepoint --delete"
+        )
 
 
 def left_behind(records: Sequence[Record]) -> dict[str, tuple[int, int]]:

@@ -24,7 +24,7 @@ from causal.ids import OUTSIDE
 from causal.ports import Bundle, SinkStore, StagingStore, StoreState, WithdrawingStore
 from causal.storage.files import read_parts, write_parts
 from causal.topology import Task, Topology
-from deploy.jobs.jobdirectory import BEGAN, CHANGE, JobDirectory
+from deploy.jobs.jobdirectory import BEGAN, JobDirectory
 from deploy.savepoints import letters, savepoint_store, stores_there
 from deploy.savepoints.savepoint_store import Savepoint
 from deploy.savepoints.stored_checkpoints import check_unbound, first_name, upload
@@ -37,6 +37,7 @@ from standby.blueprint import Blueprint
 from standby.storage.journal import Journal, journaled
 from standby.storage.manifest_files import newest_manifest
 from standby.storage.manifests import write_manifest
+from standby.storage.prepared_change import CHANGE
 from standby.supervision.assignments import Assignments
 from standby.supervision.effects import Record
 from standby.supervision.savepoints import finished
@@ -139,7 +140,7 @@ def read_beginning(
     if manifest is None or manifest[0] != savepoint.epoch:
         raise CorruptData(f"{where} lacks the manifest of checkpoint {savepoint.epoch}; restore it from a copy")
     epoch = epoch or savepoint.epoch
-    saved = [_read(where, task, manifest[1][task.name], epoch) for task in before.tasks]
+    saved = [read_saved(where, task, manifest[1][task.name], epoch) for task in before.tasks]
     rescaling = Rescaling(before, saved, planned, config.key_groups, allow_dropped, lambda: written_by(where))
     asking = {account for account in savepoint.stores if account in requesting(before)}
     left = {name: stood for name, stood in {**savepoint.left, **savepoint.stores}.items() if name not in asking}
@@ -249,7 +250,12 @@ def begin_from(
 # Functions that several of the above functions use.
 
 
-def _read(job: Path, task: Task, files: Files, epoch: int) -> Saved:
+def read_saved(job: Path, task: Task, files: Files, epoch: int) -> Saved:
+    """Return a task's snapshot, which consists of these files, as one of the given epoch.
+
+    Raises:
+        CorruptData: a file is damaged or missing.
+    """
     files_parts = [read_parts(job / path, digest) for path, _, digest in files]
     cut = replace(Cut.unpack(files_parts[-1][0]), epoch=epoch)
     return Saved(task, cut, tuple(tuple(parts[1:]) for parts in files_parts))
@@ -268,7 +274,7 @@ def begin_with(
         size, digest = write_parts(job / path, [cuts[task].pack(), *parts], durable=True)
         fresh[task] = ((path, size, digest),)
     upload(job, config, fresh.values())
-    _prepare(job, config, blueprint, begins, fresh, stores)
+    prepare(job, config, blueprint, begins, fresh, stores, journaled(job))
     directory.change()
 
 
@@ -381,16 +387,27 @@ def open_stores(job: Path, config: JobConfig, planned: Plan, begins: Beginning) 
     return positions
 
 
-def _prepare(
-    job: Path, config: JobConfig, blueprint: Blueprint, begins: Beginning, files: Mapping[str, Files], stores: Stood
+def prepare(
+    job: Path,
+    config: JobConfig,
+    blueprint: Blueprint,
+    begins: Beginning,
+    files: Mapping[str, Files],
+    stores: Stood,
+    decided: Sequence[Record],
 ) -> None:
+    """Write the files of the next version to `change/`, where they have no effect until the change is final.
+
+    Args:
+        files: the first snapshots of the tasks.
+        decided: the decisions about the job so far.
+    """
     prepared = job / CHANGE
     shutil.rmtree(prepared, ignore_errors=True)
     prepared.mkdir()
     config.save(prepared)
     blueprint.save(prepared)
     write_manifest(prepared, begins.epoch, files, sync=True)
-    decided = journaled(job)
     hosts = {record["host"]: record for record in decided if record["kind"] == "host_joined"}
     began = _began(decided) if config.listen else []
     journal = Journal(prepared)

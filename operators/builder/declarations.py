@@ -12,6 +12,7 @@ from typing import Any
 from causal.errors import PipelineError
 from causal.topology import DEAD_LETTERS
 from operators import graph
+from operators.builder.pipeline_settings import Settings
 from operators.graph import Edge, Node
 from operators.kinds.registry import KINDS
 
@@ -23,18 +24,20 @@ class Declarations:
 
     Attributes:
         where: the pipeline's location as file:line.
+        settings: the settings of the job, which may contain the parallelism of operators.
         loose: outlets of `key_by`, `union` and similar methods that no operator reads yet.
     """
 
-    def __init__(self, name: str, where: str) -> None:
+    def __init__(self, name: str, where: str, settings: Settings) -> None:
         self.name = name
         self.where = where
+        self.settings = settings
         self.by_name: dict[str, Node] = {}
         self.loose: list[Outlet] = []
 
     def replaced(self, nodes: Iterable[Node]) -> Declarations:
         """Return a copy that contains these operators instead."""
-        copied = Declarations(self.name, self.where)
+        copied = Declarations(self.name, self.where, self.settings)
         copied.by_name = {node.name: node for node in nodes}
         copied.loose = list(self.loose)
         return copied
@@ -60,6 +63,12 @@ class Declarations:
         if type(parallelism) is not int or not 1 <= parallelism <= _PARALLELISM_MAX:
             raise PipelineError(
                 f"{where}: operator {name!r} has parallelism {parallelism!r}; use a whole number from 1 to "
+                f"{_PARALLELISM_MAX}"
+            )
+        parallelism = self.settings.parallelism(name, parallelism)
+        if parallelism < 1 or parallelism > _PARALLELISM_MAX:
+            raise PipelineError(
+                f"{where}: the setting parallelism.{name} is {parallelism}; use a whole number from 1 to "
                 f"{_PARALLELISM_MAX}"
             )
         time_of = options.pop("time_of", None)

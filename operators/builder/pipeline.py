@@ -126,7 +126,7 @@ class Pipeline:
         self.processes = processes
         settings = SETTINGS.get(None)
         self.settings = Settings({}) if settings is None else settings
-        self._declared = Declarations(name, where)
+        self._declared = Declarations(name, where, self.settings)
         unrun.built()
 
     if not TYPE_CHECKING:

@@ -5,6 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from causal.errors import PipelineError
+
+PARALLELISM = "parallelism."
+"""The prefix of a setting that replaces the parallelism of one operator, as in `--set parallelism.count=4`."""
+
 
 class Settings(Mapping[str, str]):
     """A read-only mapping from name to text that records every requested name, whether it exists or not."""
@@ -13,6 +18,8 @@ class Settings(Mapping[str, str]):
         self._values = dict(values)
         self._asked: dict[str, None] = {}
         self._defaults: dict[str, str] = {}
+        self._operators: dict[str, None] = {}
+        """The names with which the parallelism of an operator can be set."""
 
     def __getitem__(self, name: str) -> str:
         self._asked[name] = None
@@ -23,6 +30,21 @@ class Settings(Mapping[str, str]):
         if default is not None:
             self._defaults.setdefault(name, str(default))
         return super().get(name, default)
+
+    def parallelism(self, operator: str, declared: int) -> int:
+        """Return the number of tasks of an operator: the one in these settings or, without one, the declared one.
+
+        Raises:
+            PipelineError: the setting is not a number.
+        """
+        name = PARALLELISM + operator
+        if name not in self._values:
+            self._operators[name] = None
+            return declared
+        text = self[name]
+        if not text.isdecimal() or len(text) > 9:
+            raise PipelineError(f"setting {name} is {text!r:.40}; use a whole number from 1")
+        return int(text)
 
     def default(self, name: str) -> str | None:
         """Return, as text, the default that the pipeline passed for this setting, or None if it passed no default."""
@@ -49,8 +71,12 @@ class Settings(Mapping[str, str]):
             return ""
         from difflib import get_close_matches  # imported here because only messages need it
 
-        close = get_close_matches(name, self._asked, n=1)
+        known = self._operators if name.startswith(PARALLELISM) else self._asked
+        close = get_close_matches(name, known, n=1)
         if close:
             return f"the pipeline reads no setting {name!r} while it is built; did you mean {close[0]!r}?"
+        if name.startswith(PARALLELISM):
+            operators = ", ".join(each.removeprefix(PARALLELISM) for each in known)
+            return f"the pipeline has no operator {name.removeprefix(PARALLELISM)!r}; its operators are {operators}"
         read = ", ".join(sorted(self._asked)) or "none"
         return f"the pipeline reads no setting {name!r} while it is built; it reads {read}"

@@ -1,6 +1,6 @@
 """A worker process: at first a standby with a task's state, and the task itself once it has been promoted.
 
-    python -m operators.runtime.worker JOB_DIRECTORY SLOT
+    python -m operators.runtime.worker JOB_DIRECTORY SLOT [SETTINGS]
 
 The worker connects sockets, files and the clock to `operators.runtime.membership`, which makes the decisions, and to
 `causal.shell.driver`, which runs the task. It keeps running without a supervisor.
@@ -110,11 +110,16 @@ class Worker:
         set, acts wait in `later`, except for reports to the supervisor and the order to end.
     """
 
-    def __init__(self, job_directory: Path, slot: str) -> None:
+    def __init__(self, job_directory: Path, slot: str, settings: str = "") -> None:
+        """
+        Args:
+            settings: the directory within the job's in which the settings of its next version are; empty for the
+                current version.
+        """
         self.slot = slot
         self.directory = job_directory
         take_offset(job_directory)
-        self.config = located(JobConfig.load(job_directory), job_directory)
+        self.config = located(JobConfig.load(job_directory / settings), job_directory)
         self.depot = Depot(self.config.store, self.config.place_in_store, proof="") if self.config.store else None
         self.context: zmq.Context[Any] = zmq.Context(io_threads=1)
         self.work = Work()
@@ -557,7 +562,7 @@ def _serve() -> int:
     own = os.getpid()
     processlog.begin(directory / "logs" / f"{slot}.log", lambda: workers[0].label if workers else slot)
     try:
-        worker = Worker(directory, slot)
+        worker = Worker(directory, slot, *sys.argv[3:])
     except CausalError as problem:
         say(f"cannot begin: {problem}")
         return 1

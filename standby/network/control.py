@@ -100,18 +100,39 @@ def is_leaving(data: bytes) -> bool:
 
 def ask(runtime: str, verb: str, arguments: Mapping[str, Any], within_s: float) -> dict[str, Any] | None:
     """Send a request to the supervisor whose sockets are in `runtime`; None if it does not answer in time."""
-    context = zmq.Context()
-    client = context.socket(zmq.DEALER)
+    requester = Requester(runtime, f"admin-{os.getpid()}")
     try:
-        client.setsockopt(zmq.LINGER, 0)
-        client.setsockopt(zmq.MAXMSGSIZE, MESSAGE_BYTES_MAX)
-        client.setsockopt_string(zmq.IDENTITY, f"admin-{os.getpid()}")
-        client.connect(f"ipc://{runtime}/supervisor")
-        client.send(pack("admin", verb=verb, arguments=dict(arguments)))
-        return unpack(client.recv()) if client.poll(int(within_s * 1000)) else None
+        return requester.ask(verb, arguments, within_s)
     finally:
-        client.close()
-        context.term()
+        requester.close()
+
+
+class Requester:
+    """A client of the supervisor whose sockets are in the directory `runtime`.
+
+    Args:
+        identity: the name of the client's socket, which begins with `admin`.
+    """
+
+    def __init__(self, runtime: str, identity: str) -> None:
+        self._context: zmq.Context[Any] = zmq.Context()
+        self._socket = self._context.socket(zmq.DEALER)
+        self._socket.setsockopt(zmq.LINGER, 0)
+        self._socket.setsockopt(zmq.MAXMSGSIZE, MESSAGE_BYTES_MAX)
+        self._socket.setsockopt_string(zmq.IDENTITY, identity)
+        self._socket.connect(f"ipc://{runtime}/supervisor")
+
+    def ask(self, verb: str, arguments: Mapping[str, Any], within_s: float) -> dict[str, Any] | None:
+        """Send a request and return the next answer, which may be that of an earlier request; None if there is none."""
+        try:
+            self._socket.send(pack("admin", verb=verb, arguments=dict(arguments)), zmq.NOBLOCK)
+        except zmq.Again:  # the supervisor has been unavailable for many requests
+            return None
+        return unpack(self._socket.recv()) if self._socket.poll(int(within_s * 1000)) else None
+
+    def close(self) -> None:
+        self._socket.close()
+        self._context.term()
 
 
 class Inbox:

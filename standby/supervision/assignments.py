@@ -254,6 +254,7 @@ class Assignments:
         """Apply one decision; a decision that concerns neither slots nor tasks has no effect."""
         act = {
             "process": self._process,
+            "next_process": self._next_process,
             "promoted": self._promoted,
             "rolled_back": self._rolled_back,
             "killing": self._killing,
@@ -262,6 +263,7 @@ class Assignments:
             "phase": self._phase,
             "resumed": self._resumed,
             "changed": self._changed,
+            "change": self._change,
         }.get(record["kind"])
         if act is not None:
             act(record)
@@ -272,6 +274,10 @@ class Assignments:
         slot.host = record.get("host", "")
         self.unserved.setdefault(slot.purpose, {})[slot.name] = slot
         self._manned(slot.purpose)
+
+    def _next_process(self, record: Record) -> None:
+        # The next version has the process; no process of the current version may have its name.
+        self.started_max = max(self.started_max, record["number"])
 
     def _promoted(self, record: Record) -> None:
         slot, entry = self.slots[record["slot"]], self.tasks[record["task"]]
@@ -329,6 +335,11 @@ class Assignments:
         # The job has restarted from a savepoint, so its incarnations must exceed all earlier ones.
         for name in self.tasks:
             self.tasks[name].incarnation = record["incarnation"]
+
+    def _change(self, record: Record) -> None:
+        # The next version may have opened the stores, which then accept no lower incarnation.
+        for entry in self.tasks.values() if record["step"] == "over" else ():
+            entry.incarnation = max(entry.incarnation, record["incarnation"])
 
     def _resumed(self, record: Record) -> None:
         # All processes of the job have ended, so no slot remains.

@@ -99,6 +99,8 @@ class Coordinator:
         elif record["kind"] == "savepoint":
             self.requested = record["epoch"]
             self.final = record["epoch"] if record["final"] else self.final
+        elif record["kind"] == "change" and record["step"] == "over" and self.final <= self.complete:
+            self.final = 0  # the change for which the sources stopped there has ended
         elif record["kind"] == "promoted":
             self._acks.pop(record["task"], None)
         elif record["kind"] == "rolled_back":

@@ -27,6 +27,9 @@ class Companions:
     def __contains__(self, slot: str) -> bool:
         return slot in self._calls
 
+    def __len__(self) -> int:
+        return len(self._calls)
+
     @property
     def lacking(self) -> bool:
         """Whether any companion has not been reported by an agent."""

@@ -39,7 +39,7 @@ class StartProcess:
 
     slot: str
     role: str
-    """`worker`, or `companion:<name>`."""
+    """`worker`, `worker:next`, or `companion:<name>`."""
     host: str = ""
     """The host whose agent starts the process; empty for the agent on the supervisor's own machine."""
 
@@ -101,7 +101,29 @@ class Note:
     line: str
 
 
-Effect = Journal | Send | SendHost | StartProcess | KillProcess | WriteManifest | RemoveFiles | EndJob | Answer | Note
+@dataclass(frozen=True, slots=True)
+class CommitChange:
+    """Make the change prepared in `change/` final, and begin again as the supervisor of the next version."""
+
+    processes: tuple[Record, ...]
+    """The decisions about the processes that have started for the next version."""
+    to: str
+    """The client to which the answer is sent."""
+
+
+Effect = (
+    Journal
+    | Send
+    | SendHost
+    | StartProcess
+    | KillProcess
+    | WriteManifest
+    | RemoveFiles
+    | EndJob
+    | Answer
+    | Note
+    | CommitChange
+)
 
 
 def in_safe_order(effects: Iterable[Effect]) -> list[Effect]:

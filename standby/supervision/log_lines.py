@@ -57,7 +57,22 @@ def _savepoint(record: Record) -> str:
     return f"checkpoint {record['epoch']} will be a savepoint{', where the job ends' if record['final'] else ''}"
 
 
+def _change(record: Record) -> str:
+    if record["step"] == "prepare" and record["rollback"]:
+        return f"the job will be rolled back to savepoint {record['rollback']}"
+    return _CHANGES[record["step"]]
+
+
+_CHANGES: Mapping[str, str] = {
+    "prepare": "the next version of the job is prepared",
+    "end": "the current version ends, and the next version takes its place",
+    "withdraw": "rows are withdrawn",
+    "return": "the current version continues after its final savepoint",
+    "over": "the change is over",
+}
+
 _LINES: Mapping[str, Callable[[Record], str | None]] = {
+    "change": _change,
     "promoted": _promoted,
     "gone": _gone,
     "phase": _phase,

@@ -31,7 +31,9 @@ class Order(Command, frozen=True):
 
 
 class Start(Order, frozen=True, tag="start"):
-    """Start a process unless it exists.  `role` is `worker`, or `companion:<name>` from the job's description."""
+    """Start a process unless it exists.  `role` is `worker`, `worker:next` for a worker of the job's next version, or
+    `companion:<name>` from the job's description.
+    """
 
     slot: Slot
     role: str

@@ -24,12 +24,13 @@ from standby.supervision.companions import Companions
 from standby.supervision.detector import Detector
 from standby.supervision.dirty_workers import DirtyWorkers
 from standby.supervision.draining import Draining, drain
-from standby.supervision.effects import Effect, EndJob, KillProcess, Note, Outbox, Record, SendHost
+from standby.supervision.effects import Effect, EndJob, KillProcess, Note, Outbox, Record, RemoveFiles, SendHost
 from standby.supervision.failures import End, Failures
 from standby.supervision.hosts import HostEntry, HostState
 from standby.supervision.job_state import JobState
 from standby.supervision.job_view import JobView
 from standby.supervision.moves import Moves
+from standby.supervision.next_version import NextVersion, Phase
 from standby.supervision.placement import Placement
 from standby.supervision.reconciler import Reconciler
 from standby.supervision.replay_bound import ReplayBound
@@ -93,6 +94,14 @@ class Supervision:
         self._balancing = Balancing(
             rests_ns, pool is None, self.hosts, self.assignments, self._placement, moves, self._reconciler.start_on
         )
+        self.next_version = NextVersion(
+            self.assignments,
+            self.coordinator,
+            self.staging,
+            self._refuses_change,
+            self._reconciler.kill,
+            lambda reason: self._stop(1, reason),
+        )
         self._detector = Detector(config.heartbeat_timeout_ms * 1_000_000, config.stuck_after_ms * 1_000_000)
         self._outbox = Outbox(self._apply)
         self._companions = Companions(blueprint.companions)
@@ -117,7 +126,11 @@ class Supervision:
             self._handlers[type(event)](self, event)
         if self.job.ended is None:
             self._settle()
-        return self._outbox.take()
+        effects = self._outbox.take()
+        if self.next_version.phase is Phase.NONE:
+            return effects
+        # A change reads the files of checkpoints and adds others; they are swept after the change.
+        return [effect for effect in effects if not isinstance(effect, RemoveFiles)]
 
     def next_deadline(self) -> int:
         """Return the time by which the next `Tick` is due, in ns on the clock of `now_ns`."""
@@ -129,6 +142,7 @@ class Supervision:
             self._reconciler.deadline_ns(self._now_ns),
             self.injection.deadline_ns(self.figures.life_first_record_ns),
             self._stop_by_ns,
+            self.next_version.deadline_ns(),
             self.checks.deadline_ns(),
             self.hosts.deadline_ns(),
         ]
@@ -137,6 +151,7 @@ class Supervision:
     def _apply(self, record: Record) -> None:
         """Apply one decision; only this method lets decisions change the state."""
         self.job.apply(record)
+        self.next_version.apply(record)
         self._dirty.apply(record)
 
     # Event handlers.
@@ -155,6 +170,9 @@ class Supervision:
 
     def _beat(self, event: events.Beat) -> None:
         slot = self.assignments.slots.get(event.slot)
+        if slot is None and self.next_version.knows(event.slot):
+            self.next_version.beat(event)
+            return
         if slot is None:
             # The process belongs to an earlier run of the job, or was started without a decision.
             self._outbox.add(KillProcess(event.slot))
@@ -212,7 +230,8 @@ class Supervision:
     def _pulse(self, event: events.Pulse) -> None:
         slot = self.assignments.slots.get(event.slot)
         if slot is None:
-            self._outbox.add(KillProcess(event.slot))
+            if not self.next_version.knows(event.slot):
+                self._outbox.add(KillProcess(event.slot))
             return
         slot.alive_ns, slot.pid, slot.waiting = self._now_ns, event.pid, event.waiting
         slot.reported_state = event.state or slot.reported_state
@@ -281,7 +300,7 @@ class Supervision:
         self._stop_if_finished()
 
     def _stop_if_finished(self) -> None:
-        end = savepoints.reached(self.coordinator, self.staging)
+        end = None if self.next_version.ends_current else savepoints.reached(self.coordinator, self.staging)
         if end is None and all(entry.finished for entry in self.assignments.tasks.values() if entry.sink):
             end = self.checks.finished(self._now_ns)
         if end is not None and self.job.stopping is None:
@@ -325,6 +344,9 @@ class Supervision:
             if failure is not None and self.job.stopping is None:
                 self._stop(1, failure)
             return
+        if self.next_version.knows(event.slot):
+            self.next_version.gone(event.slot, event.last_line, self._now_ns, self._outbox)
+            return
         slot = self._of_host(event.slot, event.host)
         if slot is not None:
             self._gone(slot, event.killed_ns, event.status, event.last_line)
@@ -350,6 +372,8 @@ class Supervision:
             drain(host, True, self._outbox)
         self._hear(host, event.clock_ns)
         for name in event.dead:
+            if self.next_version.knows(name):
+                self.next_version.gone(name, "", self._now_ns, self._outbox)
             slot = self._of_host(name, event.host)
             if slot is not None:
                 self._gone(slot, event.killed.get(name), event.dead[name])
@@ -367,8 +391,10 @@ class Supervision:
             elif slot.state is WorkerState.LEAVING and self._now_ns - slot.asked_ns > LOST_NS:
                 self._gone(slot, None)
         for name in event.slots:
-            if self._of_host(name, event.host) is None and name not in self._companions:
+            known = name in self._companions or self.next_version.knows(name)
+            if self._of_host(name, event.host) is None and not known:
                 self._outbox.add(KillProcess(name, event.host))
+        self.next_version.reported(event.slots, self._now_ns, self._outbox)
         self._companions.record_beat(event.host, {**event.slots, **event.dead})
         if self.job.stopping is None and self._companions.lacking and self.hosts.all_beaten:
             self._companions.settle(self._placement.host_for, self._now_ns, self._outbox)
@@ -448,8 +474,21 @@ class Supervision:
         self._dirty.all()
 
     def _admin(self, event: events.Admin | events.Replied) -> None:
-        answer(self.job, event, self.view, self._kill_on_request, self._outbox)
+        if isinstance(event, events.Admin) and event.verb == "change":
+            self.next_version.asked(event, self._now_ns, self._outbox)
+        else:
+            answer(self.job, event, self.view, self._kill_on_request, self._outbox)
         self._dirty.all()
+
+    def _refuses_change(self) -> str:
+        """Return why no change of the running job can begin; empty if one can."""
+        if self.job.stopping is not None or self.coordinator.final:
+            return "the job is ending already"
+        if self.hosts.several or len(self._companions):
+            return "a job on several hosts, or with Spark, changes with a stop: causal savepoint --stop"
+        if self._config.guarantee != "causal":
+            return f"guarantee {self._config.guarantee} changes with a stop: causal savepoint --stop"
+        return ""
 
     def _kill_on_request(self, slot: WorkerEntry) -> None:
         self._reconciler.kill(slot, "on request", self._now_ns, self._outbox)
@@ -484,7 +523,8 @@ class Supervision:
             if holder is not None and holder.seen_ns and holder.state is not WorkerState.LEAVING:
                 self._outbox.decide("injected", index=index)
                 self._kill_on_request(holder)
-        if self._dirty.due(self._now_ns):
+        self.next_version.settle(self._now_ns, self._outbox)
+        if self._dirty.due(self._now_ns) and not self.next_version.suspends:
             self.inquiries.settle(self._now_ns, self._outbox, self._dirty.slots())
             self._reconciler.settle(self._now_ns, self._outbox, self._dirty)
             self._draining.settle(self._now_ns, self._outbox)

@@ -1,0 +1,182 @@
+"""`causal upgrade`, `causal rescale` and `causal rollback`: changes of a running job without a stop.
+
+A refusal is one line and has no effect.  A command that dies leaves the current version at work, unless the supervisor
+has committed the change.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from causal.config import JobConfig
+from causal.errors import PipelineError
+from deploy import settings
+from deploy.changes.conversation import Conversation
+from deploy.changes.next_version import Changed, Version, facts_of, roll_back, upgrade
+from deploy.exit_status import DONE
+from deploy.jobs import versions
+from deploy.jobs.hints import check_led_here, not_running
+from deploy.jobs.lookup import ROOT, find_job, running
+from deploy.plan_command import add_pipeline, add_processes, explicit_settings
+from deploy.savepoints import savepoint_store
+from deploy.savepoints.rolling_back import reaches
+from deploy.savepoints.savepoint_store import Savepoint
+from deploy.savepoints.upgrading import present
+from operators.builder.pipeline_settings import PARALLELISM
+from operators.code_archive.archive import Archive
+from operators.engine.plan import Plan, plan
+from standby.blueprint import Blueprint, Constraint
+from standby.storage.manifest_files import newest_manifest
+
+OF_AGENT = ("heartbeat_ms", "heartbeat_timeout_ms", "verify_replay", "transport")
+"""Settings that the agent has read; it continues to work during a change."""
+
+
+def add_parsers(commands: Any) -> None:
+    """Add the commands to those of `causal`."""
+    upgrading = commands.add_parser("upgrade", help="replace the code or settings of a running job")
+    add_pipeline(upgrading)
+    add_processes(upgrading)
+    _add_running(upgrading)
+    upgrading.add_argument(
+        "--allow-dropped-state", action="store_true", help="leave behind state of operators that are gone"
+    )
+    upgrading.set_defaults(act=_upgrade)
+
+    rescaling = commands.add_parser("rescale", help="change the number of tasks of operators of a running job")
+    rescaling.add_argument("operators", metavar="OPERATOR=N", nargs="+", help="an operator, and its number of tasks")
+    _add_running(rescaling)
+    rescaling.set_defaults(act=_rescale)
+
+    returning = commands.add_parser("rollback", help="return a running job to a savepoint, and withdraw its rows since")
+    returning.add_argument(
+        "savepoint", metavar="SAVEPOINT", nargs="?", default="", help="default: that at which the last change was made"
+    )
+    _add_running(returning)
+    returning.set_defaults(act=_roll_back)
+
+
+def _add_running(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--job", dest="name", metavar="NAME", help=f"a job under {ROOT}; default: the only one")
+    parser.add_argument("--state-dir", metavar="DIR", help="the job's directory")
+
+
+def _upgrade(arguments: argparse.Namespace) -> int:
+    explicit, path = explicit_settings(arguments), Path(arguments.pipeline).absolute()
+    if arguments.name is None:
+        job = versions.job_of(path, arguments.state_dir, explicit.get("settings", {}))
+    else:
+        job = find_job(arguments.name, arguments.state_dir)
+    before = _of_running(job)
+    config = settings.resumed(before, path, explicit, arguments.config)
+    _check_settings(before, config)
+    loaded = versions.first(path, dict(config.settings))
+    settings.check_read(explicit, loaded.pipeline.settings, arguments)
+    planned = plan(loaded.pipeline, config)
+    version = _version(job, config, planned, loaded.planned(planned).archive, arguments.allow_dropped_state)
+    with Conversation(job) as conversation:
+        changed = upgrade(job, version, conversation)
+    print(f"{config.name} is upgraded; {_took(changed)}; `causal rollback` reverts it")
+    return DONE
+
+
+def _rescale(arguments: argparse.Namespace) -> int:
+    job = find_job(arguments.name, arguments.state_dir)
+    before = _of_running(job)
+    wanted = {PARALLELISM + name: number for name, number in settings.assignments(arguments.operators).items()}
+    config = replace(before, settings={**before.settings, **wanted})
+    archive = Archive.load(job, before.code)
+    loaded = versions.kept(archive, config)
+    for name in wanted:
+        if problem := loaded.pipeline.settings.unread(name):
+            raise PipelineError(problem)
+    planned = plan(loaded.pipeline, config)
+    if planned.topology == Blueprint.load(job).topology:
+        print(f"{config.name} has these tasks already; nothing is changed")
+        return DONE
+    with Conversation(job) as conversation:
+        changed = upgrade(job, _version(job, config, planned, archive), conversation)
+    tasks = ", ".join(f"{name.removeprefix(PARALLELISM)} has {number} tasks" for name, number in wanted.items())
+    print(f"{tasks}; {_took(changed)}; `causal rollback` reverts it")
+    return DONE
+
+
+def _roll_back(arguments: argparse.Namespace) -> int:
+    job = find_job(arguments.name, arguments.state_dir)
+    before = _of_running(job)
+    with Conversation(job) as conversation:
+        facts = facts_of(conversation)
+        name = arguments.savepoint or facts.savepoint
+        if not name:
+            raise PipelineError(
+                f"the job in {job} runs the version that it started with, so `causal rollback` needs the name of a "
+                "savepoint; `causal savepoint --list` shows them"
+            )
+        back = savepoint_store.named(job, name)
+        if not reaches(back, before):
+            raise PipelineError(
+                f"the rows of the job in {job} do not continue from savepoint {name}; begin a new job with it: "
+                f"{back.command}"
+            )
+        saved = JobConfig.load(back.where)
+        config = settings.resumed(saved, Path(saved.pipeline), {})
+        _check_settings(before, config)
+        loaded = versions.of_savepoint(back.where, saved, config, Path(saved.pipeline), None)
+        planned, written = plan(loaded.pipeline, config), present(job)
+        _check_withdrawable(job, written, back)
+        version = _version(job, config, planned, loaded.archive)
+        changed = roll_back(job, version, written, back, facts, conversation)
+    rows = f"{changed.withdrawn:,} rows written since then are withdrawn"
+    print(f"{config.name} is rolled back to savepoint {name}; {rows}; {_took(changed)}")
+    return DONE
+
+
+def _of_running(job: Path) -> JobConfig:
+    """Return the configuration of a running job.
+
+    Raises:
+        PipelineError: the job is not running, or is led by another machine.
+    """
+    if not running(job):
+        raise PipelineError(not_running(job))
+    check_led_here(job)
+    savepoint_store.check_room(job)
+    return JobConfig.load(job)
+
+
+def _check_withdrawable(job: Path, written: Plan, back: Savepoint) -> None:
+    """Refuse a rollback of sinks that can never withdraw the rows that they have written since the savepoint."""
+    newest = newest_manifest(job)
+    rows = {} if newest is None else savepoint_store.stood(job, written.topology, newest[1])
+    for account, limit in written.return_limits(job).items():
+        since = rows.get(account, (0, 0))[0] - back.stood(account)[0]
+        if limit and since > 0:
+            raise PipelineError(
+                f"the store of {account} {limit}, and {since:,} were written since savepoint {back.name}; begin "
+                f"another job instead: {back.command}"
+            )
+
+
+def _check_settings(before: JobConfig, config: JobConfig) -> None:
+    for name in OF_AGENT:
+        if getattr(before, name) != getattr(config, name):
+            raise PipelineError(
+                f"{name} cannot change while the job is running; stop it with `causal savepoint --stop`, and resume it"
+            )
+
+
+def _version(job: Path, config: JobConfig, planned: Plan, archive: Archive, allow_dropped: bool = False) -> Version:
+    if planned.companions(job):
+        raise PipelineError(
+            f"a source of {config.name} has its own process; change the job with a stop: savepoint --stop"
+        )
+    constraints: Mapping[str, Constraint] = {name: Constraint(*place) for name, place in planned.places().items()}
+    return Version(config, planned, Blueprint(planned.topology, constraints=constraints), archive, allow_dropped)
+
+
+def _took(changed: Changed) -> str:
+    return f"the change took {changed.gap_s:.2f} s"

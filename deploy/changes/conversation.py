@@ -1,0 +1,77 @@
+"""The conversation of a command that changes a running job with the job's supervisor.
+
+Every request is repeated until it is answered, because the supervisor may die in between.  A second thread renews the
+change, so that the supervisor can tell a command that works from one that has died.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import threading
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from causal.errors import PipelineError, Unavailable
+from standby.network.control import Requester
+from standby.supervision.next_version import RENEW
+
+RENEW_S = 1.0
+AGAIN_S = 1.0
+"""The time after which a request without an answer is repeated."""
+
+
+class Conversation:
+    """The requests of one change; as a context manager, it renews the change until it is closed.
+
+    Args:
+        job: the job directory.
+    """
+
+    def __init__(self, job: Path) -> None:
+        self._job = job
+        self._runtime = (job / "runtime").read_text().strip()
+        self._change = secrets.token_hex(8)
+        self._over = threading.Event()
+        self._renewing = threading.Thread(target=self._renew, daemon=True)
+        self._requester = Requester(self._runtime, f"admin-{os.getpid()}-{self._change}")
+
+    def __enter__(self) -> Conversation:
+        self._renewing.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._over.set()
+        self._renewing.join()
+        self._requester.close()
+
+    def ask(self, step: str, within_s: float, **arguments: Any) -> dict[str, Any]:
+        """Send a request and return its answer.
+
+        Raises:
+            PipelineError: the supervisor refuses the request, or has ended the change.
+            Unavailable: there is no answer in time.
+        """
+        deadline_s = time.monotonic() + within_s
+        while (left_s := deadline_s - time.monotonic()) > 0:
+            facts = {"step": step, "change": self._change, **arguments}
+            answer = self._requester.ask("change", facts, min(left_s, AGAIN_S))
+            if answer is None or answer.get("step", step) != step:
+                continue
+            if not answer.get("ok"):
+                raise PipelineError(f"the job in {self._job} is not changed: {answer.get('error')}")
+            return answer
+        raise Unavailable(
+            f"the supervisor of the job in {self._job} has not answered {step!r} within {within_s:.0f} s; see "
+            f"{self._job}/logs/supervisor.log"
+        )
+
+    def _renew(self) -> None:
+        requester = Requester(self._runtime, f"admin-{os.getpid()}-{self._change}-renewing")
+        try:
+            while not self._over.wait(RENEW_S):
+                requester.ask("change", {"step": RENEW, "change": self._change}, 0.0)
+        finally:
+            requester.close()

@@ -1,0 +1,90 @@
+"""A change of a job that was prepared in its directory, and takes effect as a whole.
+
+The files of the next version are written to `change/`.  The change is final once that directory contains `ready`; from
+then on, whoever finds it carries it out, and may be interrupted and repeat it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from causal.storage.stable import DIRECTORY as DETERMINANTS
+from standby.storage.journal import FILE as JOURNAL
+from standby.storage.manifest_files import DIRECTORY as MANIFESTS
+from standby.storage.manifest_files import epoch_of, manifests_from, newest_manifest
+from standby.storage.manifests import sweep
+from standby.supervision.effects import RemoveFiles
+
+CHANGE = "change"
+"""The directory in which a change to the job's graph is prepared."""
+
+NEXT = "next"
+"""The directory with the settings that the processes of a job's next version read before it is the current one."""
+
+ROLLBACK = "rollback.json"
+"""The file that names the savepoint of a rollback which has begun to withdraw rows and is not complete yet."""
+
+READY = "ready"
+
+CHANGED = "changed"
+"""The file that names the journal of the last change, for the process that watches whether the journal is lost."""
+
+
+def is_prepared(job: Path) -> bool:
+    """Return whether a change has been prepared and has yet to be made final."""
+    return (job / CHANGE / JOURNAL).exists()
+
+
+def make_final(job: Path) -> None:
+    """Make the prepared change final; `carry_out` must follow."""
+    (job / CHANGE / READY).touch()
+
+
+def carry_out(job: Path) -> None:
+    """Move the change into place if it is final; otherwise remove what has been prepared of it."""
+    prepared = job / CHANGE
+    if (prepared / READY).exists():
+        for left in (JOURNAL + "-wal", JOURNAL + "-shm"):
+            if (prepared / JOURNAL).exists():
+                (job / left).unlink(missing_ok=True)
+        if (prepared / JOURNAL).exists():
+            (job / CHANGED).write_text(_identity(prepared / JOURNAL))
+        for name in ("topology.json", "job.json", JOURNAL):
+            if (prepared / name).exists():
+                os.replace(prepared / name, job / name)
+        for manifest in (prepared / MANIFESTS).glob("*.json"):
+            # Later manifests belong to a version that is being rolled back.
+            for later in manifests_from(job, epoch_of(manifest) + 1):
+                later.unlink()
+            if not (job / MANIFESTS / manifest.name).exists():
+                _sweep(job, epoch_of(manifest), prepared)
+            os.replace(manifest, job / MANIFESTS / manifest.name)
+        # The checkpoint covers everything that was logged before the change, and incarnations may start at 1 again.
+        shutil.rmtree(job / DETERMINANTS, ignore_errors=True)
+        (job / ROLLBACK).unlink(missing_ok=True)
+        (prepared / READY).unlink()
+    shutil.rmtree(prepared, ignore_errors=True)
+
+
+def is_of_change(job: Path, journal: Path) -> bool:
+    """Return whether a journal, which has replaced another one while the job was running, is that of a change."""
+    try:
+        return (job / CHANGED).read_text() == _identity(journal)
+    except OSError:
+        return False
+
+
+def _identity(path: Path) -> str:
+    """Return a text that identifies a file, also after it has been moved."""
+    known = path.stat()
+    return f"{known.st_dev} {known.st_ino}"
+
+
+def _sweep(job: Path, epoch: int, prepared: Path) -> None:
+    """Remove all earlier checkpoints, because a rollback to another one begins with the prepared checkpoint."""
+    newest = newest_manifest(prepared)
+    files = newest[1] if newest is not None else {}
+    keep = frozenset(path for each in files.values() for path, _, _ in each)
+    sweep(job, RemoveFiles(keep, epoch - 1, epoch))
