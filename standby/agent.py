@@ -56,11 +56,10 @@ from standby.host.parentage import adopt_orphans, die_with_parent
 from standby.host.processes import kill_marked, send_signal
 from standby.network.control import LEAVING
 from standby.network.uplink import HostUplink, LocalUplink, Uplink, runtime_of
-from standby.storage.prepared_change import NEXT
+from standby.storage.change_files import NEXT
 from standby.supervision import orders
 from standby.supervision.hosts import BEATS_PER_TIMEOUT
-from standby.supervision.next_version import NEXT_WORKER
-from standby.supervision.orders import AnyOrder
+from standby.supervision.orders import NEXT_WORKER, AnyOrder
 
 LOCK = "agent.lock"
 """The file that a running agent keeps locked so that a job has only one agent on this host."""

@@ -42,12 +42,13 @@ from standby.leadership.hearing import Hearing
 from standby.leadership.terms import DEAF, RESIGNED, STOPPED
 from standby.network.control import AGENT, MESSAGE_BYTES_MAX, Inbox, is_leaving
 from standby.network.gate import Gate, rosters_of
+from standby.storage.change_files import CHANGE
 from standby.storage.decisions import Decisions
 from standby.storage.host_logs import HostLogs
 from standby.storage.journal import Journal as JournalFile
 from standby.storage.manifest_files import newest_manifest
 from standby.storage.manifests import sweep, write_manifest
-from standby.storage.prepared_change import CHANGE, carry_out, is_prepared, make_final
+from standby.storage.prepared_change import carry_out, is_prepared, make_final
 from standby.storage.store_journal import StoreJournal
 from standby.storage.store_sweeper import StoreSweeper
 from standby.supervision import events, orders

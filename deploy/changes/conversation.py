@@ -1,7 +1,7 @@
 """The conversation of a command that changes a running job with the job's supervisor.
 
 Every request is repeated until it is answered, because the supervisor may die in between.  A second thread renews the
-change, so that the supervisor can tell a command that works from one that has died.
+change, so that the supervisor recognizes a command that has died.
 """
 
 from __future__ import annotations

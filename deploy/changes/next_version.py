@@ -30,8 +30,8 @@ from operators.code_archive.archive import Archive
 from operators.engine.plan import Plan
 from operators.runtime.rescaling import Rescaling
 from standby.blueprint import Blueprint
+from standby.storage.change_files import CHANGE, NEXT
 from standby.storage.manifest_files import newest_manifest
-from standby.storage.prepared_change import CHANGE, NEXT
 from standby.supervision.next_version import CANCEL, COMMIT, FACTS, FOLLOW, PREPARE, STAND, WITHDRAW
 
 READY_S, LOADED_S, STANDS_S, ANSWER_S = 60.0, 600.0, 60.0, 10.0
@@ -70,7 +70,7 @@ class Changed:
 
 @dataclass(frozen=True, slots=True)
 class _Facts:
-    """What the supervisor reports about the current version."""
+    """The supervisor's report about the current version."""
 
     epoch: int
     incarnation: int
@@ -79,7 +79,7 @@ class _Facts:
 
 
 def facts_of(conversation: Conversation) -> _Facts:
-    """Return what the supervisor reports about the current version, if that version can change now.
+    """Return the supervisor's report about the current version, if that version can change now.
 
     Raises:
         PipelineError: it cannot.

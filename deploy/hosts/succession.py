@@ -38,12 +38,12 @@ from standby.leadership.candidacy import LOOK_NS, SILENCE_NS
 from standby.leadership.term_journal import Sighting, brought, decided, looked
 from standby.leadership.terms import ENDED, STOPPED, TERMS, Entry, Term, entry_name
 from standby.network.gate import address_of
+from standby.storage.change_files import CHANGE
 from standby.storage.journal import FILE as JOURNAL
 from standby.storage.journal import Journal, journaled
 from standby.storage.manifest_files import DIRECTORY as CHECKPOINTS
 from standby.storage.manifest_files import manifests_from, newest_manifest
 from standby.storage.manifests import write_manifest
-from standby.storage.prepared_change import CHANGE
 from standby.storage.store_journal import perform
 from standby.supervision.effects import Record
 from standby.supervision.file_lists import as_files

@@ -37,11 +37,11 @@ from standby.host.log_sender import SENT
 from standby.host.processes import kill_marked
 from standby.network.gate import EXECUTORS_ROSTER
 from standby.storage import prepared_change
+from standby.storage.change_files import CHANGE, CHANGED, NEXT, ROLLBACK
 from standby.storage.journal import FILE as JOURNAL
 from standby.storage.journal import LOCK as SUPERVISOR_LOCK
 from standby.storage.journal import Journal, journaled
 from standby.storage.manifest_files import newest_manifest
-from standby.storage.prepared_change import CHANGE, CHANGED, NEXT, ROLLBACK
 from standby.supervision.savepoints import finished, stopped_at
 from standby.supervision.task_counters import lasting
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from causal.errors import CorruptData, PipelineError
 from deploy.jobs.hints import resume_command
+from standby.storage.change_files import is_of_change
 from standby.storage.manifest_files import newest_manifest
-from standby.storage.prepared_change import is_of_change
 
 DESCRIPTION = "job.json"
 """The file in a job directory that describes the job."""

@@ -42,9 +42,9 @@ from deploy.savepoints.upgrading import (
 from operators.engine.plan import Plan
 from operators.sinks.contract.refusals import obstacle
 from standby.blueprint import Blueprint
+from standby.storage.change_files import ROLLBACK
 from standby.storage.journal import journaled
 from standby.storage.manifest_files import newest_manifest
-from standby.storage.prepared_change import ROLLBACK
 from standby.supervision.assignments import Assignments
 from standby.supervision.savepoints import finished
 

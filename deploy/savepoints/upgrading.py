@@ -34,10 +34,10 @@ from operators.engine.plan import Plan, plan
 from operators.runtime.regrouping import Saved
 from operators.runtime.rescaling import Rescaling
 from standby.blueprint import Blueprint
+from standby.storage.change_files import CHANGE
 from standby.storage.journal import Journal, journaled
 from standby.storage.manifest_files import newest_manifest
 from standby.storage.manifests import write_manifest
-from standby.storage.prepared_change import CHANGE
 from standby.supervision.assignments import Assignments
 from standby.supervision.effects import Record
 from standby.supervision.savepoints import finished

@@ -111,11 +111,7 @@ class Worker:
     """
 
     def __init__(self, job_directory: Path, slot: str, settings: str = "") -> None:
-        """
-        Args:
-            settings: the directory within the job's in which the settings of its next version are; empty for the
-                current version.
-        """
+        """Connect to the supervisor; `settings` names the directory, within the job's, of the version's settings."""
         self.slot = slot
         self.directory = job_directory
         take_offset(job_directory)

@@ -1,7 +1,7 @@
 """A change of a job that was prepared in its directory, and takes effect as a whole.
 
 The files of the next version are written to `change/`.  The change is final once that directory contains `ready`; from
-then on, whoever finds it carries it out, and may be interrupted and repeat it.
+then on, the process that finds it carries it out; a process that is interrupted leaves the rest to the next.
 """
 
 from __future__ import annotations
@@ -11,25 +11,14 @@ import shutil
 from pathlib import Path
 
 from causal.storage.stable import DIRECTORY as DETERMINANTS
+from standby.storage.change_files import CHANGE, ROLLBACK, note
 from standby.storage.journal import FILE as JOURNAL
 from standby.storage.manifest_files import DIRECTORY as MANIFESTS
 from standby.storage.manifest_files import epoch_of, manifests_from, newest_manifest
 from standby.storage.manifests import sweep
 from standby.supervision.effects import RemoveFiles
 
-CHANGE = "change"
-"""The directory in which a change to the job's graph is prepared."""
-
-NEXT = "next"
-"""The directory with the settings that the processes of a job's next version read before it is the current one."""
-
-ROLLBACK = "rollback.json"
-"""The file that names the savepoint of a rollback which has begun to withdraw rows and is not complete yet."""
-
 READY = "ready"
-
-CHANGED = "changed"
-"""The file that names the journal of the last change, for the process that watches whether the journal is lost."""
 
 
 def is_prepared(job: Path) -> bool:
@@ -50,7 +39,7 @@ def carry_out(job: Path) -> None:
             if (prepared / JOURNAL).exists():
                 (job / left).unlink(missing_ok=True)
         if (prepared / JOURNAL).exists():
-            (job / CHANGED).write_text(_identity(prepared / JOURNAL))
+            note(job, prepared / JOURNAL)
         for name in ("topology.json", "job.json", JOURNAL):
             if (prepared / name).exists():
                 os.replace(prepared / name, job / name)
@@ -66,20 +55,6 @@ def carry_out(job: Path) -> None:
         (job / ROLLBACK).unlink(missing_ok=True)
         (prepared / READY).unlink()
     shutil.rmtree(prepared, ignore_errors=True)
-
-
-def is_of_change(job: Path, journal: Path) -> bool:
-    """Return whether a journal, which has replaced another one while the job was running, is that of a change."""
-    try:
-        return (job / CHANGED).read_text() == _identity(journal)
-    except OSError:
-        return False
-
-
-def _identity(path: Path) -> str:
-    """Return a text that identifies a file, also after it has been moved."""
-    known = path.stat()
-    return f"{known.st_dev} {known.st_ino}"
 
 
 def _sweep(job: Path, epoch: int, prepared: Path) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
 
 from causal import commands
 from causal.commands import Files
@@ -21,6 +20,7 @@ from standby.supervision.checkpoints import Coordinator
 from standby.supervision.effects import Answer, CommitChange, KillProcess, Note, Outbox, Record, StartProcess
 from standby.supervision.file_lists import as_files
 from standby.supervision.moves import REQUESTED, Kill
+from standby.supervision.orders import NEXT_WORKER
 from standby.supervision.staging import Staging
 from standby.supervision.transitions import following
 
@@ -33,9 +33,6 @@ FAILED_STARTS_MAX = 3
 AGAIN_NS = 300_000_000
 """The time that a process has to load a state before the command is repeated."""
 
-NEXT_WORKER = "worker:next"
-"""The role of a process of the next version, which reads the settings in `next/`."""
-
 FACTS, PREPARE, FOLLOW, STAND, WITHDRAW, COMMIT, RENEW, CANCEL = (
     "facts", "prepare", "follow", "stand", "withdraw", "commit", "renew", "cancel",
 )  # fmt: skip
@@ -43,7 +40,7 @@ FACTS, PREPARE, FOLLOW, STAND, WITHDRAW, COMMIT, RENEW, CANCEL = (
 
 
 class Phase(Enum):
-    """How far a change has advanced."""
+    """The steps of a change that have been decided."""
 
     NONE = "none"  # there is no change
     PREPARING = "preparing"  # the processes of the next version start and load
@@ -225,7 +222,7 @@ class NextVersion:
 
     @property
     def beats(self) -> list[events.Beat]:
-        """The last beats of its processes, from which the supervisor of the next version learns what they have loaded.
+        """The last beats of its processes, which report to the supervisor of the next version the state they have.
 
         The processes would repeat them only after a rest.
         """
@@ -310,13 +307,10 @@ class NextVersion:
         self._reply(request, outbox)
 
     def _reply(self, request: _Request, outbox: Outbox) -> None:
-        facts: dict[str, Any] = {"epoch": self._coordinator.complete}
-        if request.step in (FACTS, STAND):
-            entries = self._assignments.tasks.values()
-            facts["incarnation"] = max((entry.incarnation for entry in entries), default=0)
-            facts["savepoint"] = self._began.get("savepoint", "")
-            facts["left"] = dict(self._began.get("left", {}))
-        outbox.add(Answer(request.sender, {"kind": "answer", "ok": True, "step": request.step, **facts}))
+        incarnation = max((entry.incarnation for entry in self._assignments.tasks.values()), default=0)
+        facts = {"epoch": self._coordinator.complete, "incarnation": incarnation}
+        began = {"savepoint": self._began.get("savepoint", ""), "left": dict(self._began.get("left", {}))}
+        outbox.add(Answer(request.sender, {"kind": "answer", "ok": True, "step": request.step, **facts, **began}))
 
     def _done(self, step: str) -> bool:
         """Return whether the condition of a request is met."""

@@ -22,6 +22,9 @@ cannot work together, for example because of new frames between tasks, the versi
 `tests/architecture/protocol.json` lists the messages of each version; a difference makes a test fail.
 """
 
+NEXT_WORKER = "worker:next"
+"""The role of a process of the job's next version, which reads the settings in `next/`."""
+
 Slot = Annotated[str, Meta(pattern=r"\A[a-z0-9][a-z0-9_.-]{0,79}\Z")]
 """The name of a process, which becomes part of file names."""
 

@@ -30,7 +30,7 @@ PROCESSES = {
         ("argparse", "causal.config", "_hashlib", "logging", "operators", "shutil", "sqlite3", "subprocess", "zmq"),
         190,
     ),
-    "supervisor": (("standby.daemon",), ("deploy", "operators"), 305),
+    "supervisor": (("standby.daemon",), ("deploy", "operators"), 307),
     "agent": (("standby.agent",), ("deploy", "operators", "sqlite3"), 305),
     "worker": (
         ("operators.runtime.worker",),

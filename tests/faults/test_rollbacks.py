@@ -17,8 +17,8 @@ from causal.storage.file_journal import FileJournal
 from deploy import cli
 from operators.sinks.journaled.journaled_store import JournaledStore
 from operators.sinks.sqlite.sqlite_store import SqliteStore
+from standby.storage.change_files import CHANGE, ROLLBACK
 from standby.storage.journal import Journal
-from standby.storage.prepared_change import CHANGE, ROLLBACK
 from tests.faults.conftest import Start
 from tests.faults.job import Job, causal, causal_output
 from tests.faults.test_bad_input import one_line

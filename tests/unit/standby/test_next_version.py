@@ -8,7 +8,8 @@ import pytest
 
 from standby.supervision import effects as fx
 from standby.supervision import events
-from standby.supervision.next_version import FAILED_STARTS_MAX, LEASE_NS, NEXT_WORKER, Phase
+from standby.supervision.next_version import FAILED_STARTS_MAX, LEASE_NS, Phase
+from standby.supervision.orders import NEXT_WORKER
 from tests.unit.standby.scene import MS, Scene, of, running, sent, snapshot_files
 
 NEXT = ["read/0", "count/0", "count/1", "out/0"]
@@ -43,7 +44,7 @@ def phase(scene: Scene) -> Phase:
 
 
 def stood(scene: Scene) -> int:
-    """Let the current version reach its final savepoint; return the epoch."""
+    """Return the epoch of the final savepoint, once the current version has reached it."""
     assert asked(scene, "stand") == []
     epoch = scene.supervision.coordinator.final
     heard = [effect for task in TASKS for effect in scene.acknowledge(task, epoch)]
