@@ -19,12 +19,14 @@ from causal.records.values import decode
 from causal.topology import Channel, Task, Topology
 from operators.engine.chain import FusedChain
 from operators.engine.plan import Plan
+from operators.kinds.tables.unsettled import RowStage
 from operators.records.keys import key_group, task_of_group
 from operators.runtime.regrouping import Saved, grouped_chains, grouped_cuts, saved_subtasks
 from operators.runtime.sent_rows import SentRows, Written
 from operators.stage.stages import Stage
 from operators.stage.watermark_merge import Merge, Origins, least
 from operators.state.snapshot_parts import header_part, read_part, table_part
+from operators.state.timers import TimerTable
 
 KEYS_PER_STEP = 10_000
 ALLOW = "--allow-dropped-state"
@@ -34,7 +36,7 @@ Fragments = dict[int, dict[str, list[bytes]]]
 
 
 @dataclass(slots=True)
-class _Share:
+class Share:
     """The part of an old task's state that a new task inherits, as a single full snapshot."""
 
     saved: Saved
@@ -47,7 +49,12 @@ class Rescaling:
 
     Args:
         before: the graph of the job that wrote the savepoint.
-        written: loads the plan of that job, from which the values that its tables had sent are derived.
+        written: loads the plan of that job, from which the values that its tables had sent are derived; None if its
+            code is that of `plan`.
+
+    Attributes:
+        obstacle: why changes since the savepoint cannot be converted alone (`operators.runtime.later_changes`); empty
+            if they can. It is complete once `chains` has been called.
 
     Raises:
         PipelineError: the savepoint cannot continue as this plan; raised here or by `chains`.
@@ -60,12 +67,16 @@ class Rescaling:
         plan: Plan,
         key_groups: int,
         allow_dropped: bool,
-        written: Written,
+        written: Written | None,
     ) -> None:
+        self.obstacle = ""
+        self._topology = before
         self._before = before.subtasks
         self._saved = saved_subtasks(before, saved)
         self._plan = plan
         self._key_groups = key_groups
+        self._allow_dropped = allow_dropped
+        self._written = written
         self._had = _tasks_of_operators(before.subtasks)
         self._has = _tasks_of_operators(plan.subtasks)
         self._finished: dict[int, bool] = {}
@@ -76,7 +87,10 @@ class Rescaling:
         self._check_sources()
         if not allow_dropped:
             self._check_dropped()
-        self._sent = SentRows(written, [each.files for each in self._saved], plan)
+        self._sent = None if written is None else SentRows(written, self._row_files(), plan)
+        self._place: Any = None
+        self._shares: dict[int, Share] = {}
+        """The shares of old tasks in the tasks of the current place: operators and inputs."""
 
         for task in plan.subtasks.tasks:
             self._finished[task.index] = self._stays_finished(task)
@@ -119,7 +133,7 @@ class Rescaling:
         if isinstance(chain, FusedChain):
             if olds:
                 self._fill(chain, task, olds)
-                self._sent.settle(chain)
+                self._settle(chain)
             inputs = self._plan.subtasks.inputs(task.index)
             ended = [number for number, channel in enumerate(inputs) if self._has_ended(channel.source)]
             chain.changed(self._saved[0].cut.epoch, ended, [self._passed.get(channel.id) for channel in inputs])
@@ -132,14 +146,19 @@ class Rescaling:
         indices = {index for name in task.operators for index in self._had.get(name, ())}
         return [self._saved[index] for index in sorted(indices)]
 
+    def _row_files(self) -> Sequence[Sequence[Sequence[bytes]]]:
+        """Return the files of each old task from which its rows are read."""
+        return [saved.files for saved in self._saved]
+
     # Chains.
 
     def _fill(self, chain: FusedChain, task: Task, olds: Sequence[Saved]) -> None:
-        fresh, _ = _read(whole(self._plan.subtask_chain(task.index)))
-        shares = [self._share(task, saved, fresh) for saved in olds]
+        fresh, _ = read(whole(self._plan.subtask_chain(task.index)))
+        shares = [self._known_share(task, saved, fresh) for saved in olds]
         numbers = max(share.header["numbers"] for share in shares)
         header = {**fresh, "stages": dict(fresh["stages"]), "counts": {}, "numbers": numbers}
         fragments: Fragments = {}
+        continued: set[int] = set()
         for stage in chain.stages:
             name = _operator_of(stage.name, task)
             own = [share for share in shares if name in share.saved.task.operators]
@@ -147,6 +166,7 @@ class Rescaling:
             place = self._has[name].index(task.index)
             if same:
                 own = [share for share in own if share.saved.task.index == self._had[name][place]]
+            continued.update(share.saved.task.index for share in own)
             headers: Sequence[dict[str, Any]] = [share.header["stages"].get(stage.name, {}) for share in own]
             if all(headers):
                 headers = stage.rewired(headers, self._origins(task, own, fresh))
@@ -157,11 +177,41 @@ class Rescaling:
             self._gather(stage, name, place, own, same, fragments)
         self._set_marks(header, task, shares)
         header["stages"] = {name: fields for name, fields in header["stages"].items() if fields}
+        self._restore(chain, header, fragments)
+        if len(continued) > 1:
+            self._renumber(chain)
+
+    def _restore(self, chain: FusedChain, header: dict[str, Any], fragments: Fragments) -> None:
         parts = [table_part(group, fragments[group]) for group in sorted(fragments)]
         chain.restore([header_part(header), *parts])
-        chain.renumber()
 
-    def _share(self, task: Task, saved: Saved, fresh: dict[str, Any]) -> _Share:
+    def _renumber(self, chain: FusedChain) -> None:
+        """Assign new numbers to timers and requests, because those of several tasks are not comparable."""
+        chain.renumber()
+        timers = (table for stage in chain.stages for table in stage.tables() if isinstance(table, TimerTable))
+        if any(table.values for table in timers):
+            self.obstacle = "timers of several tasks were numbered again"
+
+    def _settle(self, chain: FusedChain) -> None:
+        """Store what the tables had sent, where the new code derives something else."""
+        tables = [stage for stage in chain.stages if isinstance(stage, RowStage)]
+        known = any(stage.unsettled.values for stage in tables)
+        if self._sent is not None:
+            self._sent.settle(chain)
+        if known or any(stage.unsettled.values for stage in tables):
+            self.obstacle = "a table has rows that were sent with other values than the code derives"
+
+    def _known_share(self, task: Task, saved: Saved, fresh: dict[str, Any]) -> Share:
+        """Return `_share`, which is the same for all tasks of an operator that have the same inputs."""
+        place = task.operators, tuple(fresh["senders"])
+        if place != self._place:
+            self._place, self._shares = place, {}
+        index = saved.task.index
+        if index not in self._shares:
+            self._shares[index] = self._share(task, saved, fresh)
+        return self._shares[index]
+
+    def _share(self, task: Task, saved: Saved, fresh: dict[str, Any]) -> Share:
         """Return the part of an old task's state that the operators of the new task inherit.
 
         This part is restored, file by file, in a separate chain.
@@ -171,7 +221,7 @@ class Rescaling:
             {name for stage in scratch.stages for name in stage.loaders()} if isinstance(scratch, FusedChain) else ()
         )
         for file in saved.files:
-            header, fragments = _read(file)
+            header, fragments = read(file)
             share_header = {**fresh, "full": header["full"], "numbers": header["numbers"], "counts": header["counts"]}
             share_header["stages"] = {**fresh["stages"], **header["stages"]}
             share_header["kinds"], share_header["meanings"] = header["kinds"], header.get("meanings", {})
@@ -182,13 +232,13 @@ class Rescaling:
                 if (kept := {name: pieces for name, pieces in tables.items() if name in known})
             ]
             scratch.restore([header_part(share_header), *parts])
-        last, _ = _read(saved.files[-1])
-        header, fragments = _read(whole(scratch))
+        last, _ = read(saved.files[-1])
+        header, fragments = read(whole(scratch))
         kept = {name: last[name] for name in ("merge", "marks", "keyless", "senders") if name in last}
-        return _Share(saved, {**header, **kept}, fragments)
+        return Share(saved, {**header, **kept}, fragments)
 
     def _gather(
-        self, stage: Stage, name: str, place: int, own: Sequence[_Share], same: bool, fragments: Fragments
+        self, stage: Stage, name: str, place: int, own: Sequence[Share], same: bool, fragments: Fragments
     ) -> None:
         """Add those fragments of a stage's tables that belong to task number `place` of its operator."""
         tables = set(stage.loaders()).difference(stage.replicated)
@@ -225,7 +275,7 @@ class Rescaling:
     def _same_parallelism(self, name: str) -> bool:
         return len(self._had.get(name, ())) == len(self._has[name])
 
-    def _set_marks(self, header: dict[str, Any], task: Task, shares: Sequence[_Share]) -> None:
+    def _set_marks(self, header: dict[str, Any], task: Task, shares: Sequence[Share]) -> None:
         """Continue event time: each input starts from the least time reached by the inputs that it continues."""
         before = [(share.saved.task.operators, len(share.header["marks"])) for share in shares]
         if all(each == (task.operators, len(header["marks"])) for each in before):  # `delivery="ordered"` adds a mark
@@ -242,7 +292,7 @@ class Rescaling:
         ended = [self._has_ended(channel.source) for channel in self._plan.subtasks.inputs(task.index)]
         header["merge"] = {**merge, "ended": ended}
 
-    def _origins(self, task: Task, olds: Sequence[_Share], fresh: Mapping[str, Any]) -> Origins:
+    def _origins(self, task: Task, olds: Sequence[Share], fresh: Mapping[str, Any]) -> Origins:
         """Return the inputs of old tasks that each input of a new task continues.
 
         An input continues the old inputs from the same operators. If the number of tasks that perform these operators
@@ -357,7 +407,7 @@ class Rescaling:
                 known |= {name for stage in chain.stages for name in stage.loaders()}
         for saved in self._saved:
             for file in saved.files:
-                for tables in _read(file)[1].values():
+                for tables in read(file)[1].values():
                     for table, parts in tables.items():
                         if table not in known and any(map(_says_something, parts)):
                             raise PipelineError(_dropped(f"state {table!r} of operator {table.partition(':')[0]!r}"))
@@ -400,7 +450,7 @@ def _partitions(topology: Topology) -> dict[str, int]:
     return counts
 
 
-def _read(parts: Iterable[bytes]) -> tuple[dict[str, Any], Fragments]:
+def read(parts: Iterable[bytes]) -> tuple[dict[str, Any], Fragments]:
     """Return the header and the fragments of one snapshot."""
     header: dict[str, Any] = {}
     fragments: Fragments = {}

@@ -7,7 +7,7 @@ tuples, and their accumulators are often tuples as well. Each of the three lists
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -55,6 +55,23 @@ def unpacked(fragment: bytes) -> Entry:
         lists = [_gathered(items) for items in lists]
     keys, values, gone = lists
     return canonical_keys(keys), values, gone
+
+
+def divided(fragment: bytes, groups_of: Callable[[list[Any]], Sequence[int]]) -> dict[int, bytes]:
+    """Return the share of each key group in a fragment.
+
+    Args:
+        groups_of: returns the key group of each key.
+    """
+    keys, values, gone = unpacked(fragment)
+    entries: dict[int, Entry] = {}
+    for group, key in zip(groups_of(gone), gone, strict=True):
+        entries.setdefault(group, ([], [], []))[2].append(key)
+    for group, key, value in zip(groups_of(keys), keys, values, strict=True):
+        entry = entries.setdefault(group, ([], [], []))
+        entry[0].append(key)
+        entry[1].append(value)
+    return {group: packed(entry) for group, entry in entries.items()}
 
 
 def _spread(items: list[Any], depth: int) -> list[Any]:

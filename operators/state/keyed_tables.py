@@ -210,6 +210,10 @@ class KeyedTable:
         """Return the record keys that have values; a key may occur more than once."""
         return self.values if self.group_of is None else map(self.group_of, self.values)
 
+    def groups_of(self, keys: list[Any]) -> list[int]:
+        """Return the key group of each key."""
+        return key_groups_of(keys if self.group_of is None else list(map(self.group_of, keys)), self.key_groups)
+
     def load(self, fragment: bytes) -> None:
         """Load a fragment that a job encoded."""
         keys, values, gone = unpacked(fragment)
@@ -338,10 +342,7 @@ class TableJob:
 
     def _groups_of(self, keys: list[Any]) -> Iterable[int]:
         """Return the key group of each key, or `UNDIVIDED` for each key if the job does not divide by group."""
-        if not self._divided:
-            return repeat(UNDIVIDED)
-        group_of = self._table.group_of
-        return key_groups_of(keys if group_of is None else list(map(group_of, keys)), self._table.key_groups)
+        return self._table.groups_of(keys) if self._divided else repeat(UNDIVIDED)
 
     def _write(self, groups: dict[int, Entry], least: int) -> None:
         """Encode and remove the entries that have at least `least` keys."""

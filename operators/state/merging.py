@@ -10,13 +10,14 @@ A merged increment has the same effect on every state between the first barrier 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from operator import itemgetter
 from typing import Any
 
 from causal.errors import CorruptData
 from operators.records.keys import key_groups_of
-from operators.state.fragments import packed, unpacked
+from operators.state.fragments import divided, packed, unpacked
 from operators.state.merge_rules import BY_PAIR, LIST, MAP, WHOLE
 from operators.state.snapshot_parts import header_part, is_increment, read_part, table_part, tables_of_part
 
@@ -102,16 +103,8 @@ class _Snapshot:
                 raise CorruptData(f"a snapshot has a table {name!r} that cannot be merged")
 
     def _divide(self, name: str, fragment: bytes) -> None:
-        keys, values, gone = unpacked(fragment)
-        by_group: dict[int, tuple[list[Any], list[Any], list[Any]]] = {}
-        for group, key in zip(self._groups(name, gone), gone, strict=True):
-            by_group.setdefault(group, ([], [], []))[2].append(key)
-        for group, key, value in zip(self._groups(name, keys), keys, values, strict=True):
-            entry = by_group.setdefault(group, ([], [], []))
-            entry[0].append(key)
-            entry[1].append(value)
-        for group, entry in by_group.items():
-            self._undivided.setdefault(group, {}).setdefault(name, []).append(packed(entry))
+        for group, share in divided(fragment, partial(self._groups, name)).items():
+            self._undivided.setdefault(group, {}).setdefault(name, []).append(share)
 
     def _groups(self, name: str, keys: list[Any]) -> list[int]:
         routed = list(map(itemgetter(0), keys)) if self._rules[name].endswith(BY_PAIR) else keys

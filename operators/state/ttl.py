@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
+from operator import itemgetter
 from typing import Any, Protocol
 
 from causal.errors import PipelineError
@@ -294,8 +295,9 @@ class ClockExpiry:
         self._generations.clear()
 
     def header(self) -> list[Any]:
-        closed = [[age, at_ns] for age, at_ns in self._closed.items() if age in self._generations]
-        return [self.clock, self.current_ns, sorted(closed, key=lambda pair: pair[1]), self.tick_ns]
+        # Generations without places are included, so that the header does not depend on which places are loaded.
+        closed = sorted(map(list, self._closed.items()), key=itemgetter(1))
+        return [self.clock, self.current_ns, closed, self.tick_ns]
 
     def load_header(self, header: Sequence[Any]) -> None:
         self._foreign = header[0] != self.clock

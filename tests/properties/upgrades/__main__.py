@@ -10,7 +10,8 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import count
 
-from tests.properties.upgrades.examining import NAMES, examine
+from tests.properties.upgrades.examining import NAMES, examine, examine_in_two
+from tests.properties.upgrades.judging import PASSED, REFUSED
 
 PROGRESS = 500
 
@@ -33,7 +34,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         for name, seed in _examples(names, options.first, None if options.soak else options.examples):
             try:
-                results[examine(name, seed)] += 1
+                results[_performed(name, seed)] += 1
             except Exception as problem:
                 results["failed"] += 1
                 print(f"{name}, seed {seed}: {type(problem).__name__}: {problem}")
@@ -47,6 +48,13 @@ def main(argv: list[str] | None = None) -> int:
         pass
     print(_said(results))
     return 1 if results["failed"] else 0
+
+
+def _performed(name: str, seed: int) -> str:
+    """Perform an upgrade; the state of every second one is converted early, and its changes alone."""
+    if seed % 2 == 0:
+        return examine(name, seed)
+    return REFUSED if examine_in_two(name, seed) == REFUSED else PASSED
 
 
 def _said(results: Counter[str]) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
@@ -16,11 +16,15 @@ from causal.config import JobConfig
 from causal.cut import Cut
 from causal.errors import PipelineError
 from causal.snapshot_files import written_name
+from causal.topology import Task
 from operators import Pipeline
-from operators.engine.plan import plan
+from operators.engine.cell_chain import each_subtask_of_cell
+from operators.engine.plan import Plan, plan
 from operators.records.seconds import ns_of_seconds
+from operators.runtime.later_changes import later_changes
 from operators.runtime.regrouping import Saved
-from operators.runtime.rescaling import Rescaling
+from operators.runtime.rescaling import Rescaling, read, whole
+from operators.state.fragments import unpacked
 from operators.testing.inputs import At
 from operators.testing.running import result_of, world_of
 from operators.testing.world import World
@@ -29,6 +33,8 @@ from tests.oracles.frame import groupings
 START_S = 100.0
 STEP_S = 1.0
 KEY_GROUPS = 16
+
+ALONE = "converted alone"
 
 Channel = tuple[str, int]
 """(source, partition)"""
@@ -74,6 +80,8 @@ class Outcome:
 
     before: Mapping[str, list[Any]] = field(default_factory=dict)
     after: Mapping[str, list[Any]] = field(default_factory=dict)
+    increment: str = ""
+    """Whether the later version began with changes that were converted alone; otherwise why not."""
 
     def both(self) -> tuple[Mapping[str, list[Any]], Mapping[str, list[Any]]]:
         """Return the rows of both versions."""
@@ -81,13 +89,18 @@ class Outcome:
 
 
 def performed(
-    scene: Scene, chance: Random, ready: Callable[[], None] = lambda: None, to_the_end: bool = True
+    scene: Scene,
+    chance: Random,
+    ready: Callable[[], None] = lambda: None,
+    to_the_end: bool = True,
+    early: int | None = None,
 ) -> Outcome:
     """Run both versions.
 
     Args:
         ready: called at the savepoint, before the upgrade.
         to_the_end: whether all partitions end; otherwise only those end whose end is an event.
+        early: after how many events the state is converted, so that only its changes are converted at the savepoint.
 
     Raises:
         PipelineError: the upgrade is refused.
@@ -95,16 +108,16 @@ def performed(
     options: dict[str, Any] = {"key_groups": KEY_GROUPS}
     first = _world(scene.before(), scene, scene.barrier, chance, options, continues=True)
     first.begin()
+    earlier = None
+    if early is not None:
+        _until(first, moment_s(early - 1) if early else START_S)
+        earlier = _checkpoint(first)
     _until(first, moment_s(scene.barrier - 1) if scene.barrier else START_S)
-    epoch = first.complete
-    first.checkpoint()
-    first.settle()
-    if first.complete != epoch + 1:
-        raise AssertionError("the savepoint is not complete")
+    saved = _checkpoint(first)
     ready()
     built = scene.after()
     second = _world(built, scene, len(scene.events), chance, options, continues=not to_the_end)
-    _continued(first, second, scene.allow_dropped)
+    increment = _continued(first, second, scene.allow_dropped, saved, earlier)
     second.now_ns = first.now_ns
     second.begin()
     if to_the_end:
@@ -112,7 +125,20 @@ def performed(
         second.check_state()
     else:
         _until(second, moment_s(len(scene.events) - 1))
-    return Outcome(result_of(first).rows, result_of(second).rows)
+    return Outcome(result_of(first).rows, result_of(second).rows, increment)
+
+
+def _checkpoint(world: World) -> list[Saved]:
+    epoch = world.complete
+    world.checkpoint()
+    world.settle()
+    if world.complete != epoch + 1:
+        raise AssertionError("the savepoint is not complete")
+    saved = []
+    for task in world.topology.tasks:
+        files = [world.snapshots[task.index, name][0] for name, _, _ in world._files[task.index]]
+        saved.append(Saved(task, Cut.unpack(files[-1][0]), tuple(tuple(parts[1:]) for parts in files)))
+    return saved
 
 
 def _until(world: World, moment: float) -> None:
@@ -157,24 +183,85 @@ def _records(scene: Scene, channel: Channel, stop: int, plain: bool) -> list[Any
     return records
 
 
-def _continued(first: World, second: World, allow_dropped: bool) -> None:
-    """Make the second world begin with the last checkpoint of the first."""
-    saved = []
-    for task in first.topology.tasks:
-        files = [first.snapshots[task.index, name][0] for name, _, _ in first._files[task.index]]
-        saved.append(Saved(task, Cut.unpack(files[-1][0]), tuple(tuple(parts[1:]) for parts in files)))
-    rescaling = Rescaling(
-        first.topology, saved, second.plan, KEY_GROUPS, allow_dropped, lambda: nullcontext(first.plan)
-    )
-    chains = rescaling.chains()
+def _continued(
+    first: World, second: World, allow_dropped: bool, saved: list[Saved], earlier: list[Saved] | None
+) -> str:
+    """Make the second world begin with a savepoint of the first; returns whether with changes since an earlier one."""
+
+    def converted(tasks: list[Saved]) -> tuple[Rescaling, Mapping[str, Sequence[bytes]]]:
+        rescaling = Rescaling(
+            first.topology, tasks, second.plan, KEY_GROUPS, allow_dropped, lambda: nullcontext(first.plan)
+        )
+        return rescaling, rescaling.chains()
+
+    rescaling, chains = converted(saved)
+    files = [chains]
+    increment = "none"
+    if earlier is not None:
+        files, increment = _in_two(second.plan, converted, saved, earlier, chains)
     cuts = rescaling.cuts({str(task.name): (0, 0) for task in second.topology.subtasks.tasks})
     epoch = first.complete
     for task in second.topology.tasks:
-        parts = [cuts[task.name].pack(), *chains[task.name]]
-        name = written_name("", epoch, 0)
-        second.snapshots[task.index, name] = parts, name, 0
-        second._files[task.index] = ((name, sum(map(len, parts)), name),)
+        names = [written_name("", epoch + place - len(files) + 1, 0) for place in range(len(files))]
+        for name, each in zip(names, files, strict=True):
+            second.snapshots[task.index, name] = [cuts[task.name].pack(), *each[task.name]], name, 0
+        second._files[task.index] = tuple((name, 1, name) for name in names)
     second.asked = second.complete = epoch
+    return increment
+
+
+def _in_two(
+    plan: Plan,
+    converted: Callable[[list[Saved]], tuple[Rescaling, Mapping[str, Sequence[bytes]]]],
+    saved: list[Saved],
+    earlier: list[Saved],
+    chains: Mapping[str, Sequence[bytes]],
+) -> tuple[list[Mapping[str, Sequence[bytes]]], str]:
+    """Convert the state at an earlier barrier and its changes, which have the effect of `chains`."""
+    try:
+        known, begun = converted(earlier)
+    except PipelineError as problem:
+        return [chains], str(problem)
+    later = []
+    for was, now in zip(earlier, saved, strict=True):
+        if now.files[: len(was.files)] != was.files:
+            return [chains], "a task has written a complete snapshot since then"
+        later.append(replace(now, files=now.files[len(was.files) :]))
+    changes = later_changes(known, later)
+    if isinstance(changes, str):
+        return [chains], changes
+    rescaling, increments = changes
+    for task in plan.topology.tasks:
+        twice = state_of(plan, task, begun[task.name], increments[task.name])
+        once = state_of(plan, task, chains[task.name])
+        if twice != once:
+            raise AssertionError(f"{task.name}: {twice} instead of {once}")
+    return [begun, increments], ALONE
+
+
+def state_of(plan: Plan, task: Task, *files: Sequence[bytes]) -> dict[str, Any]:
+    """Return the state of a task that has loaded these snapshots, with everything in an order of its own."""
+    chain = plan.chain(task.index)
+    for parts in files:
+        chain.restore(parts)
+    subtasks = plan.topology.subtasks_of(task.index)
+    parts = list(whole(chain))
+    if len(subtasks) == 1:
+        return {task.name: _state_in(parts)}
+    return {name: (progress, _state_in(list(own))) for name, progress, own in each_subtask_of_cell(parts)}
+
+
+def _state_in(parts: Sequence[bytes]) -> Any:
+    header, groups = read(parts)
+    tables: dict[str, dict[Any, Any]] = {}
+    for fragments_of in groups.values():
+        for name, fragments in fragments_of.items():
+            for fragment in fragments:
+                keys, values, gone = unpacked(fragment)
+                if gone:
+                    raise AssertionError(f"{name}: a complete snapshot lists removed keys")
+                tables.setdefault(name, {}).update(zip(keys, values, strict=True))
+    return header, tables
 
 
 class Invalid(Exception):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any
 
@@ -13,7 +13,7 @@ from causal.records.values import encode
 from operators import Pipeline
 from operators.graph import Node, ancestors
 from tests.properties.upgrades import model_process, model_tables, model_windows
-from tests.properties.upgrades.driving import START_S, Scene, check_plan, moment_s, performed
+from tests.properties.upgrades.driving import START_S, Outcome, Scene, check_plan, moment_s, performed
 from tests.properties.upgrades.model import Graph, MustBeRefused
 
 SHOWN_MAX = 1500
@@ -25,8 +25,11 @@ class Mismatch(AssertionError):
     """The rows are not those of the model, or what has no meaning was accepted."""
 
 
-def judged(scene: Scene, chance: Random) -> str:
+def judged(scene: Scene, chance: Random, perform: Callable[..., Outcome] = performed) -> str:
     """Perform an upgrade; returns whether it passed or was refused.
+
+    Args:
+        perform: performs it as `performed` does.
 
     Raises:
         Invalid: one of the pipelines cannot run on its own.
@@ -43,7 +46,7 @@ def judged(scene: Scene, chance: Random) -> str:
         at_savepoint = True
 
     try:
-        outcome = performed(scene, chance, ready)
+        outcome = perform(scene, chance, ready)
     except PipelineError as refusal:
         if not at_savepoint:
             raise
