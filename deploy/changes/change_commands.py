@@ -16,7 +16,8 @@ from causal.config import JobConfig
 from causal.errors import PipelineError
 from deploy import settings
 from deploy.changes.conversation import Conversation
-from deploy.changes.next_version import Changed, Version, facts_of, roll_back, upgrade
+from deploy.changes.conversion import Version
+from deploy.changes.next_version import Changed, facts_of, roll_back, upgrade
 from deploy.exit_status import DONE
 from deploy.jobs import versions
 from deploy.jobs.hints import check_led_here, not_running
@@ -179,4 +180,7 @@ def _version(job: Path, config: JobConfig, planned: Plan, archive: Archive, allo
 
 
 def _took(changed: Changed) -> str:
-    return f"the change took {changed.gap_s:.2f} s"
+    whole = (
+        f" (all state was converted after the end of the previous version: {changed.whole})" if changed.whole else ""
+    )
+    return f"the change took {changed.gap_s:.2f} s{whole}"

@@ -8,28 +8,21 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from causal.commands import Files
 from causal.config import JobConfig
-from causal.cut import Cut
 from causal.errors import CorruptData, PipelineError, Unavailable
-from causal.ids import OUTSIDE
-from causal.storage.files import write_parts
+from causal.topology import Topology
 from deploy.changes.conversation import Conversation
+from deploy.changes.conversion import Conversion, Snapshots, Version
 from deploy.jobs.jobdirectory import SAVEPOINTS
 from deploy.savepoints import savepoint_store
 from deploy.savepoints.rolling_back import Return, withdraw
 from deploy.savepoints.savepoint_store import Savepoint
-from deploy.savepoints.stored_checkpoints import first_name
-from deploy.savepoints.upgrading import Beginning, Stood, open_stores, prepare, read_beginning, read_saved, written_by
-from operators.code_archive.archive import Archive
+from deploy.savepoints.upgrading import Beginning, Stood, open_stores, prepare, read_beginning, requesting
 from operators.engine.plan import Plan
-from operators.runtime.rescaling import Rescaling
-from standby.blueprint import Blueprint
 from standby.storage.change_files import CHANGE, NEXT
 from standby.storage.manifest_files import newest_manifest
 from standby.supervision.next_version import CANCEL, COMMIT, FACTS, FOLLOW, PREPARE, STAND, WITHDRAW
@@ -41,16 +34,8 @@ LATER = 1000
 """The number by which the first incarnation of the next version, and the first epoch after a rollback, exceed the
 latest ones, because the current version continues meanwhile."""
 
-
-@dataclass(frozen=True, slots=True)
-class Version:
-    """The version to which a job changes."""
-
-    config: JobConfig
-    planned: Plan
-    blueprint: Blueprint
-    archive: Archive
-    allow_dropped: bool = False
+LOADS_MAX = 4
+"""The number of checkpoints that the processes load before the current version ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +46,14 @@ class Changed:
         gap_s: the time from the end of the current version to the commit of the next one.
         withdrawn: the number of rows that were withdrawn.
         savepoint: the savepoint at which the previous version ended; empty after a rollback.
+        whole: the reason why the whole state was converted after the end of the previous version; empty if only the
+            last changes were.
     """
 
     gap_s: float
     withdrawn: int = 0
     savepoint: str = ""
+    whole: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,26 +88,46 @@ def upgrade(job: Path, version: Version, conversation: Conversation) -> Changed:
     facts = facts_of(conversation)
     incarnation = facts.incarnation + LATER
     version = _numbered(job, version, incarnation)
-    with _Attempt(job, version, conversation) as attempt:
+    conversion = Conversion(job, version, incarnation)
+    with _Attempt(job, version, conversation, conversion.snapshots) as attempt:
         attempt.prepare("", incarnation)
-        current = _Current(job)
-        epoch, files, begins = current.checkpoint(version, incarnation)
-        stores = savepoint_store.stood(job, current.blueprint.topology, files)
-        first = attempt.write(begins, _positions(version.planned, stores))
-        attempt.follow(epoch, first)
+        for _ in range(LOADS_MAX):
+            if not conversion.advance():
+                break
+            attempt.follow(conversion.epoch)
+        rescaling = conversion.rescaling
         answer = conversation.ask(STAND, STANDS_S)
         began_s = time.monotonic()
         if int(answer["incarnation"]) >= incarnation:
             raise Unavailable(f"the tasks of {job} have failed {LATER} times meanwhile; repeat the command")
-        saved = current.savepoint(facts, incarnation)
-        begins = current.beginning(version, saved)
+        durable = version.config.durability == "os"
+        saved = _savepoint(job, conversion.topology, facts.left, incarnation, durable)
+        stood = {
+            account: rows for account, rows in saved.stores.items() if account not in requesting(conversion.topology)
+        }
+        left = {**saved.left, **stood}
+        begins = Beginning(saved.where, saved.epoch, incarnation, rescaling, {}, saved.stores, saved.name, left)
         stores = open_stores(job, version.config, version.planned, begins)
-        last = attempt.write(begins, stores)
-        prepare(job, version.config, version.blueprint, begins, last, stores, ())
+        conversion.advance(stores)
+        prepare(job, version.config, version.blueprint, begins, conversion.snapshots.files, stores, ())
         conversation.ask(COMMIT, ANSWER_S)
         gap_s = time.monotonic() - began_s
         attempt.committed = True
-    return Changed(gap_s, savepoint=saved.name)
+    if not durable:
+        saved.make_durable()
+    return Changed(gap_s, savepoint=saved.name, whole=conversion.obstacle)
+
+
+def _savepoint(job: Path, topology: Topology, left: Stood, incarnation: int, durable: bool) -> Savepoint:
+    """Store the checkpoint at which the current version has ended as a savepoint, to which a rollback can return."""
+    newest = newest_manifest(job)
+    if newest is None:
+        raise CorruptData(f"{job} lacks the manifest of its last checkpoint")
+    epoch, files = newest
+    name = f"{epoch}-{JobConfig.load(job).run[-6:]}"
+    stores = savepoint_store.stood(job, topology, files)
+    saved = Savepoint(name, job / SAVEPOINTS / name, epoch, incarnation, stores, time.time(), left)
+    return savepoint_store.store(job, saved, files, durable)
 
 
 def roll_back(
@@ -138,10 +146,12 @@ def roll_back(
     begins = read_beginning(back.where, back, version.planned, version.config, version.allow_dropped, epoch)
     begins = replace(begins, incarnation=incarnation)
     version.planned.check_readable(begins.rescaling.positions(), job)
-    with _Attempt(job, version, conversation) as attempt:
+    snapshots = Snapshots(job, version, incarnation)
+    cuts = {task: cut.pack() for task, cut in begins.rescaling.cuts(version.positions(back.stores)).items()}
+    with _Attempt(job, version, conversation, snapshots) as attempt:
         attempt.prepare(back.name, incarnation)
-        files = attempt.write(begins, _positions(version.planned, back.stores))
-        attempt.follow(epoch, files)
+        snapshots.add(epoch, cuts, begins.chains, whole=True)
+        attempt.follow(epoch)
         answer = conversation.ask(STAND, STANDS_S)
         began_s = time.monotonic()
         if int(answer["epoch"]) >= epoch:
@@ -149,7 +159,7 @@ def roll_back(
         returned = Return(back, epoch, incarnation, False, facts.left, None)
         rows = withdraw(job, written, returned, lambda: _announced(conversation))
         stores = open_stores(job, version.config, version.planned, begins)
-        prepare(job, version.config, version.blueprint, begins, files, stores, ())
+        prepare(job, version.config, version.blueprint, begins, snapshots.files, stores, ())
         conversation.ask(COMMIT, ANSWER_S)
         gap_s = time.monotonic() - began_s
         attempt.committed = True
@@ -167,13 +177,6 @@ def _numbered(job: Path, version: Version, incarnation: int) -> Version:
     return replace(version, config=config)
 
 
-def _positions(planned: Plan, stores: Stood) -> Stood:
-    """Return the positions of all stores of a plan; stores that are new have no rows."""
-    topology = planned.topology
-    names = [topology.account(channel) for channel in topology.channels if channel.target == OUTSIDE]
-    return {name: stores.get(name, (0, 0)) for name in names}
-
-
 class _Attempt:
     """An attempt to change a job; as a context manager, it cancels what has not been committed.
 
@@ -181,11 +184,11 @@ class _Attempt:
         committed: whether the supervisor has made the change final.
     """
 
-    def __init__(self, job: Path, version: Version, conversation: Conversation) -> None:
+    def __init__(self, job: Path, version: Version, conversation: Conversation, snapshots: Snapshots) -> None:
         self._job = job
         self._version = version
         self._conversation = conversation
-        self._written: list[Path] = []
+        self._snapshots = snapshots
         self.committed = False
 
     def __enter__(self) -> _Attempt:
@@ -196,8 +199,7 @@ class _Attempt:
             with suppress(PipelineError, Unavailable):  # the supervisor ends the change once the command is silent
                 self._conversation.ask(CANCEL, ANSWER_S)
             shutil.rmtree(self._job / CHANGE, ignore_errors=True)
-            for path in self._written:
-                path.unlink(missing_ok=True)
+            self._snapshots.remove()
         shutil.rmtree(self._job / NEXT, ignore_errors=True)
 
     def prepare(self, rollback: str, incarnation: int) -> None:
@@ -214,68 +216,7 @@ class _Attempt:
         tasks = [task.name for task in self._version.planned.topology.tasks]
         self._conversation.ask(PREPARE, READY_S, tasks=tasks, rollback=rollback, incarnation=incarnation)
 
-    def write(self, begins: Beginning, stores: Stood) -> dict[str, Files]:
-        """Write a snapshot of each task, with these positions of the stores."""
-        cuts: Mapping[str, Cut] = begins.rescaling.cuts(stores)
-        files: dict[str, Files] = {}
-        for task, parts in begins.chains.items():
-            path = first_name(task, begins.epoch, begins.incarnation, shared=False)
-            durable = self._version.config.durability == "os"
-            size, digest = write_parts(self._job / path, [cuts[task].pack(), *parts], durable)
-            self._written.append(self._job / path)
-            files[task] = ((path, size, digest),)
-        return files
-
-    def follow(self, epoch: int, files: Mapping[str, Files]) -> None:
-        """Make the processes load these snapshots."""
-        lists = {task: [list(file) for file in each] for task, each in files.items()}
+    def follow(self, epoch: int) -> None:
+        """Make the processes load the snapshots that have been written, which are those of a checkpoint."""
+        lists = {task: [list(file) for file in each] for task, each in self._snapshots.files.items()}
         self._conversation.ask(FOLLOW, LOADED_S, epoch=epoch, files=lists)
-
-
-class _Current:
-    """The current version of a job, as its directory shows it."""
-
-    def __init__(self, job: Path) -> None:
-        self._job = job
-        self.config = JobConfig.load(job)
-        self.blueprint = Blueprint.load(job)
-
-    def checkpoint(self, version: Version, incarnation: int) -> tuple[int, Mapping[str, Files], Beginning]:
-        """Return the latest checkpoint as (epoch, files, beginning of the next version).
-
-        Raises:
-            PipelineError: the version cannot begin with its state.
-            CorruptData: a file is damaged.
-        """
-        manifest = newest_manifest(self._job)
-        if manifest is None:
-            raise PipelineError(f"the job in {self._job} has not completed a checkpoint yet; repeat the command later")
-        epoch, files = manifest
-        saved = [read_saved(self._job, task, files[task.name], epoch) for task in self.blueprint.topology.tasks]
-        rescaling = Rescaling(
-            self.blueprint.topology,
-            saved,
-            version.planned,
-            version.config.key_groups,
-            version.allow_dropped,
-            lambda: written_by(self._job),
-        )
-        return epoch, files, Beginning(self._job, epoch, incarnation, rescaling, rescaling.chains(), {})
-
-    def savepoint(self, facts: _Facts, incarnation: int) -> Savepoint:
-        """Store the checkpoint at which the version has ended as a savepoint, to which a rollback can return."""
-        manifest = newest_manifest(self._job)
-        if manifest is None:
-            raise CorruptData(f"{self._job} lacks the manifest of its last checkpoint")
-        epoch, files = manifest
-        name = f"{epoch}-{self.config.run[-6:]}"
-        where = self._job / SAVEPOINTS / name
-        saved = Savepoint(
-            name, where, epoch, incarnation, savepoint_store.stood(self._job, self.blueprint.topology, files),
-            time.time(), facts.left,
-        )  # fmt: skip
-        return savepoint_store.store(self._job, saved, files)
-
-    def beginning(self, version: Version, saved: Savepoint) -> Beginning:
-        """Return the savepoint at which the version has ended as the beginning of the next version."""
-        return read_beginning(saved.where, saved, version.planned, version.config, version.allow_dropped)

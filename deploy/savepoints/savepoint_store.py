@@ -58,8 +58,12 @@ class Savepoint:
     made_s: float
     left: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
-    def save(self) -> None:
-        """Write the savepoint's file so that it survives a power failure."""
+    def save(self, durable: bool = True) -> None:
+        """Write the savepoint's file.
+
+        Args:
+            durable: whether the file must survive a power failure.
+        """
         content = {
             "name": self.name,
             "epoch": self.epoch,
@@ -71,8 +75,19 @@ class Savepoint:
         with open(self.where / FILE, "w") as file:
             file.write(seal(content))
             file.flush()
-            os.fsync(file.fileno())
-        sync_directory(self.where)
+            if durable:
+                os.fsync(file.fileno())
+        if durable:
+            sync_directory(self.where)
+
+    def make_durable(self) -> None:
+        """Make the savepoint survive a power failure."""
+        for place, _, names in os.walk(self.where):
+            for name in names:
+                with open(Path(place, name), "rb") as file:
+                    os.fsync(file.fileno())
+            sync_directory(Path(place))
+        sync_directory(self.where.parent)
 
     @classmethod
     def load(cls, where: Path) -> Savepoint:
@@ -146,14 +161,19 @@ def keep(job: Path) -> Savepoint | None:
     return store(job, Savepoint(name, where, epoch, incarnation, stores, time.time(), left), files)
 
 
-def store(job: Path, savepoint: Savepoint, files: Mapping[str, Files]) -> Savepoint:
-    """Store a savepoint in its directory, which then exists completely or not at all."""
+def store(job: Path, savepoint: Savepoint, files: Mapping[str, Files], durable: bool = True) -> Savepoint:
+    """Store a savepoint in its directory, which then exists completely or not at all.
+
+    Args:
+        durable: whether the savepoint must survive a power failure from now on; otherwise `make_durable` follows.
+    """
     where = savepoint.where
     fresh = where.with_name(f"{savepoint.name}.new")
     shutil.rmtree(fresh, ignore_errors=True)
-    copy_state(job, replace(savepoint, where=fresh), files, linked=True)
+    copy_state(job, replace(savepoint, where=fresh), files, linked=True, durable=durable)
     os.replace(fresh, where)
-    sync_directory(where.parent)
+    if durable:
+        sync_directory(where.parent)
     return Savepoint.load(where)
 
 
@@ -204,46 +224,51 @@ def stood(job: Path, topology: Topology, files: Mapping[str, Files]) -> dict[str
     return places
 
 
-def copy_state(job: Path, savepoint: Savepoint, files: Mapping[str, Files], linked: bool) -> None:
-    """Create a durable directory from which a job can begin; its manifest is written last.
+def copy_state(job: Path, savepoint: Savepoint, files: Mapping[str, Files], linked: bool, durable: bool = True) -> None:
+    """Create a directory from which a job can begin; its manifest is written last.
 
     Args:
         linked: whether snapshots, which never change, may be hard links.
+        durable: whether the directory must survive a power failure.
 
     Raises:
         FileNotFoundError: the checkpoint has been superseded, and its files have been removed.
     """
     to = savepoint.where
     for path, _, _ in (file for each in files.values() for file in each):
-        make_directory((to / path).parent, durable=True)
-        (_linked if linked else _copied)(job / path, to / path)
+        make_directory((to / path).parent, durable)
+        (_linked if linked else _copied)(job / path, to / path, durable)
     code = JobConfig.load(job).code
     archived = [str(path_of(Path(), code))] if code else []
     for name in ("job.json", "topology.json", BEGAN, *archived):
         if (job / name).exists():
-            make_directory((to / name).parent, durable=True)
-            _copied(job / name, to / name)
-    savepoint.save()
-    sync_directory(to.parent)
-    write_manifest(to, savepoint.epoch, files, sync=True)
+            make_directory((to / name).parent, durable)
+            _copied(job / name, to / name, durable)
+    savepoint.save(durable)
+    if durable:
+        sync_directory(to.parent)
+    write_manifest(to, savepoint.epoch, files, durable)
 
 
-def _linked(source: Path, target: Path) -> None:
+def _linked(source: Path, target: Path, durable: bool) -> None:
     """Create a hard link, or a copy if the file system does not support hard links."""
     try:
         os.link(source, target)
     except FileNotFoundError:
         raise
     except OSError:
-        _copied(source, target)
-        return
-    with open(target, "rb") as file:
-        os.fsync(file.fileno())
-    sync_directory(target.parent)
+        shutil.copy(source, target)
+    if durable:
+        _made_durable(target)
 
 
-def _copied(source: Path, target: Path) -> None:
+def _copied(source: Path, target: Path, durable: bool) -> None:
     shutil.copy(source, target)
-    with open(target, "rb") as file:
+    if durable:
+        _made_durable(target)
+
+
+def _made_durable(path: Path) -> None:
+    with open(path, "rb") as file:
         os.fsync(file.fileno())
-    sync_directory(target.parent)
+    sync_directory(path.parent)

@@ -407,7 +407,7 @@ def prepare(
     prepared.mkdir()
     config.save(prepared)
     blueprint.save(prepared)
-    write_manifest(prepared, begins.epoch, files, sync=True)
+    write_manifest(prepared, begins.epoch, files, sync=config.durability == "os")
     hosts = {record["host"]: record for record in decided if record["kind"] == "host_joined"}
     began = _began(decided) if config.listen else []
     journal = Journal(prepared)
