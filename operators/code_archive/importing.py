@@ -205,13 +205,22 @@ def install(finder: LiveFinder | ArchiveFinder) -> None:
         before = [each for each in sys.meta_path if isinstance(each, (LiveFinder, ArchiveFinder))]
         for each in before:
             sys.meta_path.remove(each)
-        for name in list(sys.modules) if before else ():
-            if _is_read_here(sys.modules.get(name)):
+        read = [name for name, module in list(sys.modules.items()) if _is_read_here(module)] if before else []
+        for name in read:
+            del sys.modules[name]
+        for name in {parent for each in read for parent in _parents(each)}:
+            if getattr(sys.modules.get(name), "__file__", "") is None:  # a namespace, which has no loader of its own
                 del sys.modules[name]
     else:
         for live in [each for each in sys.meta_path if isinstance(each, LiveFinder) and each.root == finder.root]:
             sys.meta_path.remove(live)
     sys.meta_path.insert(0, finder)
+
+
+def _parents(name: str) -> Iterator[str]:
+    while "." in name:
+        name = name.rpartition(".")[0]
+        yield name
 
 
 def _is_read_here(module: ModuleType | None) -> bool:

@@ -75,6 +75,13 @@ def test_what_is_loaded_and_what_import_statements_name_is_archived(tmp_path: Pa
     assert set(names(archive)[1:]) == set(wanted.split())
 
 
+def test_a_folder_without_init_in_a_package_is_archived_each_time(tmp_path: Path) -> None:
+    path = written(tmp_path, "from pack.spaces.one import y\n" + GOOD, pack__spaces__one="y = 1\n")
+    (tmp_path / "pack" / "__init__.py").touch()
+    for _ in range(2):
+        assert names(freeze(path)[1]) == ["", "pack", "pack.spaces.one"]
+
+
 def test_what_is_installed_is_recorded_with_its_version(tmp_path: Path) -> None:
     archive = freeze(written(tmp_path, "import msgpack\nimport json\n" + GOOD))[1]
     assert names(archive) == [""]
