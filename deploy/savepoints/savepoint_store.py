@@ -1,7 +1,8 @@
 """The savepoints that a job keeps, each in a directory under `savepoints/` with everything needed to begin from it.
 
-A savepoint is kept from the moment when a job stops at it until `causal savepoint --delete NAME`.  Its directory has
-the same layout as a copy created with `--to`, so `causal run --from` can also begin from it.  Snapshots are hard links.
+The savepoint of `causal savepoint --stop`, and one with which another version begins, are kept until `causal savepoint
+--delete NAME`; a service that stops and resumes unchanged leaves none.  The directory of a savepoint has the same
+layout as a copy created with `--to`, so `causal run --from` can also begin from it.  Snapshots are hard links.
 """
 
 from __future__ import annotations

@@ -102,8 +102,10 @@ def change(
         PipelineError: the job did not stop at a savepoint, or cannot resume as this version.
     """
     job = directory.path
-    savepoint = savepoint_store.keep(job)
     before = Blueprint.load(job).topology
+    if before == blueprint.topology and not other_code and dict(JobConfig.load(job).settings) == dict(config.settings):
+        return False
+    savepoint = savepoint_store.keep(job)
     if savepoint is None:
         if before != blueprint.topology and planned.letter_task and before == planned.topology_without_letters:
             letters.add(job, config, planned)
@@ -114,8 +116,6 @@ def change(
                 "(--on-error dead-letter may be added), and change it after `causal savepoint --stop`, or start it "
                 "again without --resume"
             )
-        return False
-    if before == blueprint.topology and not other_code and dict(JobConfig.load(job).settings) == dict(config.settings):
         return False
     begins = read_beginning(savepoint.where, savepoint, planned, config, allow_dropped)
     begin_with(directory, config, planned, blueprint, begins)
