@@ -35,7 +35,7 @@ from deploy.monitoring import exposed as exposing
 from deploy.monitoring import placement_plan
 from deploy.plan_command import add_pipeline, add_processes, advise, explicit_settings
 from deploy.savepoints import stored_savepoints
-from deploy.savepoints.rolling_back import Return, check_complete, roll_back, to_roll_back
+from deploy.savepoints.rolling_back import Return, check_complete, made_by, roll_back, to_roll_back
 from deploy.savepoints.upgrading import (
     begin_from,
     beginning,
@@ -140,6 +140,10 @@ def parser() -> Parser:
 
 
 _ROLLBACK = "with --resume: return to a kept savepoint; default: that with which the current version began"
+_ROLLBACK_ON_EARLIER_CODE = (
+    "with --resume: if the file is code that the job ran before, return to the last savepoint of that code instead of "
+    "upgrading to it"
+)
 
 
 def _add_run(commands: Any) -> None:
@@ -196,6 +200,7 @@ def _add_run(commands: Any) -> None:
         help="with --resume, where files have changed: which code the job resumes with",
     )
     running.add_argument("--rollback", nargs="?", const="", metavar="SAVEPOINT", help=_ROLLBACK)
+    running.add_argument("--rollback-on-earlier-code", action="store_true", help=_ROLLBACK_ON_EARLIER_CODE)
     running.add_argument(
         "--keep-sinks",
         action="store_true",
@@ -251,11 +256,7 @@ def _start(
                 with exposing.exposed(config.metrics_listen, config.metrics_port, directory.path):
                     return _deploy(directory.path, config, report_path, arguments, directory.lock)
             before = directory.take_over()
-            back = None
-            if arguments.rollback is None:
-                check_complete(directory.path)
-            else:
-                back = to_roll_back(directory.path, arguments.rollback)
+            back = _back(arguments, directory.path, before, path, explicit)
             if back is None and directory.finished():
                 config = settings.resumed(before, path, explicit, arguments.config)
                 return say(namesakes.finished(directory.path, before, path, config), DONE)
@@ -340,6 +341,19 @@ def _directory(
     if not holds_job(job) and not os.path.isdir(job):
         raise PipelineError(f"{job} does not contain a job to resume; start one without --resume")
     return JobDirectory(job), None
+
+
+def _back(
+    arguments: argparse.Namespace, job: Path, before: JobConfig, path: Path, explicit: Mapping[str, Any]
+) -> Return | None:
+    """Return the rollback with which the job resumes; None if it is not rolled back."""
+    name = arguments.rollback
+    if name is None and arguments.rollback_on_earlier_code:
+        name = made_by(job, path, settings.resumed(before, path, explicit, arguments.config))
+    if name is None:
+        check_complete(job)
+        return None
+    return to_roll_back(job, name)
 
 
 def _next(

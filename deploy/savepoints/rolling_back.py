@@ -39,6 +39,8 @@ from deploy.savepoints.upgrading import (
     upgrade_in,
     written_by,
 )
+from operators.builder.loading import freeze
+from operators.code_archive.archive import Archive, changed
 from operators.engine.plan import Plan
 from operators.sinks.contract.refusals import obstacle
 from standby.blueprint import Blueprint
@@ -118,6 +120,30 @@ def to_roll_back(job: Path, name: str = "") -> Return:
 def reaches(savepoint: Savepoint, config: JobConfig) -> bool:
     """Return whether the rows of a job's stores continue those of a savepoint in the job's directory."""
     return not savepoint.withdrawn and JobConfig.load(savepoint.where).run == config.run
+
+
+def made_by(job: Path, path: Path, config: JobConfig) -> str | None:
+    """Return the name of the last savepoint that the code in a file made before the job ran other code; None if the
+    file has the job's current code, or code that the job has not run.
+
+    Args:
+        config: the settings with which the file is loaded.
+
+    Raises:
+        PipelineError: the file cannot be loaded.
+    """
+    before = JobConfig.load(job)
+    savepoints = [each for each in savepoint_store.kept(job) if reaches(each, before)]
+    if not savepoints:
+        return None
+    _, now = freeze(path, dict(config.settings))
+    if not changed(Archive.load(job, before.code), now):
+        return None
+    return next((each.name for each in reversed(savepoints) if not changed(_code_of(each), now)), None)
+
+
+def _code_of(savepoint: Savepoint) -> Archive:
+    return Archive.load(savepoint.where, JobConfig.load(savepoint.where).code)
 
 
 def since(job: Path, savepoint: Savepoint) -> list[Savepoint]:

@@ -83,10 +83,10 @@ def test_an_upgrade_that_fails_is_taken_back_and_another_one_goes_on(site: MakeS
     listed = here.command("savepoint", "--list").stdout
     assert "--rollback goes back to it" in listed
     refused = here.command("savepoint", "--delete", listed.split()[0])
-    assert refused.returncode == 2 and "to roll back" in refused.stderr
+    assert refused.returncode == 2 and "--rollback returns" in refused.stderr
     for name in here.names:
         here.status_of(name)
-    start(here, FAILING, "--resume", "--rollback", "--code", "kept")
+    start(here, PIPELINE, "--resume", "--rollback-on-earlier-code")
     here.await_running(150)
     assert set(versions(here)) == {1}
     stopped(here)

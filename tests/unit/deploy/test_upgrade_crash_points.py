@@ -156,8 +156,8 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Upgraded:
     return described
 
 
-def lived(job: Upgraded, life: Life, *arguments: str) -> bool:
-    """Run the second version, each of whose steps is one of this life; returns whether it lived on."""
+def lived(job: Upgraded, life: Life, *arguments: str, text: str = TEXTS[2]) -> bool:
+    """Run a version, by default the second, each of whose steps is one of this life; returns whether it lived on."""
     with pytest.MonkeyPatch.context() as patch:
         for place, name in (
             (Depot, "create"), (Depot, "remove"), (os, "replace"), (os, "unlink"), (shutil, "rmtree"),
@@ -165,7 +165,7 @@ def lived(job: Upgraded, life: Life, *arguments: str) -> bool:
         ):  # fmt: skip
             patch.setattr(place, name, life.before(getattr(place, name)))
         try:
-            return job.run(*arguments, text=TEXTS[2]) == 0
+            return job.run(*arguments, text=text) == 0
         except Dead:
             release(job.state)
             return False
@@ -194,6 +194,21 @@ def test_the_job_can_be_resumed_with_the_old_code_or_the_new(
         assert job.run("--resume", "--rollback", text=TEXTS[2]) == 0, capsys.readouterr().err
         seen = perform(decided(), job.depot)
         assert len(re.findall("count/[0-9]+", seen.graph)) == 1
+
+
+@pytest.mark.parametrize("step", sample(range(STEPS), 5))
+def test_earlier_code_rolls_back_and_completes_a_rollback_that_was_interrupted(
+    job: Upgraded, step: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert job.run("--resume", text=TEXTS[2]) == 0
+    undo = "--resume", "--rollback-on-earlier-code"
+    lived(job, Life(step), *undo, text=TEXTS[1])
+    assert job.run(*undo, text=TEXTS[1]) == 0
+    assert "rolled back to savepoint" in capsys.readouterr().err
+    seen = perform(decided(), job.depot)
+    assert len(re.findall("count/[0-9]+", seen.graph)) == 1
+    assert job.run(*undo, text=TEXTS[2]) == 0
+    assert "this is an upgrade" in capsys.readouterr().err, "a version that was rolled back did not run before"
 
 
 def test_the_steps_are_as_many_as_are_tried(job: Upgraded) -> None:
