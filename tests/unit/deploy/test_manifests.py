@@ -16,7 +16,9 @@ import pytest
 import yaml
 
 from deploy import cli
+from deploy.exit_status import FAILED, WRONG
 from deploy.launching.local import AGENT_STOP_S
+from deploy.monitoring.probe import OLD_S
 from standby.candidate.election import FILE as IDENTITY
 from standby.candidate.election import RESUMPTION, Identity, begun
 from standby.network.gate import address_of
@@ -59,6 +61,20 @@ def test_every_object_fits_the_schemas_of_kubernetes(version: str) -> None:
     assert sorted(set(kinds)) == ["Deployment", "NetworkPolicy", "PodDisruptionBudget", "Service", "StatefulSet"]
     names = [(each["kind"], each["metadata"]["name"]) for each in documents()]
     assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_job_with_bounded_input_fails_where_a_restart_does_not_help(version: str) -> None:
+    (text,) = re.findall(
+        r"```yaml\n(.*?)```", (DEPLOY.parent / "docs" / "guide" / "rollouts.md").read_text(), re.DOTALL
+    )
+    (template,) = (each["spec"]["template"] for each in workloads() if each["metadata"]["name"] == "causal-job")
+    template = {**template, "spec": {**template["spec"], "restartPolicy": "Never"}}
+    spec = {**yaml.safe_load(text), "template": template}
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "causal-job"}, "spec": spec}
+    kubernetes_validate.validate(job, version, strict=True)
+    failing, _ = spec["podFailurePolicy"]["rules"]
+    assert failing["onExitCodes"]["values"] == [FAILED, WRONG]
 
 
 def test_selectors_find_the_pods() -> None:
@@ -163,11 +179,25 @@ def test_metrics_can_be_scraped_where_pods_run() -> None:
         assert {"name": "metrics", "containerPort": port} in container["ports"]
 
 
-def test_a_new_image_is_an_upgrade() -> None:
+def test_a_new_image_is_an_upgrade_and_an_earlier_one_a_rollback() -> None:
     for pod, container in containers():
         if " run " in " ".join(container.get("args", ())):
-            assert "--savepoint-on-sigterm" in container["args"][0]
+            assert "--savepoint-on-sigterm --rollback-on-earlier-code " in container["args"][0]
             assert pod["terminationGracePeriodSeconds"] >= 120
+            # The last sign of life of the container before does not end the time that an upgrade has.
+            assert container["startupProbe"]["initialDelaySeconds"] > OLD_S
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="`kubectl` is not installed")
+def test_kubectl_gives_a_new_image_to_every_container(tmp_path: Path) -> None:
+    path = tmp_path / "workload.yaml"
+    for each in workloads():
+        path.write_text(yaml.safe_dump(each))
+        command = ["kubectl", "set", "image", "--local", "-f", str(path), "*=causal-job:2", "-o", "yaml"]
+        changed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        pod = yaml.safe_load(changed)["spec"]["template"]["spec"]
+        images = {container["image"] for container in (*pod.get("initContainers", ()), *pod["containers"])}
+        assert images == {"causal-job:2"}
 
 
 def test_a_service_retries_only_what_may_pass_and_has_a_place_for_options() -> None:
