@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import shutil
 import time
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -110,9 +109,8 @@ def upgrade(job: Path, version: Version, conversation: Conversation) -> Changed:
         stores = open_stores(job, version.config, version.planned, begins)
         conversion.advance(stores)
         prepare(job, version.config, version.blueprint, begins, conversion.snapshots.files, stores, ())
-        conversation.ask(COMMIT, ANSWER_S)
+        attempt.commit()
         gap_s = time.monotonic() - began_s
-        attempt.committed = True
     if not durable:
         saved.make_durable()
     return Changed(gap_s, savepoint=saved.name, whole=conversion.obstacle)
@@ -160,9 +158,8 @@ def roll_back(
         rows = withdraw(job, written, returned, lambda: _announced(conversation))
         stores = open_stores(job, version.config, version.planned, begins)
         prepare(job, version.config, version.blueprint, begins, snapshots.files, stores, ())
-        conversation.ask(COMMIT, ANSWER_S)
+        attempt.commit()
         gap_s = time.monotonic() - began_s
-        attempt.committed = True
     return Changed(gap_s, rows)
 
 
@@ -178,29 +175,54 @@ def _numbered(job: Path, version: Version, incarnation: int) -> Version:
 
 
 class _Attempt:
-    """An attempt to change a job; as a context manager, it cancels what has not been committed.
-
-    Attributes:
-        committed: whether the supervisor has made the change final.
-    """
+    """An attempt to change a job; as a context manager, it cancels what has not been committed."""
 
     def __init__(self, job: Path, version: Version, conversation: Conversation, snapshots: Snapshots) -> None:
         self._job = job
         self._version = version
         self._conversation = conversation
         self._snapshots = snapshots
-        self.committed = False
 
     def __enter__(self) -> _Attempt:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: object) -> None:
-        if not self.committed:
-            with suppress(PipelineError, Unavailable):  # the supervisor ends the change once the command is silent
-                self._conversation.ask(CANCEL, ANSWER_S)
+        if not self._committed and self._cancelled() and not self._committed:
             shutil.rmtree(self._job / CHANGE, ignore_errors=True)
             self._snapshots.remove()
         shutil.rmtree(self._job / NEXT, ignore_errors=True)
+
+    @property
+    def _committed(self) -> bool:
+        """Whether the job is the next version."""
+        return JobConfig.load(self._job).first_incarnation == self._version.config.first_incarnation
+
+    def _cancelled(self) -> bool:
+        """Cancel the change; return whether it can no longer be committed.
+
+        Without an answer, the files stay: the supervisor may yet read the request to commit, or it ends the change
+        because the command is silent, and removes the files with those of the next checkpoint.
+        """
+        try:
+            self._conversation.ask(CANCEL, ANSWER_S)
+        except PipelineError:
+            return True  # the change has ended
+        except Unavailable:
+            return False
+        return True
+
+    def commit(self) -> None:
+        """Make the change final.
+
+        Raises:
+            PipelineError: the supervisor has ended the change.
+            Unavailable: it is not known whether the change is final.
+        """
+        try:
+            self._conversation.ask(COMMIT, ANSWER_S)
+        except PipelineError:
+            if not self._committed:  # otherwise, the supervisor has answered a request that was repeated
+                raise
 
     def prepare(self, rollback: str, incarnation: int) -> None:
         """Start the processes of the next version.

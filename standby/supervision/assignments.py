@@ -236,6 +236,8 @@ class Assignments:
         """The slots of each purpose that are starting or idle, with the longest-serving first."""
         self.starved: dict[str, None] = {}
         """The tasks for which no process is starting or idle."""
+        self._next_incarnation = 0
+        """The first incarnation of the job's next version, while the current version ends for it; otherwise 0."""
         self._waiting: dict[str, None] = {}
         self._unmanned: dict[str, None] = {}
         self._unconfirmed: dict[str, None] = {}
@@ -337,11 +339,19 @@ class Assignments:
             self.tasks[name].incarnation = record["incarnation"]
 
     def _change(self, record: Record) -> None:
-        # The next version may have opened the stores, which then accept no lower incarnation.
-        for entry in self.tasks.values() if record["step"] == "over" else ():
-            entry.incarnation = max(entry.incarnation, record["incarnation"])
+        if record["step"] == "end":
+            self._next_incarnation = record["incarnation"]
+        elif record["step"] == "over":
+            self._raise()
+
+    def _raise(self) -> None:
+        """Raise all incarnations above that of a next version which has not begun, but may have opened the stores."""
+        for entry in self.tasks.values():
+            entry.incarnation = max(entry.incarnation, self._next_incarnation)
+        self._next_incarnation = 0
 
     def _resumed(self, record: Record) -> None:
+        self._raise()
         # All processes of the job have ended, so no slot remains.
         self.slots.clear()
         self.unserved.clear()

@@ -56,6 +56,7 @@ TABLE: dict[tuple[Phase, str], Phase] = {
     (_P.PREPARING, "over"): _P.NONE,
     (_P.ENDING, "withdraw"): _P.WITHDRAWING,
     (_P.ENDING, "return"): _P.RETURNING,
+    (_P.ENDING, "over"): _P.NONE,  # the job ends for another reason
     (_P.RETURNING, "over"): _P.NONE,
     (_P.WITHDRAWING, "over"): _P.NONE,
 }
@@ -134,6 +135,8 @@ class NextVersion:
         """Apply one decision; a decision that does not concern a change has no effect."""
         if record["kind"] == "changed":
             self._began = record
+        elif record["kind"] == "resumed":  # all processes have ended, those of the next version included
+            self.phase, self._owner, self._processes, self._first = Phase.NONE, "", {}, _First()
         elif record["kind"] == "change":
             self.phase = following(TABLE, self.phase, record["step"], "change")
             if record["step"] == "prepare":
@@ -178,7 +181,7 @@ class NextVersion:
         elif step == FOLLOW:
             self._first = _First(int(facts["epoch"]), as_files(facts["files"]))
         elif step == STAND and self.phase is Phase.PREPARING:
-            outbox.decide("change", step="end")
+            outbox.decide("change", step="end", incarnation=self._incarnation)
             if not self.rollback:
                 self._coordinator.request(True, outbox)
         elif step == WITHDRAW and self.phase is Phase.ENDING:
@@ -347,9 +350,18 @@ class NextVersion:
             outbox.decide("change", step="return")
             self._return(now_ns, outbox)
             return
-        outbox.decide("change", step="over", incarnation=0)
+        outbox.decide("change", step="over")
         if before is Phase.WITHDRAWING:
             self._stop(f"{why}, after it had begun to withdraw rows; complete the rollback with --resume --rollback")
+
+    def abandon(self, outbox: Outbox) -> None:
+        """End the change because the job ends."""
+        if self.phase is Phase.NONE:
+            return
+        if self._request is not None:
+            error = "the job is ending already"
+            outbox.add(Answer(self._request.sender, {"kind": "answer", "ok": False, "error": error}))
+        outbox.decide("change", step="over")
 
     def _return(self, now_ns: int, outbox: Outbox) -> None:
         """Make the current version continue from its final savepoint, once it has reached it."""
@@ -358,7 +370,7 @@ class NextVersion:
         if self._coordinator.final > self._coordinator.complete or self._coordinator.writing:
             return
         stood = bool(self._coordinator.final)
-        outbox.decide("change", step="over", incarnation=self._incarnation)
+        outbox.decide("change", step="over")
         for slot in list(self._assignments.slots.values()) if stood else ():
             if slot.state in (WorkerState.SERVING, WorkerState.ASSIGNED):
                 self._kill(slot, REQUESTED, now_ns, outbox)

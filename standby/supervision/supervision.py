@@ -24,7 +24,7 @@ from standby.supervision.companions import Companions
 from standby.supervision.detector import Detector
 from standby.supervision.dirty_workers import DirtyWorkers
 from standby.supervision.draining import Draining, drain
-from standby.supervision.effects import Effect, EndJob, KillProcess, Note, Outbox, Record, RemoveFiles, SendHost
+from standby.supervision.effects import Answer, Effect, EndJob, KillProcess, Note, Outbox, Record, RemoveFiles, SendHost
 from standby.supervision.failures import End, Failures
 from standby.supervision.hosts import HostEntry, HostState
 from standby.supervision.job_state import JobState
@@ -476,6 +476,9 @@ class Supervision:
     def _admin(self, event: events.Admin | events.Replied) -> None:
         if isinstance(event, events.Admin) and event.verb == "change":
             self.next_version.asked(event, self._now_ns, self._outbox)
+        elif isinstance(event, events.Admin) and event.verb == "savepoint" and self.next_version.ends_current:
+            error = "the current version of the job is being replaced; repeat the command"
+            self._outbox.add(Answer(event.sender, {"kind": "answer", "ok": False, "error": error}))
         else:
             answer(self.job, event, self.view, self._kill_on_request, self._outbox)
         self._dirty.all()
@@ -535,6 +538,7 @@ class Supervision:
 
     def _stop(self, status: int, reason: str, lasting: bool = False) -> None:
         """Decide that the job ends.  Workers are sent `stop` now, and again after each beat."""
+        self.next_version.abandon(self._outbox)
         self._outbox.decide("stopping", status=status, reason=reason, **({"lasting": True} if lasting else {}))
         self._stop_by_ns = self._now_ns + (STOP_NS_MAX if status == 0 else 0)
         for slot in self.assignments.slots.values():

@@ -267,3 +267,37 @@ def test_the_agent_is_asked_again_for_a_process_that_it_does_not_know() -> None:
     assert {effect.slot for effect in of(scene.said, fx.StartProcess)} == set(ours)
     scene.agent_beat()
     assert not of(scene.said, fx.KillProcess)
+
+
+def test_a_job_that_ends_meanwhile_ends_the_change_and_says_so() -> None:
+    scene = prepared()
+    asked(scene, "stand")
+    slot = scene.slot_of("count/0")
+    scene.step(events.Failed(slot, "count/0", 1, "OperatorFailed", "a mistake", True))
+    assert scene.supervision.job.stopping is not None and phase(scene) is Phase.NONE
+    assert [answer.body["error"] for answer in of(scene.said, fx.Answer)] == ["the job is ending already"]
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_a_job_that_is_resumed_after_an_unfinished_change_may_write_to_its_stores(committed: bool) -> None:
+    scene = prepared()
+    if committed:
+        stood(scene)
+    scene.step(events.Tick())
+    scene.journal.append({"kind": "resumed", "at_ns": 0, "figures": {}})
+    scene.living.clear()
+    scene.restart()
+    scene.agent_beat()
+    scene.beats(6)
+    assert phase(scene) is Phase.NONE and scene.supervision.job.stopping is None
+    assert all((scene.incarnation_of(task) > 1001) == committed for task in TASKS)
+    scene.checkpoint()
+    assert scene.supervision.coordinator.final == 0
+
+
+def test_a_savepoint_that_ends_the_job_is_refused_while_the_current_version_ends() -> None:
+    scene = prepared()
+    asked(scene, "stand")
+    scene.step(events.Admin("admin-2", "savepoint", {"final": True}))
+    [answer] = of(scene.said, fx.Answer)
+    assert not answer.body["ok"] and answer.to == "admin-2"
