@@ -102,7 +102,7 @@ class Benchmark:
     Args:
         body: runs everything; settings that it returns are in the result beside `settings` and the options.
         digits: of figures, but those whose names end as in `digits_of`.
-        settings: those that are the same in every run.
+        settings: those of every run, unless an option has the same name.
     """
 
     name: str
@@ -130,7 +130,7 @@ class Benchmark:
             for option in self.options
             if option.setting is not None
         }
-        settings = {**asked, **self.settings, **own}
+        settings = {**self.settings, **asked, **own}
         return result(self.name, command, settings, self.summary(measurement), **measurement.more)
 
     def summary(self, measurement: Measurement) -> dict[str, Any]:

@@ -44,7 +44,7 @@ OPTIONS = (
     Option("rounds", 1),
     Option("kills", 3, "per query of recovery, 0 for none"),
     Option("rate", 2000, "events/s of recovery", setting="records_per_s"),
-    Option("every", 2.537, "seconds between kills", setting="every_s"),
+    Option("every", 2.537, "seconds between kills", setting="kills_every_s"),
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 import sqlite3
@@ -15,6 +16,7 @@ from benchmarks import page
 from benchmarks.__main__ import BENCHMARKS, main
 from benchmarks.costs.rested_turns import TASKS, turns_us
 from benchmarks.harness import runs
+from benchmarks.harness.declared import Benchmark, Option
 from benchmarks.harness.measured import distribution, figure, percentile
 from benchmarks.jobs import bare, keyed_ledger
 from benchmarks.peers.programs import inputs
@@ -114,6 +116,12 @@ def test_the_check_of_rows_finds_what_is_wrong(tmp_path: Path) -> None:
 def test_a_run_that_fails_is_told_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(runs.RunFailed, match="status 2"):
         runs.job(tmp_path / "missing.py", {})
+
+
+def test_an_option_is_in_the_settings_of_a_result_as_it_was_given() -> None:
+    declared = Benchmark("b", (Option("standbys", "per-task"),), lambda run: None, settings={"standbys": "per-task"})
+    outcome = declared.measure(argparse.Namespace(standbys="hot"), "b --standbys hot", print)
+    assert outcome["settings"] == {"standbys": "hot"}
 
 
 def test_figures_have_their_median_and_percentiles() -> None:
