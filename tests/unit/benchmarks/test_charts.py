@@ -19,7 +19,11 @@ from tests.members import members
 
 ONE = figure([2.0, 1.0, 3.0])
 SCALE = ["scale-control.png", "scale-data.png"]
-STORED = {kind(result): result for result in stored().values()}
+RESULTS = stored()
+STORED = {kind(result): result for result in RESULTS.values()} | {
+    name: result for name, result in RESULTS.items() if kind(result) == name
+}
+"""Kind of chart → the result that is named after it, or another of that kind."""
 
 
 @pytest.mark.parametrize("name", members(sorted(catalogue.WITH_CHART & STORED.keys()), "bad_input", "latency_back"))
