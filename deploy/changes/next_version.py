@@ -6,10 +6,13 @@ the supervisor commits the change, an interruption leaves the current version at
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
+
+from msgspec import convert
 
 from causal.config import JobConfig
 from causal.errors import CorruptData, PipelineError, Unavailable
@@ -17,14 +20,24 @@ from causal.topology import Topology
 from deploy.changes.conversation import Conversation
 from deploy.changes.conversion import Conversion, Snapshots, Version
 from deploy.jobs.jobdirectory import SAVEPOINTS
+from deploy.jobs.latest_view import latest
+from deploy.jobs.lookup import running
 from deploy.savepoints import savepoint_store
 from deploy.savepoints.rolling_back import Return, withdraw
 from deploy.savepoints.savepoint_store import Savepoint
 from deploy.savepoints.upgrading import Beginning, Stood, open_stores, prepare, read_beginning, requesting
 from operators.engine.plan import Plan
+from standby.network.control import Requester
 from standby.storage.change_files import CHANGE, NEXT
 from standby.storage.manifest_files import newest_manifest
+from standby.supervision.job_view import JobView
 from standby.supervision.next_version import CANCEL, COMMIT, FACTS, FOLLOW, PREPARE, STAND, WITHDRAW
+
+RUNS = ("running", "staged", "finished")
+"""The states in which a task reports that it runs or has finished."""
+
+RUNS_S, AGAIN_S, LOOK_S = 60.0, 1.0, 0.005
+"""The time that the tasks of the next version have to run, and the intervals at which they are looked at."""
 
 READY_S, LOADED_S, STANDS_S, ANSWER_S = 60.0, 600.0, 60.0, 10.0
 """The time that the processes have to start and to load, the current version to end, and the supervisor to answer."""
@@ -42,7 +55,7 @@ class Changed:
     """A change that has been carried out.
 
     Attributes:
-        gap_s: the time from the end of the current version to the commit of the next one.
+        gap_s: the time from the end of the current version until every task of the next one was running.
         withdrawn: the number of rows that were withdrawn.
         savepoint: the savepoint at which the previous version ended; empty after a rollback.
         whole: the reason why the whole state was converted after the end of the previous version; empty if only the
@@ -110,10 +123,39 @@ def upgrade(job: Path, version: Version, conversation: Conversation) -> Changed:
         conversion.advance(stores)
         prepare(job, version.config, version.blueprint, begins, conversion.snapshots.files, stores, ())
         attempt.commit()
-        gap_s = time.monotonic() - began_s
+    await_running(job)
+    gap_s = time.monotonic() - began_s
     if not durable:
         saved.make_durable()
     return Changed(gap_s, savepoint=saved.name, whole=conversion.obstacle)
+
+
+def await_running(job: Path) -> None:
+    """Wait until every task of a job runs, or the job has ended.
+
+    Raises:
+        Unavailable: a task does not run in time, or the job has ended with an error.
+    """
+    runtime, deadline_s = (job / "runtime").read_text().strip(), time.monotonic() + RUNS_S
+    requester = Requester(runtime, f"admin-{os.getpid()}-awaits")
+    try:
+        while time.monotonic() < deadline_s:
+            answer = requester.ask("status", {}, AGAIN_S)
+            view = None if answer is None or "view" not in answer else convert(answer["view"], JobView)
+            if view is None and not running(job):
+                view = latest(job)
+            if view is None:
+                continue
+            if view.ended is not None and view.ended.status:
+                raise Unavailable(f"the job in {job} has ended since the change: {view.ended.reason}")
+            if view.ended is not None or all(task.state in RUNS for task in view.tasks):
+                return
+            time.sleep(LOOK_S)
+    finally:
+        requester.close()
+    raise Unavailable(
+        f"the job in {job} is changed, but not all of its tasks run after {RUNS_S:.0f} s; see `causal status`"
+    )
 
 
 def _savepoint(job: Path, topology: Topology, left: Stood, incarnation: int, durable: bool) -> Savepoint:
@@ -159,7 +201,8 @@ def roll_back(
         stores = open_stores(job, version.config, version.planned, begins)
         prepare(job, version.config, version.blueprint, begins, snapshots.files, stores, ())
         attempt.commit()
-        gap_s = time.monotonic() - began_s
+    await_running(job)
+    gap_s = time.monotonic() - began_s
     return Changed(gap_s, rows)
 
 
