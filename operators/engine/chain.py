@@ -31,6 +31,7 @@ from operators.stage.scope import Arrival
 from operators.stage.stages import Agenda, Ended, Stage
 from operators.stage.watermark_merge import END_NS, IDLE_NS, Merge
 from operators.state.snapshot_parts import ChainSnapshot, group_of_part
+from operators.state.timers import TimerTable
 
 _ORDINAL = itemgetter(0)
 
@@ -414,11 +415,16 @@ class FusedChain(OperatorChain):
     def stages(self) -> Sequence[Stage]:
         return self._stages
 
-    def renumber(self) -> None:
-        """Assign new numbers to state that was merged from several tasks."""
+    def renumber(self, mixed: bool) -> None:
+        """Assign new numbers to state that another task has kept.
+
+        Args:
+            mixed: whether it was kept by several tasks; timers of a single one are in order already.
+        """
         for stage in self._stages:
             for table in stage.tables():
-                table.renumber(self._numbers)
+                if mixed or not isinstance(table, TimerTable):
+                    table.renumber(self._numbers)
 
     @property
     def marks(self) -> Sequence[int | None]:

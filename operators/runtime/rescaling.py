@@ -160,7 +160,7 @@ class Rescaling:
         fragments: Fragments = {}
         continued: set[int] = set()
         for stage in chain.stages:
-            name = _operator_of(stage.name, task)
+            name = operator_of(stage.name, task)
             own = [share for share in shares if name in share.saved.task.operators]
             same = self._same_parallelism(name)
             place = self._has[name].index(task.index)
@@ -178,18 +178,16 @@ class Rescaling:
         self._set_marks(header, task, shares)
         header["stages"] = {name: fields for name, fields in header["stages"].items() if fields}
         self._restore(chain, header, fragments)
-        if len(continued) > 1:
-            self._renumber(chain)
+        self._renumber(chain, len(continued) > 1)
 
     def _restore(self, chain: FusedChain, header: dict[str, Any], fragments: Fragments) -> None:
         parts = [table_part(group, fragments[group]) for group in sorted(fragments)]
         chain.restore([header_part(header), *parts])
 
-    def _renumber(self, chain: FusedChain) -> None:
-        """Assign new numbers to timers and requests, because those of several tasks are not comparable."""
-        chain.renumber()
+    def _renumber(self, chain: FusedChain, mixed: bool) -> None:
+        chain.renumber(mixed)
         timers = (table for stage in chain.stages for table in stage.tables() if isinstance(table, TimerTable))
-        if any(table.values for table in timers):
+        if mixed and any(table.values for table in timers):
             self.obstacle = "timers of several tasks were numbered again"
 
     def _settle(self, chain: FusedChain) -> None:
@@ -413,7 +411,7 @@ class Rescaling:
                             raise PipelineError(_dropped(f"state {table!r} of operator {table.partition(':')[0]!r}"))
 
 
-def _operator_of(stage: str, task: Task) -> str:
+def operator_of(stage: str, task: Task) -> str:
     """Return the operator that a stage belongs to; a stage may be only a part of its operator ("op.hold")."""
     return stage if stage in task.operators else stage.rpartition(".")[0]
 
