@@ -33,6 +33,7 @@ from operators.code_archive.archive import Archive
 from operators.engine.plan import Plan, plan
 from operators.runtime.regrouping import Saved
 from operators.runtime.rescaling import Rescaling
+from operators.runtime.unchanged_state import converted
 from standby.blueprint import Blueprint
 from standby.storage.change_files import CHANGE
 from standby.storage.journal import Journal, journaled
@@ -141,12 +142,10 @@ def read_beginning(
         raise CorruptData(f"{where} lacks the manifest of checkpoint {savepoint.epoch}; restore it from a copy")
     epoch = epoch or savepoint.epoch
     saved = [read_saved(where, task, manifest[1][task.name], epoch) for task in before.tasks]
-    rescaling = Rescaling(before, saved, planned, config.key_groups, allow_dropped, lambda: written_by(where))
+    rescaling, chains = converted(before, saved, planned, config.key_groups, allow_dropped, lambda: written_by(where))
     asking = {account for account in savepoint.stores if account in requesting(before)}
     left = {name: stood for name, stood in {**savepoint.left, **savepoint.stores}.items() if name not in asking}
-    return Beginning(
-        where, epoch, savepoint.incarnation, rescaling, rescaling.chains(), savepoint.stores, savepoint.name, left
-    )
+    return Beginning(where, epoch, savepoint.incarnation, rescaling, chains, savepoint.stores, savepoint.name, left)
 
 
 def requesting(topology: Topology) -> set[str]:

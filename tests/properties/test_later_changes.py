@@ -5,17 +5,26 @@ Each upgrade also continues to its end, and gives the rows of the model.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from operators.runtime import later_changes
+from operators.engine.plan import Plan
+from operators.runtime import later_changes, unchanged_state
+from operators.runtime.regrouping import Saved
 from operators.runtime.rescaling import Rescaling
+from operators.runtime.unchanged_state import UnchangedState, converted
 from operators.state.fragments import divided, packed, unpacked
+from operators.state.merge_rules import WHOLE
+from operators.state.merging import merged_parts
 from tests.members import sample
-from tests.properties.upgrades.driving import ALONE
+from tests.properties.upgrades.driving import ALONE, state_of
 from tests.properties.upgrades.examining import GRAPHS, examine_in_two
 from tests.properties.upgrades.options import changes
+from tests.unit.operators.test_rescaling import GROUPS, Ringing, fed, owned, planned, rescaled, saved
 
 ALWAYS_ALONE = ("count", "reduce", "process", "window", "join", "window_join", "join_table", "broadcast")
 """The cores whose changes are converted alone in a version that is not another one."""
@@ -43,6 +52,114 @@ def test_the_same_version_continues_from_its_changes(name: str, seed: int) -> No
 @pytest.mark.parametrize("core", ALWAYS_ALONE)
 def test_the_changes_of_other_tasks_are_converted_alone(core: str) -> None:
     assert ALONE in {examine_in_two(f"tasks {core}", seed) for seed in range(20)}
+
+
+# Single conversions of two tasks with a count, to three tasks.
+
+BATCHES = ["a b c d e f g h".split(), "a c e x".split(), "b c y".split(), "c d".split()]
+FIRST = 2
+"""The number of files at the earlier barrier."""
+
+
+def counting(stream: Any, parallelism: int) -> Any:
+    return stream.key_by(str).count("op", parallelism=parallelism)
+
+
+def ringing(stream: Any, parallelism: int) -> Any:
+    return stream.key_by(str).process("op", Ringing(), parallelism=parallelism)
+
+
+def joining(stream: Any, parallelism: int) -> Any:
+    table = stream.key_by(str).table("op", parallelism=parallelism)
+    return table.join("join", stream.key_by(str).table("other"), how="outer").revisions("rows")
+
+
+def two_tasks(build: Any = counting) -> tuple[Plan, list[Saved]]:
+    """Return two tasks with all of their files, and others that have written only one."""
+    before = planned(2, build)
+    names = [str(task.name) for task in before.topology.tasks if "op" in task.operators]
+    files = {name: fed(before, name, [owned(batch, at, 2) for batch in BATCHES]) for at, name in enumerate(names)}
+    return before, saved(before, files)
+
+
+def in_part(tasks: list[Saved], stop: int) -> list[Saved]:
+    """Return tasks at an earlier barrier."""
+    return [replace(each, files=each.files[:stop]) for each in tasks]
+
+
+def after(tasks: list[Saved], start: int, stop: int = len(BATCHES)) -> list[Saved]:
+    """Return tasks with the files that they have written later."""
+    return [replace(each, files=each.files[start:stop]) for each in tasks]
+
+
+def check_changes(earlier: Rescaling, parts: Sequence[Mapping[str, Sequence[bytes]]], later: Any, whole: Any) -> None:
+    """Check that the first parts and then the later ones have the effect of the whole."""
+    assert not isinstance(later, str), later
+    conversion, increments = later
+    expected = whole.chains()
+    for task in earlier._plan.topology.tasks:
+        files = [each[task.name] for each in (*parts, increments)]
+        assert state_of(earlier._plan, task, *files) == state_of(earlier._plan, task, expected[task.name])
+    stores = {f"out/{number}": (9, 2) for number in range(3)}
+    assert conversion.cuts(stores) == whole.cuts(stores)
+
+
+def test_state_is_passed_on_unread() -> None:
+    before, tasks = two_tasks()
+    conversion, parts = converted(before.topology, tasks, planned(3, counting), GROUPS, False, None)
+    assert isinstance(conversion, UnchangedState)
+    expected = rescaled(before, tasks, conversion._plan).chains()
+    for task in conversion._plan.topology.tasks:
+        once = state_of(conversion._plan, task, expected[task.name])
+        assert state_of(conversion._plan, task, parts[task.name]) == once
+
+
+def test_changes_after_changes() -> None:
+    before, tasks = two_tasks()
+    earlier, parts = converted(before.topology, in_part(tasks, FIRST), planned(3, counting), GROUPS, False, None)
+    later: Any = later_changes.later_changes(earlier, after(tasks, FIRST, FIRST + 1))
+    check_changes(earlier, [parts], later, rescaled(before, in_part(tasks, FIRST + 1), earlier._plan))
+    latest = later_changes.later_changes(later[0], after(tasks, FIRST + 1))
+    check_changes(earlier, [parts, later[1]], latest, rescaled(before, tasks, earlier._plan))
+
+
+def test_a_merged_file_may_begin_before_the_savepoint() -> None:
+    before, tasks = two_tasks()
+    earlier, parts = converted(before.topology, in_part(tasks, FIRST), planned(3, counting), GROUPS, False, None)
+    merged = [
+        replace(each, files=(tuple(merged_parts(each.files, {"op": WHOLE}, GROUPS, complete=False)),))
+        if each.files
+        else each
+        for each in after(tasks, FIRST - 1)
+    ]
+    later = later_changes.later_changes(earlier, merged)
+    check_changes(earlier, [parts], later, rescaled(before, tasks, earlier._plan))
+
+
+def test_a_complete_snapshot_is_converted_as_a_whole() -> None:
+    before, tasks = two_tasks()
+    earlier, _ = converted(before.topology, in_part(tasks, FIRST), planned(3, counting), GROUPS, False, None)
+    assert later_changes.later_changes(earlier, tasks) == "a task has written a complete snapshot since then"
+
+
+def test_timers_of_several_tasks_are_loaded() -> None:
+    before, tasks = two_tasks(ringing)
+    earlier, _ = converted(before.topology, in_part(tasks, FIRST), planned(3, ringing), GROUPS, False, None)
+    assert type(earlier) is Rescaling
+    reason = later_changes.later_changes(earlier, after(tasks, FIRST))
+    assert reason == "timers of several tasks were numbered again"
+
+
+@pytest.mark.parametrize("same_code", [False, True])
+def test_rows_of_two_values_are_passed_on_by_the_same_code(same_code: bool) -> None:
+    before, tasks = two_tasks(joining)
+    written = None if same_code else lambda: nullcontext(before)
+    earlier, parts = converted(before.topology, in_part(tasks, FIRST), planned(3, joining), GROUPS, False, written)
+    later = later_changes.later_changes(earlier, after(tasks, FIRST))
+    if same_code:
+        check_changes(earlier, [parts], later, rescaled(before, tasks, earlier._plan))
+    else:
+        assert later == "rows of tables depend on state that has not changed"
 
 
 # Whether it is able to fail.
@@ -73,10 +190,10 @@ def test_keys_of_other_tasks_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_options_that_change_all_state_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(later_changes, "_options", lambda header: {})
+    monkeypatch.setattr(unchanged_state, "_options", lambda header: {})
     assert detected("Stream.window(trigger) #19", 6)
 
 
 def test_timers_that_change_places_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Rescaling, "_renumber", lambda self, chain: chain.renumber())
+    monkeypatch.setattr(Rescaling, "_renumber", lambda self, chain, mixed: chain.renumber(mixed))
     assert detected("tasks timers", 6)

@@ -6,9 +6,10 @@ definition alone, whatever its parallelism.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -16,7 +17,7 @@ from causal.config import JobConfig
 from causal.cut import Cut
 from causal.errors import PipelineError
 from causal.snapshot_files import written_name
-from causal.topology import Task
+from causal.topology import Task, Topology
 from operators import Pipeline
 from operators.engine.cell_chain import each_subtask_of_cell
 from operators.engine.plan import Plan, plan
@@ -24,6 +25,8 @@ from operators.records.seconds import ns_of_seconds
 from operators.runtime.later_changes import later_changes
 from operators.runtime.regrouping import Saved
 from operators.runtime.rescaling import Rescaling, read, whole
+from operators.runtime.sent_rows import Written
+from operators.runtime.unchanged_state import converted
 from operators.state.fragments import unpacked
 from operators.testing.inputs import At
 from operators.testing.running import result_of, world_of
@@ -187,18 +190,12 @@ def _continued(
     first: World, second: World, allow_dropped: bool, saved: list[Saved], earlier: list[Saved] | None
 ) -> str:
     """Make the second world begin with a savepoint of the first; returns whether with changes since an earlier one."""
-
-    def converted(tasks: list[Saved]) -> tuple[Rescaling, Mapping[str, Sequence[bytes]]]:
-        rescaling = Rescaling(
-            first.topology, tasks, second.plan, KEY_GROUPS, allow_dropped, lambda: nullcontext(first.plan)
-        )
-        return rescaling, rescaling.chains()
-
-    rescaling, chains = converted(saved)
+    convert = partial(_converted, first.topology, second.plan, allow_dropped, lambda: nullcontext(first.plan))
+    rescaling, chains = convert(saved)
     files = [chains]
     increment = "none"
     if earlier is not None:
-        files, increment = _in_two(second.plan, converted, saved, earlier, chains)
+        files, increment = _in_two(second.plan, convert, saved, earlier, chains)
     cuts = rescaling.cuts({str(task.name): (0, 0) for task in second.topology.subtasks.tasks})
     epoch = first.complete
     for task in second.topology.tasks:
@@ -210,16 +207,28 @@ def _continued(
     return increment
 
 
+Converted = tuple[Rescaling, Mapping[str, Sequence[bytes]]]
+
+
+def _converted(before: Topology, after: Plan, allow_dropped: bool, written: Written, saved: list[Saved]) -> Converted:
+    """Convert a savepoint as a job does, and also by loading it; both must give the same state."""
+    rescaling, chains = converted(before, saved, after, KEY_GROUPS, allow_dropped, written)
+    expected = Rescaling(before, saved, after, KEY_GROUPS, allow_dropped, written).chains()
+    for task in after.topology.tasks:
+        _check_same(task, state_of(after, task, chains[task.name]), state_of(after, task, expected[task.name]))
+    return rescaling, chains
+
+
 def _in_two(
     plan: Plan,
-    converted: Callable[[list[Saved]], tuple[Rescaling, Mapping[str, Sequence[bytes]]]],
+    convert: Callable[[list[Saved]], Converted],
     saved: list[Saved],
     earlier: list[Saved],
     chains: Mapping[str, Sequence[bytes]],
 ) -> tuple[list[Mapping[str, Sequence[bytes]]], str]:
     """Convert the state at an earlier barrier and its changes, which have the effect of `chains`."""
     try:
-        known, begun = converted(earlier)
+        known, begun = convert(earlier)
     except PipelineError as problem:
         return [chains], str(problem)
     later = []
@@ -230,38 +239,42 @@ def _in_two(
     changes = later_changes(known, later)
     if isinstance(changes, str):
         return [chains], changes
-    rescaling, increments = changes
+    _, increments = changes
     for task in plan.topology.tasks:
         twice = state_of(plan, task, begun[task.name], increments[task.name])
-        once = state_of(plan, task, chains[task.name])
-        if twice != once:
-            raise AssertionError(f"{task.name}: {twice} instead of {once}")
+        _check_same(task, twice, state_of(plan, task, chains[task.name]))
     return [begun, increments], ALONE
+
+
+def _check_same(task: Task, state: dict[str, Any], expected: dict[str, Any]) -> None:
+    if state != expected:
+        raise AssertionError(f"{task.name}: {state} instead of {expected}")
 
 
 def state_of(plan: Plan, task: Task, *files: Sequence[bytes]) -> dict[str, Any]:
     """Return the state of a task that has loaded these snapshots, with everything in an order of its own."""
     chain = plan.chain(task.index)
-    for parts in files:
-        chain.restore(parts)
-    subtasks = plan.topology.subtasks_of(task.index)
-    parts = list(whole(chain))
-    if len(subtasks) == 1:
-        return {task.name: _state_in(parts)}
-    return {name: (progress, _state_in(list(own))) for name, progress, own in each_subtask_of_cell(parts)}
+    for each in files:
+        chain.restore(each)
+    tables = {table.name for stage in chain.stages for table in stage.tables()}
+    parts = whole(chain)
+    if len(plan.topology.subtasks_of(task.index)) == 1:
+        return {task.name: _state_in(parts, tables)}
+    return {name: (progress, _state_in(own, tables)) for name, progress, own in each_subtask_of_cell(parts)}
 
 
-def _state_in(parts: Sequence[bytes]) -> Any:
+def _state_in(parts: Iterable[bytes], tables: Collection[str]) -> Any:
     header, groups = read(parts)
-    tables: dict[str, dict[Any, Any]] = {}
+    state: dict[str, dict[Any, Any]] = {}
     for fragments_of in groups.values():
         for name, fragments in fragments_of.items():
+            known = state.setdefault(name, {})
             for fragment in fragments:
-                keys, values, gone = unpacked(fragment)
+                keys, values, gone = unpacked(fragment) if name in tables else ([fragment], [None], [])
                 if gone:
                     raise AssertionError(f"{name}: a complete snapshot lists removed keys")
-                tables.setdefault(name, {}).update(zip(keys, values, strict=True))
-    return header, tables
+                known.update(zip(keys, values, strict=True))
+    return header, state
 
 
 class Invalid(Exception):

@@ -15,7 +15,7 @@ from operators import Pipeline
 from operators.engine.chain import FusedChain
 from operators.engine.plan import Plan, plan
 from operators.runtime.regrouping import Saved
-from operators.runtime.rescaling import Rescaling
+from operators.runtime.unchanged_state import converted
 from tests.unit.operators.scene import NoSink, Services, config, parts_of, records_chunk, source
 
 GROUPS = 16
@@ -90,8 +90,7 @@ class Version:
             outputs: dict[int, tuple[int, int]] = {channel.id: (9, 2) for channel in topology.outputs(task.index)}
             files = (tuple(parts_of(self.chains[task.index], True)),)
             saved.append(Saved(task, Cut(4, inputs, outputs, 11), files))
-        written = Rescaling(topology, saved, other.plan, GROUPS, allow_dropped, lambda: nullcontext(self.plan))
-        chains = written.chains()
+        _, chains = converted(topology, saved, other.plan, GROUPS, allow_dropped, lambda: nullcontext(self.plan))
         for task in after.tasks:
             if isinstance(other.chains[task.index], FusedChain):
                 other.chains[task.index].restore(chains[task.name])
