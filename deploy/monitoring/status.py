@@ -86,6 +86,8 @@ def shown(
     if present:
         yield from _leaders(view)
         yield f"{_counted(tasks)}; {counted}"
+        if view.change:
+            yield view.change
         if silent := figures.agent_silent(view):
             yield silent
         yield from _overdue(view)

@@ -256,6 +256,7 @@ class JobView(Struct, frozen=True):
 
     Attributes:
         at_ns: the supervisor's monotonic time when the view was taken.
+        change: what a change of the running job is doing; empty if none is under way.
         supervisor_pid: this field and all later ones describe the process that writes the file.  Such a field is None,
             and is omitted from the file, if it does not apply to that process.
     """
@@ -267,6 +268,7 @@ class JobView(Struct, frozen=True):
     guarantee: str = ""
     sharing_depth: int = 0
     sharing_now: SharingView | None = None
+    change: str = ""
     standbys: str = ""
     verify_replay: bool = False
     tasks: Sequence[TaskView] = ()

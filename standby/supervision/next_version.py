@@ -62,6 +62,14 @@ TABLE: dict[tuple[Phase, str], Phase] = {
 }
 
 
+_SHOWN = {
+    Phase.PREPARING: "its processes start and load the state",
+    Phase.ENDING: "the current version ends",
+    Phase.RETURNING: "this was given up, and the current version continues",
+    Phase.WITHDRAWING: "rows are withdrawn",
+}
+
+
 @dataclass(slots=True)
 class _Request:
     """A request that is answered once its condition is met."""
@@ -160,6 +168,14 @@ class NextVersion:
     def suspends(self) -> bool:
         """Whether no task of the current version may be promoted, because its rows are to be withdrawn."""
         return bool(self.rollback) and self.phase in (Phase.ENDING, Phase.WITHDRAWING)
+
+    @property
+    def shown(self) -> str:
+        """What the change is doing, for people; empty if there is none."""
+        if self.phase is Phase.NONE:
+            return ""
+        doing = f"rolled back to savepoint {self.rollback}" if self.rollback else "replaced by its next version"
+        return f"the job is being {doing}: {_SHOWN[self.phase]}"
 
     # Requests.
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from msgspec.structs import replace
+
 from causal import commands
 from causal.config import JobConfig
 from causal.errors import PASSING, invariant
@@ -565,7 +567,8 @@ class Supervision:
 
     def view(self) -> JobView:
         """Return the view that `status.json`, `causal status`, the metrics page and the report show."""
-        return view(self.job, self._now_ns, self._detector.listening_since_ns)
+        shown = view(self.job, self._now_ns, self._detector.listening_since_ns)
+        return replace(shown, change=self.next_version.shown)
 
     _handlers: dict[type, Callable[[Supervision, Any], None]] = {
         events.Restored: _restored,

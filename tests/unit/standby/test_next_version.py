@@ -107,6 +107,17 @@ def test_a_commit_before_the_current_version_stands_is_refused() -> None:
     assert not answer["ok"] and not of(scene.said, fx.CommitChange)
 
 
+def test_the_view_shows_what_a_change_is_doing() -> None:
+    assert running().view["change"] == ""
+    scene = prepared()
+    assert (
+        scene.view["change"] == "the job is being replaced by its next version: its processes start and load the state"
+    )
+    asked(scene, "stand")
+    assert scene.view["change"].endswith("the current version ends")
+    assert "rolled back to savepoint 2-aaaaaa" in prepared(rollback="2-aaaaaa").view["change"]
+
+
 def test_a_second_change_is_refused_and_does_not_disturb_the_first() -> None:
     scene = prepared()
     for step in ("facts", "prepare", "stand", "cancel", "renew"):
