@@ -44,6 +44,7 @@ BENCHMARKS = {
     "latency_flink": "benchmarks.latency.beside_flink",
     "total_failure": "tests.soak.total_failure",
     "hosts": "benchmarks.hosts.hosts",
+    "change": "benchmarks.recovery.change",
     "ui": "benchmarks.costs.ui",
     "quiet": "benchmarks.costs.quiet",
     "spark": "benchmarks.latency.spark",

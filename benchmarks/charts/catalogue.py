@@ -152,6 +152,20 @@ CHARTS: Mapping[str, tuple[str, Panels]] = {
             Rows("s to the first line", "(ours|bare)\\.ready_s"),
         ),
     ),
+    "change": (
+        "While the job runs, no row comes for {running.wider.gap_ms} ms from 2 tasks to 4, {running.narrower.gap_ms} ms"
+        " from 4 to 2, {running.upgrade.gap_ms} ms for other code; rolled back in {running.rollback.first_row_s} s;"
+        " {output}",
+        (
+            Rows("ms, longest gap at a change", r"(running|stop)\.(wider|narrower|upgrade)\.gap_ms"),
+            Rows(
+                "ms, the same in an operator apart",
+                r"(running|stop)\.(wider|narrower|upgrade)\.(apart_(?:gap|calm))_ms",
+            ),
+            Rows("s, rollback: command → first row", r"(running|stop)\.rollback\.first_row_s"),
+            Rows("× real time, until withdrawn rows are there again", r"(running|stop)\.rollback\.again_over_real"),
+        ),
+    ),
     "quiet": (
         "An idle job takes {causal.0.cores} cores, one of 1,000 records/s {causal.1000.cores}; its rows are visible"
         " after {causal.1000.p50_ms} ms (median)",

@@ -22,6 +22,13 @@ def records_in(database: Path) -> Iterator[Any]:
         yield json.loads(text)
 
 
+def records_from(database: Path, first: int) -> list[Any]:
+    """Return the records of the only task of a `SqliteSink` from a position on."""
+    with closing(sqlite3.connect(database)) as connection:
+        texts = connection.execute("SELECT record FROM output WHERE position >= ? ORDER BY position", (first,))
+        return [json.loads(text) for (text,) in texts]
+
+
 def lines_in(directory: Path) -> Iterator[Any]:
     """Yield the records of all files of JSON lines in a directory, by task and position."""
     for path in sorted(directory.glob("*.jsonl")):

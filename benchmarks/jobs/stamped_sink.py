@@ -58,13 +58,59 @@ def stamps_path(database: Path) -> Path:
     return database.with_name(database.name + ".stamps")
 
 
+def stamps_in(database: Path, skipped: int = 0) -> list[Stamp]:
+    """Return the stamps after the first `skipped`, in the order of time, also of rows that were written again."""
+    path = stamps_path(database)
+    if not path.exists():
+        return []
+    with open(path, "rb") as file:
+        file.seek(skipped * _STAMP.size)
+        content = file.read()
+    whole = len(content) // _STAMP.size * _STAMP.size
+    return [Stamp(*fields) for fields in _STAMP.iter_unpack(content[:whole])]
+
+
+class Arrivals:
+    """The moments at which rows of a sink became visible, read while more of them do.
+
+    Of rows that were written again after a failed try, the first counts.
+
+    Attributes:
+        stamps: in the order of time, also of rows that were withdrawn later.
+        rows: how many rows there are.
+        withdrawn: how many rows were withdrawn at the last return.
+        returned_ns: when the first row after it became visible; None before.
+    """
+
+    def __init__(self, database: Path) -> None:
+        self.database = database
+        self._read = 0
+        self._returns_to: int | None = None
+        self.stamps: list[Stamp] = []
+        self.rows = self.withdrawn = 0
+        self.returned_ns: int | None = None
+
+    def look(self) -> None:
+        """Read what has become visible since the last look."""
+        for stamp in stamps_in(self.database, self._read):
+            self._read += 1
+            if stamp.first == self._returns_to:
+                self.withdrawn, self.returned_ns = self.rows - stamp.first, stamp.at_ns
+                self.rows, self._returns_to = stamp.first, None
+            end = stamp.first + stamp.count
+            if end > self.rows:
+                fresh = max(stamp.first, self.rows)
+                self.stamps.append(Stamp(stamp.at_ns, fresh, end - fresh))
+                self.rows = end
+
+    def will_return_to(self, rows: int) -> None:
+        """Expect that the sink withdraws all rows but the first `rows`, so that the next row has that position."""
+        self.look()
+        self._returns_to, self.returned_ns = rows, None
+
+
 def read_stamps(database: Path) -> list[Stamp]:
     """Return all stamps, in the order of time; of rows that were written again after a failed try, the first counts."""
-    stamps: list[Stamp] = []
-    next_row = 0
-    for at_ns, first, count in _STAMP.iter_unpack(stamps_path(database).read_bytes()):
-        if first + count > next_row:
-            fresh = max(first, next_row)
-            stamps.append(Stamp(at_ns, fresh, first + count - fresh))
-            next_row = first + count
-    return stamps
+    arrivals = Arrivals(database)
+    arrivals.look()
+    return arrivals.stamps

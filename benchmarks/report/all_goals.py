@@ -70,6 +70,7 @@ PARTS: Mapping[str, Part] = {
     "hosts": Part(
         "hosts", "hosts --deaths 2 --cuts 1 --successions 1 --rounds 1 --records 100000 --agents 20 --seconds 2"
     ),
+    "change": Part("change --mode running", "change --mode running --changes 1 --later 2 --calm 1"),
     "ui": Part("ui", "ui --rounds 1 --starts 3 --seconds 5"),
     "quiet": Part("quiet", "quiet --rounds 1 --seconds 3 --rate 0,1000"),
     "spark": Part("spark", "spark --rounds 1 --seconds 3"),

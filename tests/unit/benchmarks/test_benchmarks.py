@@ -67,6 +67,17 @@ def test_a_state_of_each_size_and_place_is_saved_and_taken_over(tmp_path: Path) 
 
 
 @pytest.mark.campaign
+@pytest.mark.parametrize("mode", ["running", "stop"])
+def test_every_change_is_measured_and_leaves_every_row(mode: str, tmp_path: Path) -> None:
+    few = "--changes 1 --keys 500 --rate 500 --rate-apart 200 --later 1 --calm 1".split()
+    result = measured(tmp_path / "outcome.json", "change", "--mode", mode, *few)
+    figures, output = result["figures"], result["output"]
+    assert all(figures[f"{mode}.{kind}.gap_ms"]["median"] > 0 for kind in ("wider", "narrower", "upgrade"))
+    assert figures[f"{mode}.rollback.first_row_s"]["median"] > 0
+    assert output["withdrawn"] == figures[f"{mode}.rollback.withdrawn_rows"]["median"] > 0 and output["rows"] > 0
+
+
+@pytest.mark.campaign
 @pytest.mark.skipif(find_spec("pyspark") is None, reason="PySpark is not installed")
 def test_lines_reach_the_job_and_pyspark_alone(tmp_path: Path) -> None:
     figures = measured(tmp_path / "outcome.json", "spark", "--rounds", "1", "--seconds", "1")["figures"]
