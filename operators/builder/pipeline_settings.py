@@ -19,7 +19,7 @@ class Settings(Mapping[str, str]):
         self._asked: dict[str, None] = {}
         self._defaults: dict[str, str] = {}
         self._operators: dict[str, None] = {}
-        """The names with which the parallelism of an operator can be set."""
+        """The operators whose parallelism can be set."""
 
     def __getitem__(self, name: str) -> str:
         self._asked[name] = None
@@ -38,8 +38,8 @@ class Settings(Mapping[str, str]):
             PipelineError: the setting is not a number.
         """
         name = PARALLELISM + operator
+        self._operators[operator] = None
         if name not in self._values:
-            self._operators[name] = None
             return declared
         text = self[name]
         if not text.isdecimal() or len(text) > 9:
@@ -71,12 +71,13 @@ class Settings(Mapping[str, str]):
             return ""
         from difflib import get_close_matches  # imported here because only messages need it
 
-        known = self._operators if name.startswith(PARALLELISM) else self._asked
-        close = get_close_matches(name, known, n=1)
+        if name.startswith(PARALLELISM):
+            operator, operators = name.removeprefix(PARALLELISM), list(self._operators)
+            close = get_close_matches(operator, operators, n=1)
+            hint = f"did you mean {close[0]!r}?" if close else f"its operators are {', '.join(operators)}"
+            return f"the pipeline has no operator {operator!r}; {hint}"
+        close = get_close_matches(name, self._asked, n=1)
         if close:
             return f"the pipeline reads no setting {name!r} while it is built; did you mean {close[0]!r}?"
-        if name.startswith(PARALLELISM):
-            operators = ", ".join(each.removeprefix(PARALLELISM) for each in known)
-            return f"the pipeline has no operator {name.removeprefix(PARALLELISM)!r}; its operators are {operators}"
         read = ", ".join(sorted(self._asked)) or "none"
         return f"the pipeline reads no setting {name!r} while it is built; it reads {read}"

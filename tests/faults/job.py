@@ -120,6 +120,15 @@ class Job:
         assert self._run is not None
         return self._run.pid
 
+    def note_change(self) -> None:
+        """Ignore the views of the version before."""
+        self._began_ns = time.monotonic_ns()
+
+    def has_ended(self) -> bool:
+        """Return whether the `causal run` has ended."""
+        assert self._run is not None
+        return self._run.poll() is not None
+
     def interrupt(self) -> None:
         """Send the signal that Ctrl-C sends to the foreground process."""
         assert self._run is not None
