@@ -13,13 +13,13 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from traceback import format_exception
 from typing import Any
 
 import zmq
+from msgspec import structs
 
 from causal.commands import HighestTerm
 from causal.config import JobConfig
@@ -225,7 +225,7 @@ class Worker:
         driver, member = self.driver, self.membership
         doing = self.progress.look()
         if doing is not None and doing.kind == "load":
-            doing = replace(doing, since_ns=self.load_began_ns)
+            doing = structs.replace(doing, since_ns=self.load_began_ns)
         stuck = driver.overdue() if driver is not None else None
         if driver is not None:
             call_ns = driver.store_call_ns

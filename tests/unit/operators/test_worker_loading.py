@@ -196,3 +196,12 @@ def test_what_is_loaded_is_told_with_how_far_it_has_come(worker: Loading, monkey
         worker.turn()
     assert seen == sorted(seen) and 0 < seen[-1] <= file[1]
     assert worker.vitals().doing is None
+
+
+def test_a_pulse_reports_since_when_a_state_has_been_loading(worker: Loading) -> None:
+    """A single step of loading takes long; the pulse reports all of them as one piece of work."""
+    worker.transport = cast(Any, SimpleNamespace(endpoint="", remote=""))
+    worker.work.begin("load", 9)
+    worker.work.began_ns = worker.load_began_ns + 1
+    pulse = worker.look()
+    assert pulse is not None and pulse[1]["doing"]["since_ns"] == worker.load_began_ns
