@@ -88,10 +88,10 @@ def to_roll_back(job: Path, name: str = "") -> Return:
     records, config = journaled(job), JobConfig.load(job)
     interrupted = interrupted_return(job)
     upgrade = upgrade_in(records)
-    if interrupted is not None and name not in ("", interrupted[0]):
+    if interrupted is not None and name not in ("", interrupted.savepoint):
         check_complete(job)
     if not name and interrupted is not None:
-        name = interrupted[0]
+        name = interrupted.savepoint
     if not name and upgrade is None:
         names = ", ".join(each.name for each in savepoint_store.kept(job) if reaches(each, config))
         raise PipelineError(
@@ -112,7 +112,9 @@ def to_roll_back(job: Path, name: str = "") -> Return:
     used = [int(record["epoch"]) for record in records if record["kind"] in ("checkpoint", "savepoint")]
     newest = newest_manifest(job)
     epoch = 1 + max(savepoint.epoch, newest[0] if newest is not None else 0, *used)
-    withdrawn = None if interrupted is None else interrupted[1]
+    if interrupted is not None:
+        epoch = max(epoch, interrupted.epoch)  # stores may have forgotten what is before it
+    withdrawn = None if interrupted is None else interrupted.rows
     left = left_behind(records)
     return Return(savepoint, epoch, max(incarnation, savepoint.incarnation), finished(records), left, withdrawn)
 
@@ -161,8 +163,8 @@ def check_complete(job: Path) -> None:
     interrupted = interrupted_return(job)
     if interrupted is not None:
         raise PipelineError(
-            f"the rollback of the job in {job} to savepoint {interrupted[0]} was interrupted while it withdrew rows; "
-            f"complete it with --resume --rollback {interrupted[0]}"
+            f"the rollback of the job in {job} to savepoint {interrupted.savepoint} was interrupted while it withdrew "
+            f"rows; complete it with --resume --rollback {interrupted.savepoint}"
         )
 
 
@@ -282,11 +284,25 @@ def _check(stores: Opened, back: Return) -> int:
 # The intent.
 
 
+@dataclass(frozen=True, slots=True)
+class InterruptedReturn:
+    """A return to a savepoint that was interrupted while it withdrew rows.
+
+    Attributes:
+        rows: the number of rows that it was about to withdraw.
+        epoch: the first epoch of the version that was to resume.
+    """
+
+    savepoint: str
+    rows: int
+    epoch: int
+
+
 def _note(job: Path, back: Return, rows: int) -> None:
     """Store durably that the job is returning to a savepoint, and which savepoints are withdrawn by this."""
     fresh = job / f"{ROLLBACK}.new"
     with open(fresh, "w") as file:
-        file.write(seal({"savepoint": back.savepoint.name, "rows": rows}))
+        file.write(seal({"savepoint": back.savepoint.name, "rows": rows, "epoch": back.epoch}))
         file.flush()
         os.fsync(file.fileno())
     os.replace(fresh, job / ROLLBACK)
@@ -295,11 +311,11 @@ def _note(job: Path, back: Return, rows: int) -> None:
         each.note_withdrawn()
 
 
-def interrupted_return(job: Path) -> tuple[str, int] | None:
-    """Return (savepoint, rows) of a rollback that was interrupted while it withdrew rows; None if there is none."""
+def interrupted_return(job: Path) -> InterruptedReturn | None:
+    """Return the rollback of a job that was interrupted while it withdrew rows; None if there is none."""
     try:
         content = unseal((job / ROLLBACK).read_text())
-        return str(content["savepoint"]), int(content["rows"])
+        return InterruptedReturn(str(content["savepoint"]), int(content["rows"]), int(content.get("epoch", 0)))
     except FileNotFoundError:
         return None
     except (CausalError, OSError, ValueError, KeyError, TypeError) as problem:

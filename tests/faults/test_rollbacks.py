@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from benchmarks.harness.runs import sets
+from causal.sealed import seal, unseal
 from causal.storage import files
 from causal.storage.file_journal import FileJournal
 from deploy import cli
@@ -19,6 +20,7 @@ from operators.sinks.journaled.journaled_store import JournaledStore
 from operators.sinks.sqlite.sqlite_store import SqliteStore
 from standby.storage.change_files import CHANGE, ROLLBACK
 from standby.storage.journal import Journal
+from standby.storage.manifest_files import newest_manifest
 from tests.faults.conftest import Start
 from tests.faults.job import Job, causal, causal_output
 from tests.faults.test_bad_input import one_line
@@ -229,6 +231,23 @@ def at_its_second_savepoint(start: Start, tmp_path: Path) -> tuple[Path, Job]:
     upgraded(job, path, BOTH.replace(PIPELINE, WRONG))
     shutil.copytree(tmp_path, tmp_path.with_name(f"{tmp_path.name}-kept"))
     return path, job
+
+
+def test_a_rollback_is_completed_with_the_epoch_with_which_it_began(
+    at_its_second_savepoint: tuple[Path, Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stores may have forgotten what is before that epoch: a rollback of a running job counts far ahead."""
+    path, job = at_its_second_savepoint
+    monkeypatch.chdir(tmp_path)
+    for steps in range(STEPS):
+        assert not lived(job, path, steps, monkeypatch)
+        if (job.state / ROLLBACK).exists():
+            break
+    content = unseal((job.state / ROLLBACK).read_text())
+    (job.state / ROLLBACK).write_text(seal({**content, "epoch": 5000}))
+    assert lived(job, path, -1, monkeypatch)
+    newest = newest_manifest(job.state)
+    assert newest is not None and newest[0] == 5000
 
 
 @pytest.mark.campaign
