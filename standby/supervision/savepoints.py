@@ -44,12 +44,15 @@ def stopped_at(records: Iterable[Record]) -> tuple[int, dict[str, Files]] | None
     Returns: None if the job did not end at a savepoint, or was resumed afterwards.
     """
     epoch, final, stopped, files = 0, 0, False, dict[str, Files]()
+    changing = False  # a version that ends for a change resumes at its final savepoint if the change is not committed
     for record in records:
-        if record["kind"] == "savepoint" and record["final"]:
+        if record["kind"] == "change":
+            changing = record["step"] != "over"
+        elif record["kind"] == "savepoint" and record["final"]:
             final = record["epoch"]
         elif record["kind"] == "checkpoint":
             epoch, files = record["epoch"], as_files(record["files"])
-            stopped = epoch == final
+            stopped = epoch == final and not changing
         elif record["kind"] in ("promoted", "rolled_back"):
             stopped = False  # `stopping` sets this again if the run only made the savepoint's rows visible
         elif record["kind"] == "stopping":

@@ -10,6 +10,7 @@ from standby.supervision import effects as fx
 from standby.supervision import events
 from standby.supervision.next_version import FAILED_STARTS_MAX, LEASE_NS, Phase
 from standby.supervision.orders import NEXT_WORKER
+from standby.supervision.savepoints import stopped_at
 from tests.unit.standby.scene import MS, Scene, of, running, sent, snapshot_files
 
 NEXT = ["read/0", "count/0", "count/1", "out/0"]
@@ -51,6 +52,16 @@ def stood(scene: Scene) -> int:
     [answer] = of(heard, fx.Answer)
     assert (answer.body["ok"], answer.body["step"], answer.body["epoch"]) == (True, "stand", epoch)
     return epoch
+
+
+def test_a_version_that_ends_for_a_change_has_not_stopped_at_a_savepoint() -> None:
+    """A job that is killed meanwhile resumes as it was, although its stores are open for its next version."""
+    scene = prepared()
+    epoch = stood(scene)
+    assert scene.supervision.coordinator.complete == epoch and stopped_at(scene.journal) is None
+    without = [record for record in scene.journal if record["kind"] != "change"]
+    stopped = stopped_at(without)
+    assert stopped is not None and stopped[0] == epoch, "as a savepoint of `causal savepoint --stop` has"
 
 
 def test_one_process_starts_for_each_task_of_the_next_version() -> None:
