@@ -205,6 +205,7 @@ class JobDirectory:
             CorruptData: the state is damaged.
         """
         prepared_change.carry_out(self.path)
+        prepared_change.discard(self.path)
         if not (self.path / "job.json").exists() or not (self.path / JOURNAL).exists():
             raise PipelineError(f"{self.path} does not contain a job to resume; start one without --resume")
         config = JobConfig.load(self.path)

@@ -32,7 +32,7 @@ def make_final(job: Path) -> None:
 
 
 def carry_out(job: Path) -> None:
-    """Move the change into place if it is final; otherwise remove what has been prepared of it."""
+    """Move the change into place if it is final."""
     prepared = job / CHANGE
     if (prepared / READY).exists():
         for left in (JOURNAL + "-wal", JOURNAL + "-shm"):
@@ -54,7 +54,12 @@ def carry_out(job: Path) -> None:
         shutil.rmtree(job / DETERMINANTS, ignore_errors=True)
         (job / ROLLBACK).unlink(missing_ok=True)
         (prepared / READY).unlink()
-    shutil.rmtree(prepared, ignore_errors=True)
+        discard(job)
+
+
+def discard(job: Path) -> None:
+    """Remove what has been prepared of a change."""
+    shutil.rmtree(job / CHANGE, ignore_errors=True)
 
 
 def _sweep(job: Path, epoch: int, prepared: Path) -> None:
