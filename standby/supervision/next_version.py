@@ -171,7 +171,7 @@ class NextVersion:
 
     @property
     def shown(self) -> str:
-        """What the change is doing, for people; empty if there is none."""
+        """The description of the change for people; empty if there is none."""
         if self.phase is Phase.NONE:
             return ""
         doing = f"rolled back to savepoint {self.rollback}" if self.rollback else "replaced by its next version"
