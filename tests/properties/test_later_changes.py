@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from operator import itemgetter
 from typing import Any
 
 import pytest
 
+from causal.records.batch import watermark
 from operators.engine.plan import Plan
 from operators.runtime import later_changes, unchanged_state
 from operators.runtime.regrouping import Saved
@@ -24,6 +26,7 @@ from tests.members import sample
 from tests.properties.upgrades.driving import ALONE, state_of
 from tests.properties.upgrades.examining import GRAPHS, examine_in_two
 from tests.properties.upgrades.options import changes
+from tests.unit.operators.scene import Services, listed, parts_of
 from tests.unit.operators.test_rescaling import GROUPS, Ringing, fed, owned, planned, rescaled, saved
 
 ALWAYS_ALONE = ("count", "reduce", "process", "window", "join", "window_join", "join_table", "broadcast")
@@ -160,6 +163,47 @@ def test_rows_of_two_values_are_passed_on_by_the_same_code(same_code: bool) -> N
         check_changes(earlier, [parts], later, rescaled(before, tasks, earlier._plan))
     else:
         assert later == "rows of tables depend on state that has not changed"
+
+
+def pairing(stream: Any, parallelism: int) -> Any:
+    sides = [
+        stream.map(name, lambda r: r).watermarks(f"{name}-time", itemgetter(1)).key_by(itemgetter(0))
+        for name in ("left", "right")
+    ]
+    return sides[0].join("op", sides[1], within=(-5, 5), parallelism=parallelism)
+
+
+@pytest.mark.parametrize(("mark_s", "reason"), [(100, ""), (60, "the tasks of operator 'op' have reached different")])
+def test_joins_of_tasks_with_different_watermarks_are_loaded(mark_s: int, reason: str) -> None:
+    before = planned(2, pairing)
+    tasks = [task for task in before.topology.tasks if "op" in task.operators]
+    files: dict[str, list[list[bytes]]] = {}
+    for at, task in enumerate(tasks):
+        chain = before.chain(task.index)
+        inputs = range(len(before.topology.inputs(task.index)))
+        for place, second in enumerate((40, mark_s if at else 100)):
+            keys = owned(BATCHES[0], at, 2)
+            chain.deliver(0, listed([[key, float(second + 3)] for key in keys]), 0, Services())
+            for number in inputs:
+                chain.deliver(number, [watermark(second * 10**9)], 0, Services())
+            files.setdefault(str(task.name), []).append(parts_of(chain, place == 0))
+    stopped = saved(before, files)
+    earlier, parts = converted(before.topology, in_part(stopped, 1), planned(3, pairing), GROUPS, False, None)
+    later = later_changes.later_changes(earlier, after(stopped, 1))
+    if reason:
+        assert isinstance(later, str) and later.startswith(reason)
+    else:
+        check_changes(earlier, [parts], later, rescaled(before, stopped, earlier._plan))
+
+
+def test_held_rows_are_loaded() -> None:
+    def holding(stream: Any, parallelism: int) -> Any:
+        rows = stream.watermarks("time", lambda r: 1.0).key_by(str).table("op", parallelism=parallelism)
+        return rows.suppress("less", after_s=4).revisions("rows")
+
+    before, tasks = two_tasks(holding)
+    earlier, _ = converted(before.topology, in_part(tasks, FIRST), planned(3, holding), GROUPS, False, None)
+    assert later_changes.later_changes(earlier, after(tasks, FIRST)) == "the state of operator 'less' cannot be divided"
 
 
 # Whether it is able to fail.
