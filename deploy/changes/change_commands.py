@@ -15,9 +15,11 @@ from typing import Any
 from causal.config import JobConfig
 from causal.errors import PipelineError
 from deploy import settings
+from deploy.changes import automatic
 from deploy.changes.conversation import Conversation
 from deploy.changes.conversion import Version
 from deploy.changes.next_version import Changed, facts_of, roll_back, upgrade
+from deploy.changes.scaling import Scaling
 from deploy.exit_status import DONE
 from deploy.jobs import versions
 from deploy.jobs.hints import check_led_here, not_running
@@ -49,7 +51,13 @@ def add_parsers(commands: Any) -> None:
     upgrading.set_defaults(act=_upgrade)
 
     rescaling = commands.add_parser("rescale", help="change the number of tasks of operators of a running job")
-    rescaling.add_argument("operators", metavar="OPERATOR=N", nargs="+", help="an operator, and its number of tasks")
+    rescaling.add_argument(
+        "operators",
+        metavar="OPERATOR=N",
+        nargs="+",
+        help="an operator, and its number of tasks; with --auto, OPERATOR=MIN..MAX",
+    )
+    automatic.add_options(rescaling)
     _add_running(rescaling)
     rescaling.set_defaults(act=_rescale)
 
@@ -81,29 +89,61 @@ def _upgrade(arguments: argparse.Namespace) -> int:
     version = _version(job, config, planned, loaded.planned(planned).archive, arguments.allow_dropped_state)
     with Conversation(job) as conversation:
         changed = upgrade(job, version, conversation)
-    print(f"{config.name} is upgraded; {_took(changed)}; `causal rollback` reverts it")
+    print(f"{config.name} is upgraded; {changed.took}; `causal rollback` reverts it")
     return DONE
 
 
 def _rescale(arguments: argparse.Namespace) -> int:
     job = find_job(arguments.name, arguments.state_dir)
+    if arguments.auto:
+        return _rescale_automatically(job, arguments)
+    automatic.check_absent(arguments)
+    numbers = settings.assignments(arguments.operators)
+    changed = _rescaled(job, numbers)
+    if changed is None:
+        print(f"{JobConfig.load(job).name} has these tasks already; nothing is changed")
+        return DONE
+    tasks = ", ".join(f"{name} has {number} tasks" for name, number in numbers.items())
+    print(f"{tasks}; {changed.took}; `causal rollback` reverts it")
+    return DONE
+
+
+def _rescale_automatically(job: Path, arguments: argparse.Namespace) -> int:
+    bounds, thresholds = automatic.bounds_of(arguments.operators), automatic.thresholds_of(arguments)
+    _rescaled_version(job, {name: str(each.least) for name, each in bounds.items()})
+    _rescaled_version(job, {name: str(each.most) for name, each in bounds.items()})
+    with Conversation(job) as conversation:
+        facts_of(conversation)
+    ranges = ", ".join(f"{name} ({each.least}..{each.most})" for name, each in bounds.items())
+    print(f"watches {ranges} until the job ends", flush=True)
+    automatic.watch(job, Scaling(thresholds, bounds), lambda numbers: _rescaled(job, numbers))
+    return DONE
+
+
+def _rescaled(job: Path, numbers: Mapping[str, str]) -> Changed | None:
+    """Change the number of tasks of operators of a running job; return None if they have these tasks already."""
+    version = _rescaled_version(job, numbers)
+    if version.planned.topology == Blueprint.load(job).topology:
+        return None
+    with Conversation(job) as conversation:
+        return upgrade(job, version, conversation)
+
+
+def _rescaled_version(job: Path, numbers: Mapping[str, str]) -> Version:
+    """Return the version of a running job whose operators have these numbers of tasks.
+
+    Raises:
+        PipelineError: the job is not running, or the pipeline does not permit these numbers.
+    """
     before = _of_running(job)
-    wanted = {PARALLELISM + name: number for name, number in settings.assignments(arguments.operators).items()}
+    wanted = {PARALLELISM + name: number for name, number in numbers.items()}
     config = replace(before, settings={**before.settings, **wanted})
     archive = Archive.load(job, before.code)
     loaded = versions.kept(archive, config)
     for name in wanted:
         if problem := loaded.pipeline.settings.unread(name):
             raise PipelineError(problem)
-    planned = plan(loaded.pipeline, config)
-    if planned.topology == Blueprint.load(job).topology:
-        print(f"{config.name} has these tasks already; nothing is changed")
-        return DONE
-    with Conversation(job) as conversation:
-        changed = upgrade(job, _version(job, config, planned, archive), conversation)
-    tasks = ", ".join(f"{name.removeprefix(PARALLELISM)} has {number} tasks" for name, number in wanted.items())
-    print(f"{tasks}; {_took(changed)}; `causal rollback` reverts it")
-    return DONE
+    return _version(job, config, plan(loaded.pipeline, config), archive)
 
 
 def _roll_back(arguments: argparse.Namespace) -> int:
@@ -132,7 +172,7 @@ def _roll_back(arguments: argparse.Namespace) -> int:
         version = _version(job, config, planned, loaded.archive)
         changed = roll_back(job, version, written, back, facts, conversation)
     rows = f"{changed.withdrawn:,} rows written since then are withdrawn"
-    print(f"{config.name} is rolled back to savepoint {name}; {rows}; {_took(changed)}")
+    print(f"{config.name} is rolled back to savepoint {name}; {rows}; {changed.took}")
     return DONE
 
 
@@ -177,10 +217,3 @@ def _version(job: Path, config: JobConfig, planned: Plan, archive: Archive, allo
         )
     constraints: Mapping[str, Constraint] = {name: Constraint(*place) for name, place in planned.places().items()}
     return Version(config, planned, Blueprint(planned.topology, constraints=constraints), archive, allow_dropped)
-
-
-def _took(changed: Changed) -> str:
-    whole = (
-        f" (all state was converted after the end of the previous version: {changed.whole})" if changed.whole else ""
-    )
-    return f"the change took {changed.gap_s:.2f} s{whole}"

@@ -23,6 +23,10 @@ AGAIN_S = 1.0
 """The time after which a request without an answer is repeated."""
 
 
+class Refused(PipelineError):
+    """The supervisor refuses a request, or has ended the change; the same change may succeed later."""
+
+
 class Conversation:
     """The requests of one change; as a context manager, it renews the change until it is closed.
 
@@ -51,7 +55,7 @@ class Conversation:
         """Send a request and return its answer.
 
         Raises:
-            PipelineError: the supervisor refuses the request, or has ended the change.
+            Refused: the supervisor refuses the request, or has ended the change.
             Unavailable: there is no answer in time.
         """
         deadline_s = time.monotonic() + within_s
@@ -61,7 +65,7 @@ class Conversation:
             if answer is None or answer.get("step", step) != step:
                 continue
             if not answer.get("ok"):
-                raise PipelineError(f"the job in {self._job} is not changed: {answer.get('error')}")
+                raise Refused(f"the job in {self._job} is not changed: {answer.get('error')}")
             return answer
         raise Unavailable(
             f"the supervisor of the job in {self._job} has not answered {step!r} within {within_s:.0f} s; see "

@@ -67,6 +67,12 @@ class Changed:
     savepoint: str = ""
     whole: str = ""
 
+    @property
+    def took(self) -> str:
+        """The time that the change took, as messages state it."""
+        whole = f" (all state was converted after the end of the previous version: {self.whole})" if self.whole else ""
+        return f"the change took {self.gap_s:.2f} s{whole}"
+
 
 @dataclass(frozen=True, slots=True)
 class _Facts:

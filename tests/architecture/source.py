@@ -15,6 +15,7 @@ PURE = (
     "deploy.ui.admission",
     "deploy.progress.progress_model",
     "deploy.monitoring.trace_spans",
+    "deploy.changes.scaling",
     "deploy.ui.meter",
     "deploy.ui.drawn_graph",
     "deploy.ui.models",
