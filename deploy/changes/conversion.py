@@ -7,22 +7,27 @@ operators permit it.  So the time that the last conversion takes does not depend
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from causal.commands import Files
 from causal.config import JobConfig
 from causal.errors import PipelineError
 from causal.ids import OUTSIDE
+from causal.snapshot_files import span_of
 from causal.storage.files import write_parts
 from deploy.savepoints import savepoint_store
 from deploy.savepoints.stored_checkpoints import first_name
-from deploy.savepoints.upgrading import Stood, read_saved, written_by
+from deploy.savepoints.upgrading import Stood, present, read_saved
 from operators.code_archive.archive import Archive
 from operators.engine.plan import Plan
 from operators.runtime.later_changes import later_changes
 from operators.runtime.regrouping import Saved
 from operators.runtime.rescaling import Rescaling
+from operators.runtime.sent_rows import Written
+from operators.runtime.unchanged_state import converted
 from standby.blueprint import Blueprint
 from standby.storage.manifest_files import newest_manifest
 
@@ -94,6 +99,11 @@ class Conversion:
         self.epoch = 0
         self.obstacle = ""
         self._rescaling: Rescaling | None = None
+        self._written: Written | None = None
+        """Returns the plan of the current version; None if the code is the same, so that it is not needed."""
+        if version.archive.digest != JobConfig.load(job).code:
+            written = cache(lambda: present(job))
+            self._written = lambda: nullcontext(written())
         self._read: Mapping[str, Files] = {}
 
     @property
@@ -132,34 +142,24 @@ class Conversion:
         """Return the conversion of a checkpoint, with its chains, and whether these contain the whole state."""
         self.obstacle = ""
         if self._rescaling is not None:
-            later = (
-                later_changes(self._rescaling, self._saved(epoch, files, self._read))
-                if self._continues(files)
-                else ("a task has written its state as a whole since then")
+            later = later_changes(
+                self._rescaling, self._saved(epoch, {task: self._later(task, files) for task in files})
             )
             if not isinstance(later, str):
                 return *later, False
             self.obstacle = later
-        rescaling = Rescaling(
-            self.topology,
-            self._saved(epoch, files, {}),
-            self._version.planned,
-            self._version.config.key_groups,
-            self._version.allow_dropped,
-            lambda: written_by(self._job),
-        )
-        return rescaling, rescaling.chains(), True
+        config, dropped = self._version.config, self._version.allow_dropped
+        saved = self._saved(epoch, files)
+        return *converted(self.topology, saved, self._version.planned, config.key_groups, dropped, self._written), True
 
-    def _continues(self, files: Mapping[str, Files]) -> bool:
-        """Return whether each task has only added files to those that have been read."""
-        return all(
-            len(files[task]) > len(read) and tuple(files[task][: len(read)]) == tuple(read)
-            for task, read in self._read.items()
-        )
+    def _later(self, task: str, files: Mapping[str, Files]) -> Files:
+        """Return the files with which a task has written its changes since the last conversion."""
+        read = self._read.get(task, ())
+        if tuple(files[task][: len(read)]) == tuple(read):
+            return files[task][len(read) :]
+        # Files have been merged: those that end later contain the changes, and perhaps others that are known.
+        spans = [(file, span_of(file[0])) for file in files[task]]
+        return tuple(file for file, span in spans if span is None or span.last > self.epoch)
 
-    def _saved(self, epoch: int, files: Mapping[str, Files], read: Mapping[str, Files]) -> list[Saved]:
-        """Return the tasks with those of their files that have not been read before."""
-        return [
-            read_saved(self._job, task, files[task.name][len(read.get(task.name, ())) :], epoch)
-            for task in self.topology.tasks
-        ]
+    def _saved(self, epoch: int, files: Mapping[str, Files]) -> list[Saved]:
+        return [read_saved(self._job, task, files[task.name], epoch) for task in self.topology.tasks]

@@ -1,4 +1,4 @@
-"""What is prepared of a change has no effect until it is final, and stays where its command writes it."""
+"""A prepared change has no effect until it is final, and stays where its command writes it."""
 
 from __future__ import annotations
 
