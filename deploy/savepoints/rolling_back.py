@@ -108,7 +108,7 @@ def to_roll_back(job: Path, name: str = "") -> Return:
     assignments = Assignments(Blueprint.load(job).topology)
     for record in records:
         assignments.apply(record)
-    incarnation = 1 + max(entry.incarnation for entry in assignments.tasks.values())
+    incarnation = 1 + assignments.incarnation_max
     used = [int(record["epoch"]) for record in records if record["kind"] in ("checkpoint", "savepoint")]
     newest = newest_manifest(job)
     epoch = 1 + max(savepoint.epoch, newest[0] if newest is not None else 0, *used)

@@ -344,6 +344,11 @@ class Assignments:
         elif record["step"] == "over":
             self._raise()
 
+    @property
+    def incarnation_max(self) -> int:
+        """The highest incarnation of a task, or of a next version that may have opened the stores."""
+        return max(self._next_incarnation, *(entry.incarnation for entry in self.tasks.values()))
+
     def _raise(self) -> None:
         """Raise all incarnations above that of a next version which has not begun, but may have opened the stores."""
         for entry in self.tasks.values():
