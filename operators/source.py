@@ -133,6 +133,13 @@ class Source(ABC, Generic[R_co]):
         A checkpoint has covered the position, so that `PartitionReader.completed` may have released it since.
         """
 
+    def lend(self, name: str, job_directory: Path, elsewhere: Path) -> bool:
+        """Return whether readers with `elsewhere` as their job directory can read everything that the job has read.
+
+        What they need from the job directory is copied first. Nothing is written to the job directory.
+        """
+        return self.positions_travel and not self.companions(name, job_directory)
+
     def companions(self, name: str, job_directory: Path) -> list[Companion]:
         """Return the processes that must run in addition to the job; most sources need none."""
         return []

@@ -20,11 +20,12 @@ from deploy.changes.conversation import Conversation
 from deploy.changes.conversion import Version
 from deploy.changes.next_version import Changed, facts_of, roll_back, upgrade
 from deploy.changes.scaling import Scaling
-from deploy.exit_status import DONE
+from deploy.exit_status import DONE, FAILED, say
 from deploy.jobs import versions
 from deploy.jobs.hints import check_led_here, not_running
 from deploy.jobs.lookup import ROOT, find_job, running
 from deploy.plan_command import add_pipeline, add_processes, explicit_settings
+from deploy.printable import printable
 from deploy.savepoints import savepoint_store
 from deploy.savepoints.rolling_back import reaches
 from deploy.savepoints.savepoint_store import Savepoint
@@ -48,6 +49,17 @@ def add_parsers(commands: Any) -> None:
     upgrading.add_argument(
         "--allow-dropped-state", action="store_true", help="leave behind state of operators that are gone"
     )
+    upgrading.add_argument(
+        "--canary",
+        type=float,
+        metavar="SECONDS",
+        help="before, both versions perform so many seconds of the input without writing, and their rows are compared; "
+        "there is no upgrade (status 1) if they differ",
+    )
+    upgrading.add_argument(
+        "--accept-differences", action="store_true", help="with --canary: upgrade although the rows differ"
+    )
+    upgrading.add_argument("--json", action="store_true", help="with --canary: print the comparison as JSON")
     upgrading.set_defaults(act=_upgrade)
 
     rescaling = commands.add_parser("rescale", help="change the number of tasks of operators of a running job")
@@ -87,10 +99,34 @@ def _upgrade(arguments: argparse.Namespace) -> int:
     settings.check_read(explicit, loaded.pipeline.settings, arguments)
     planned = plan(loaded.pipeline, config)
     version = _version(job, config, planned, loaded.planned(planned).archive, arguments.allow_dropped_state)
+    if arguments.canary is None and (arguments.accept_differences or arguments.json):
+        raise PipelineError("--accept-differences and --json are options of --canary SECONDS, which is missing")
+    if arguments.canary is not None and (problem := _differences(job, before, version, arguments)):
+        return say(problem, FAILED)
     with Conversation(job) as conversation:
         changed = upgrade(job, version, conversation)
     print(f"{config.name} is upgraded; {changed.took}; `causal rollback` reverts it")
     return DONE
+
+
+def _differences(job: Path, before: JobConfig, version: Version, arguments: argparse.Namespace) -> str:
+    """Compare both versions and print the result; return why the upgrade must not follow, or an empty string.
+
+    Raises:
+        PipelineError: the versions cannot be compared, or the job cannot change.
+    """
+    from deploy.changes.canary import compare  # other commands do not need this module
+
+    if not 0 < arguments.canary < float("inf"):
+        raise PipelineError(f"--canary is {arguments.canary:g}; use a number of seconds above 0")
+    with Conversation(job) as conversation:
+        facts_of(conversation)
+    canary = compare(job, before, version, arguments.canary)
+    print(canary.document() if arguments.json else "\n".join(map(printable, canary.lines())), flush=True)
+    if not canary.verdict or arguments.accept_differences and not canary.failures:
+        return ""
+    remedy = "" if canary.failures else "; to upgrade, repeat the command without --canary or with --accept-differences"
+    return f"{version.config.name} is not upgraded, because {canary.verdict}{remedy}"
 
 
 def _rescale(arguments: argparse.Namespace) -> int:

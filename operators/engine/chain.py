@@ -99,6 +99,10 @@ class FusedChain(OperatorChain):
         self._outputs: list[Output] = []
         self._opened = False
 
+    def draw_as(self, name: str) -> None:
+        """Derive random numbers from this name instead of the name of the task."""
+        self._active.task = name
+
     # Events.
 
     def open(self) -> None:

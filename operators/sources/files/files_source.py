@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import codecs
 import os
+import shutil
 from collections.abc import Sequence
 from functools import partial
 from importlib.util import find_spec
@@ -20,7 +21,7 @@ from operators.source import PartitionReader, Source, SourceContext
 from operators.sources.files.cutting_rows import ENCODING_OPTION, FOREIGN_BYTES, CsvCutter, LineCutter, foreign, json_of
 from operators.sources.files.file_blocks import Blocks, LineBlocks, Mark, ParquetBlocks, plain_name
 from operators.sources.files.file_reader import FileReader, directory_of
-from operators.sources.files.listing import FileJournal, Listed
+from operators.sources.files.listing import PREFIX, FileJournal, Listed
 from operators.sources.files.matching import denied, fixed, matches, regular
 from operators.stage.unreadable import SET_ASIDE
 
@@ -172,6 +173,16 @@ class FilesSource(Source[Any]):
     def check_resumed(self, name: str, job_directory: Path, rolled_back: bool) -> None:
         """Raise `PipelineError` if the list of files is complete but `patterns` or `follow` contradicts it."""
         self._journal(name, job_directory).check_resumed(rolled_back)
+
+    def lend(self, name: str, job_directory: Path, elsewhere: Path) -> bool:
+        """Copy the listings of files and, before the first ones, the marks at which reading begins."""
+        listed, copied = directory_of(job_directory, name), directory_of(elsewhere, name)
+        first = not copied.exists()
+        copied.mkdir(parents=True, exist_ok=True)
+        for path in listed.iterdir() if listed.exists() else ():
+            if (first or path.name.startswith(PREFIX)) and path.suffix == "" and not (copied / path.name).exists():
+                shutil.copyfile(path, copied / path.name)
+        return True
 
     def _journal(self, name: str, job_directory: Path) -> FileJournal:
         return FileJournal(

@@ -131,6 +131,14 @@ def performed(
     return Outcome(result_of(first).rows, result_of(second).rows, increment)
 
 
+def until_barrier(scene: Scene, chance: Random) -> tuple[World, list[Saved]]:
+    """Return the world of the version before, at the savepoint, and the snapshots of its tasks."""
+    world = _world(scene.before(), scene, scene.barrier, chance, {"key_groups": KEY_GROUPS}, continues=True)
+    world.begin()
+    _until(world, moment_s(scene.barrier - 1) if scene.barrier else START_S)
+    return world, _checkpoint(world)
+
+
 def _checkpoint(world: World) -> list[Saved]:
     epoch = world.complete
     world.checkpoint()
