@@ -136,7 +136,7 @@ class Source(ABC, Generic[R_co]):
     def lend(self, name: str, job_directory: Path, elsewhere: Path) -> bool:
         """Return whether readers with `elsewhere` as their job directory can read everything that the job has read.
 
-        What they need from the job directory is copied first. Nothing is written to the job directory.
+        Files that they read in the job directory are copied first. Nothing is written to the job directory.
         """
         return self.positions_travel and not self.companions(name, job_directory)
 

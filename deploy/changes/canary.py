@@ -1,4 +1,4 @@
-"""`causal upgrade --canary`: both versions perform what a job reads, without the job, and their rows are compared (0042).
+"""`causal upgrade --canary`: both versions perform what a job reads, outside the job, and are compared (0042).
 
 Nothing of the job is changed: its checkpoints are read, and the processes that perform the versions end with the
 command.
@@ -24,14 +24,14 @@ from operators.code_archive.archive import Archive
 from operators.replay.comparison import Comparison
 from operators.replay.performance import Checkpoint, Rows, Step
 from operators.replay.performer import Performer
-from operators.replay.steps import Positions, count, positions_in, steps_between
+from operators.replay.input_steps import Positions, count, positions_in, steps_between
 from standby.blueprint import Blueprint
 from standby.storage.manifest_files import newest_manifest
 
 LOADED_S, LOOK_S = 600.0, 0.05
 """The time that the versions have to load their state, and the interval between two looks for a checkpoint."""
 READS_MAX = 5
-"""How often a checkpoint is read that later ones replace meanwhile."""
+"""The number of attempts to read a checkpoint that later ones replace meanwhile."""
 
 CURRENT, NEW = "the current version", "the new version"
 
@@ -59,7 +59,7 @@ class Canary:
 
     @property
     def verdict(self) -> str:
-        """The reason for which the upgrade must not follow by itself; empty if the versions have the same rows."""
+        """The reason for which the upgrade must not follow; empty if the versions have the same rows."""
         if self.failures:
             return f"{' and '.join(self.failures)} failed"
         if self.comparison.differs:

@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any
 
 from causal.config import JobConfig
-from causal.errors import CausalError, OperatorFailed, PipelineError, Unavailable
+from causal.errors import CausalError, OperatorFailed, PipelineError
 from causal.records.values import decode, encode
 from operators.builder.loading import load_archived
 from operators.capture.install import install
@@ -27,8 +27,11 @@ from operators.replay.performance import Checkpoint, Performance, Rows, Step
 from operators.tracebacks import described
 
 _PR_SET_PDEATHSIG = 1
+ANSWER_S = 60.0
+"""The time that a version has for a step."""
+
 _ROWS, _REFUSED, _FAILED = range(3)
-"""What the process answers: the rows of a step, that the version cannot be performed, or that it has failed."""
+"""The kinds of answers: the rows of a step, that the version cannot be performed, or that it has failed."""
 
 
 class Performer:
@@ -70,12 +73,9 @@ class Performer:
 
         Raises:
             PipelineError: the version cannot be performed.
-            OperatorFailed: it has failed.
-            Unavailable: it takes too long.
+            OperatorFailed: it has failed, or takes too long.
         """
-        if not self._connection.poll(within_s):
-            raise Unavailable(f"a version of the pipeline has not loaded its state within {within_s:.0f} s")
-        return self.performed()
+        return self._answer(within_s)
 
     def perform(self, step: Step) -> None:
         """Begin to perform a step, the rows of which `performed` returns."""
@@ -90,6 +90,11 @@ class Performer:
         Raises:
             PipelineError, OperatorFailed: as for `await_begun`.
         """
+        return self._answer(ANSWER_S)
+
+    def _answer(self, within_s: float) -> Rows:
+        if not self._connection.poll(within_s):
+            raise OperatorFailed(f"its process has not answered within {within_s:.0f} s")
         try:
             kind, content = decode(self._connection.recv_bytes())
         except (EOFError, OSError):
@@ -110,12 +115,12 @@ def _serve(begun: Callable[[Path], Performance], scratch: Path, connection: Conn
         os.dup2(nowhere, 1)
         os.dup2(nowhere, 2)
         if os.getppid() == parent:
-            _answer(begun, scratch, connection)
+            _perform(begun, scratch, connection)
     finally:
         os._exit(0)
 
 
-def _answer(begun: Callable[[Path], Performance], scratch: Path, connection: Connection) -> None:
+def _perform(begun: Callable[[Path], Performance], scratch: Path, connection: Connection) -> None:
     try:
         performance = begun(scratch)
         _send(connection, _ROWS, {})

@@ -9,6 +9,7 @@ from tests.architecture.source import modules
 UNTYPED = re.compile(r"\b(?:dict|Mapping)\[str, Any\]")
 
 BOUNDARIES = {
+    "deploy.changes.canary": "the answer of causal upgrade --json",
     "deploy.changes.conversation": "answers of the supervisor",
     "deploy.cli": "the options of a command, which are settings by name",
     "deploy.plan_command": "the options of a command, and the answer of causal plan --json",

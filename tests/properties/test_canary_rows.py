@@ -16,7 +16,7 @@ from causal.cut import Cut
 from operators import Operator, Pipeline
 from operators.replay.comparison import Comparison
 from operators.replay.performance import Checkpoint, Performance
-from operators.replay.steps import Positions, steps_between
+from operators.replay.input_steps import Positions, steps_between
 from operators.runtime.regrouping import Saved
 from operators.sources import GeneratedSource
 from operators.testing.running import world_of

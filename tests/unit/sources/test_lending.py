@@ -1,0 +1,68 @@
+"""Sources lend to readers of another process what these need, without an effect on the job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from operators.source import PartitionReader, SourceContext
+from operators.sources import FilesSource, GeneratedSource, StdinSource
+
+
+def written(directory: Path, name: str, rows: range) -> None:
+    (directory / name).write_text("".join(f"{row}\n" for row in rows))
+
+
+def reader_in(source: FilesSource, job: Path) -> PartitionReader:
+    return source.open(0, SourceContext("rows", job, 0))
+
+
+def rows_from(reader: PartitionReader, position: int) -> list[str]:
+    """Return the rows from a position up to the first read that gives none."""
+    rows: list[str] = []
+    while (read := reader.read(position + len(rows), 100)) is not None and read.records:
+        rows += read.records
+    return rows
+
+
+def listed(job: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in job.rglob("*") if path.is_file()}
+
+
+def test_files_are_read_as_the_job_has_listed_them(tmp_path: Path) -> None:
+    files, job, elsewhere = tmp_path / "in", tmp_path / "job", tmp_path / "elsewhere"
+    for directory in (files, job, elsewhere):
+        directory.mkdir()
+    source = FilesSource(files / "*", follow=True, quiet_s=0)
+    written(files, "b", range(5))
+    own = reader_in(source, job)
+    assert len(rows_from(own, 0)) == 5
+    assert source.lend("rows", job, elsewhere)
+    lent = reader_in(source, elsewhere)
+    assert lent.read(2, 3).records == ["2", "3", "4"]  # type: ignore[union-attr]
+    written(files, "a", range(5, 10))
+    assert len(rows_from(reader_in(source, job), 0)) == 10
+    before = listed(job)
+    assert source.lend("rows", job, elsewhere)
+    assert lent.read(5, 5).records == ["5", "6", "7", "8", "9"]  # type: ignore[union-attr]
+    assert listed(job) == before
+    own.close()
+    lent.close()
+
+
+def test_files_are_also_read_from_a_position_before_the_mark_of_the_job(tmp_path: Path) -> None:
+    files, job, elsewhere = tmp_path / "in", tmp_path / "job", tmp_path / "elsewhere"
+    for directory in (files, job, elsewhere):
+        directory.mkdir()
+    source = FilesSource(files / "*", format="text")
+    written(files, "a", range(5))
+    written(files, "b", range(5, 10))
+    own = reader_in(source, job)
+    assert len(rows_from(own, 0)) == 10
+    own.completed(7)
+    source.lend("rows", job, elsewhere)
+    assert rows_from(reader_in(source, elsewhere), 3) == [str(row) for row in range(3, 10)]
+
+
+def test_a_source_with_a_process_of_its_own_lends_nothing(tmp_path: Path) -> None:
+    assert not StdinSource().lend("lines", tmp_path, tmp_path)
+    assert GeneratedSource(lambda p, i: i, count=3).lend("numbers", tmp_path, tmp_path)
