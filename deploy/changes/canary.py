@@ -22,9 +22,9 @@ from deploy.changes.conversion import Version
 from deploy.savepoints.upgrading import read_saved, written_by
 from operators.code_archive.archive import Archive
 from operators.replay.comparison import Comparison
+from operators.replay.input_steps import Positions, count, positions_in, steps_between
 from operators.replay.performance import Checkpoint, Rows, Step
 from operators.replay.performer import Performer
-from operators.replay.input_steps import Positions, count, positions_in, steps_between
 from standby.blueprint import Blueprint
 from standby.storage.manifest_files import newest_manifest
 

@@ -117,7 +117,7 @@ class _Input:
 
 
 class _Services:
-    """The services of a performance (`causal.ports.Services`); nothing is logged, and requests to the outside are refused.
+    """The services of a performance (`causal.ports.Services`); nothing is logged, and requests are refused.
 
     Each step is an epoch, so that random numbers are those of the other version again after a step in which one of them
     has drawn more.

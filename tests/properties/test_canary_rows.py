@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from causal.cut import Cut
 from operators import Operator, Pipeline
 from operators.replay.comparison import Comparison
-from operators.replay.performance import Checkpoint, Performance
 from operators.replay.input_steps import Positions, steps_between
+from operators.replay.performance import Checkpoint, Performance
 from operators.runtime.regrouping import Saved
 from operators.sources import GeneratedSource
 from operators.testing.running import world_of

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +28,7 @@ from tests.properties.upgrades.examining import GRAPHS
 class Listed:
     """A reader of records in memory."""
 
-    def __init__(self, records: Sequence[Any]) -> None:
+    def __init__(self, records: list[Any]) -> None:
         self._records = records
 
     def read(self, position: int, count_max: int) -> Read | None:

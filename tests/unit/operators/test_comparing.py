@@ -13,8 +13,8 @@ from operators import Pipeline
 from operators.engine.plan import plan
 from operators.replay import comparison as comparing
 from operators.replay.comparison import Comparison
-from operators.replay.performance import Step
 from operators.replay.input_steps import ELEMENTS_MAX, Positions, count, positions_in, steps_between
+from operators.replay.performance import Step
 from tests.unit.operators.scene import NoSink, config, source
 
 STEP = Step(5, "in", 0, 10, 14)

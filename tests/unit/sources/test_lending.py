@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from causal.records.rows import listed
 from operators.source import PartitionReader, SourceContext
 from operators.sources import FilesSource, GeneratedSource, StdinSource
 
@@ -20,11 +21,11 @@ def rows_from(reader: PartitionReader, position: int) -> list[str]:
     """Return the rows from a position up to the first read that gives none."""
     rows: list[str] = []
     while (read := reader.read(position + len(rows), 100)) is not None and read.records:
-        rows += read.records
+        rows += listed(read.records)
     return rows
 
 
-def listed(job: Path) -> dict[str, bytes]:
+def files_in(job: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in job.rglob("*") if path.is_file()}
 
 
@@ -41,10 +42,10 @@ def test_files_are_read_as_the_job_has_listed_them(tmp_path: Path) -> None:
     assert lent.read(2, 3).records == ["2", "3", "4"]  # type: ignore[union-attr]
     written(files, "a", range(5, 10))
     assert len(rows_from(reader_in(source, job), 0)) == 10
-    before = listed(job)
+    before = files_in(job)
     assert source.lend("rows", job, elsewhere)
     assert lent.read(5, 5).records == ["5", "6", "7", "8", "9"]  # type: ignore[union-attr]
-    assert listed(job) == before
+    assert files_in(job) == before
     own.close()
     lent.close()
 
