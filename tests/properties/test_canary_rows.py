@@ -135,6 +135,28 @@ def test_only_changed_rows_differ(tmp_path_factory: pytest.TempPathFactory, read
         assert difference.row.endswith('"new"]') == (difference.surplus > 0)
 
 
+class Wasting(Drawing):
+    """Draws once more than `Drawing`, for one record."""
+
+    def process(self, record: Any, ctx: Any) -> Iterator[Any]:
+        assert ctx.replaying, "what has effects is not repeated"
+        if record == 20:
+            ctx.random.random()
+        yield from super().process(record, ctx)
+
+
+def test_an_additional_draw_changes_the_rows_of_its_step_only(tmp_path: Path) -> None:
+    before, after = Pipeline("drawing"), Pipeline("drawing")
+    for pipeline, operator in (before, Drawing()), (after, Wasting()):
+        numbers = pipeline.source("in", GeneratedSource(lambda p, i: i, count=500))
+        numbers.key_by(lambda number: 0).process("draw", operator).sink("out", NoSink())
+    read: list[Positions] = [{("in", 0): (position, False)} for position in (10, 30, 50, 500)]
+    comparison = Begun(before, tmp_path).compared(before, after, read)
+    bell = '"bell"'
+    firsts = {each.step.start for each in comparison.sinks["out"].differing.values() if bell not in each.row}
+    assert firsts == {10}
+
+
 @pytest.mark.parametrize("name", COOKBOOK)
 def test_programs_of_the_cookbook_give_the_same_rows(name: str, tmp_path: Path) -> None:
     pipeline: Pipeline = import_module(f"examples.cookbook.{name}").pipeline

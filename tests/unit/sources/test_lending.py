@@ -40,11 +40,13 @@ def test_files_are_read_as_the_job_has_listed_them(tmp_path: Path) -> None:
     assert source.lend("rows", job, elsewhere)
     lent = reader_in(source, elsewhere)
     assert lent.read(2, 3).records == ["2", "3", "4"]  # type: ignore[union-attr]
-    written(files, "a", range(5, 10))
-    assert len(rows_from(reader_in(source, job), 0)) == 10
+    for name, rows in ("d", range(5, 10)), ("c", range(10, 15)):  # another process would list c before d
+        written(files, name, rows)
+        assert len(rows_from(reader_in(source, job), 0)) == rows.stop
     before = files_in(job)
     assert source.lend("rows", job, elsewhere)
     assert lent.read(5, 5).records == ["5", "6", "7", "8", "9"]  # type: ignore[union-attr]
+    assert lent.read(10, 5).records == ["10", "11", "12", "13", "14"]  # type: ignore[union-attr]
     assert files_in(job) == before
     own.close()
     lent.close()
