@@ -94,6 +94,8 @@ class Coordinator:
             self.under_way, self.writing, self._acks = 0, False, {}
             self.holding = False
             self._failures = self._again_ns = 0
+            if self.final < self.complete:
+                self.final = 0  # the job has continued; the journal may have dropped the record of that savepoint
         elif record["kind"] == "added":  # a task that was added begins at the last complete checkpoint
             self.files = {**self.files, **as_files({record["task"]: record["files"]})}
         elif record["kind"] == "savepoint":

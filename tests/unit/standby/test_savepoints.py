@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from standby.leadership.terms import CHECKPOINTS_KEPT
 from standby.supervision import effects as fx
 from standby.supervision import events
 from tests.unit.standby.scene import Scene, of, running, sent
@@ -91,6 +92,25 @@ def test_a_job_that_was_resumed_does_not_end_again() -> None:
     complete(scene, 1)
     scene.journal.append({"kind": "resumed", "at_ns": scene.now})
     scene.restart()
+    assert scene.supervision.job.stopping is None and scene.supervision.coordinator.final == 0
+
+
+def test_a_job_that_was_resumed_does_not_end_when_its_supervisor_dies_after_two_more_checkpoints() -> None:
+    """By then, the journal has dropped the checkpoint at which the job ended."""
+    scene = running(checkpoint_interval_s=1.0)
+    ask(scene)
+    complete(scene, 1)
+    scene.journal.append({"kind": "resumed", "at_ns": scene.now})
+    scene.living.clear()
+    scene.restart()
+    scene.beats(6)
+    for _ in range(CHECKPOINTS_KEPT):
+        scene.checkpoint()
+    checkpoints = [record for record in scene.journal if record["kind"] == "checkpoint"]
+    for dropped in checkpoints[:-CHECKPOINTS_KEPT]:
+        scene.journal.remove(dropped)
+    scene.restart()
+    assert scene.supervision.coordinator.complete == 1 + CHECKPOINTS_KEPT
     assert scene.supervision.job.stopping is None and scene.supervision.coordinator.final == 0
 
 
