@@ -166,8 +166,12 @@ class NextVersion:
 
     @property
     def suspends(self) -> bool:
-        """Whether no task of the current version may be promoted, because its rows are to be withdrawn."""
-        return bool(self.rollback) and self.phase in (Phase.ENDING, Phase.WITHDRAWING)
+        """Whether no task of the current version may be promoted: its rows are to be withdrawn, or it has reached the
+        final savepoint, after which a promoted task would perform more.
+        """
+        if self.rollback:
+            return self.phase in (Phase.ENDING, Phase.WITHDRAWING)
+        return self.phase is Phase.ENDING and self._coordinator.ends
 
     @property
     def shown(self) -> str:
@@ -297,7 +301,7 @@ class NextVersion:
                 self._start(task, now_ns, outbox)
         for process in self._processes.values():
             self._follow(process, now_ns, outbox)
-        if self.suspends:
+        if self.rollback and self.suspends:
             for slot in list(self._assignments.slots.values()):
                 if slot.state is not WorkerState.LEAVING:
                     self._kill(slot, REQUESTED, now_ns, outbox)

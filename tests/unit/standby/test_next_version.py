@@ -186,6 +186,24 @@ def test_a_change_that_ends_at_the_savepoint_makes_the_current_version_continue(
     assert scene.supervision.coordinator.complete == epoch + 1
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+def test_no_task_is_promoted_after_the_final_savepoint_until_the_change_ends(restarts: bool) -> None:
+    """Such a task would not know that it must stand, and the stores may have been opened for the next version."""
+    scene = prepared()
+    scene.beats(3)
+    stood(scene)
+    for task in ("read/0", "out/0"):
+        scene.die(scene.slot_of(task))
+    if restarts:
+        scene.restart()
+    scene.beats(3)
+    assert not scene.slot_of("read/0") and not scene.slot_of("out/0")
+    asked(scene, "cancel")
+    scene.die(scene.slot_of("count/0"))
+    scene.beats(6)
+    assert all(scene.incarnation_of(task) > 1001 for task in TASKS)
+
+
 @pytest.mark.parametrize("steps", [1, 2, 3])
 def test_a_supervisor_that_dies_leaves_the_change_to_the_next(steps: int) -> None:
     scene = prepared()
