@@ -65,6 +65,8 @@ class Coordinator:
         """The epoch of the most recently requested savepoint, which begins as soon as possible."""
         self.final = 0
         """The epoch of the savepoint at which the job ends; 0 for none."""
+        self._of_change = False
+        """Whether `final` is the end of the current version and not of the job."""
         self.holding = False
         """Whether sources hold back records until the checkpoint under way completes, because a task retains too
         much data."""
@@ -101,8 +103,10 @@ class Coordinator:
         elif record["kind"] == "savepoint":
             self.requested = record["epoch"]
             self.final = record["epoch"] if record["final"] else self.final
-        elif record["kind"] == "change" and record["step"] == "over" and self.final <= self.complete:
-            self.final = 0  # the change for which the sources stopped there has ended
+        elif record["kind"] == "change" and record["step"] in ("end", "over"):
+            self._of_change = record["step"] == "end"
+            if not self._of_change and self.final <= self.complete:
+                self.final = 0  # the change for which the sources stopped there has ended
         elif record["kind"] == "promoted":
             self._acks.pop(record["task"], None)
         elif record["kind"] == "rolled_back":
@@ -111,8 +115,9 @@ class Coordinator:
         elif record["kind"] == "resumed":
             self.under_way, self.writing, self._acks, self._due_ns = 0, False, {}, 0
             self.holding = False
-            if self.final <= self.complete:
+            if self._of_change or self.final <= self.complete:
                 self.final = 0  # the job ended at this savepoint, but a run that resumes from it should continue
+            self._of_change = False
 
     def snapshot_reported(self, task: str, epoch: int, files: Files, now_ns: int, outbox: Outbox) -> None:
         """Record that the present incarnation of `task` has its snapshot for barrier `epoch` on disk."""

@@ -205,6 +205,26 @@ def test_no_task_is_promoted_after_the_final_savepoint_until_the_change_ends(res
 
 
 @pytest.mark.parametrize("steps", [1, 2, 3])
+def test_a_job_that_is_resumed_during_a_change_continues_with_the_current_version(steps: int) -> None:
+    scene = prepared()
+    if steps == 2:
+        asked(scene, "stand")
+    elif steps == 3:
+        stood(scene)
+    scene.journal.append({"kind": "resumed", "at_ns": scene.now})
+    scene.living.clear()
+    scene.restart()
+    scene.beats(6)
+    assert phase(scene) is Phase.NONE and scene.supervision.coordinator.final == 0
+    # The stores may have been opened by the next version, so they accept only higher incarnations.
+    assert {scene.incarnation_of(task) for task in TASKS} == {2 if steps == 1 else 1002}
+    scene.checkpoint()
+    assert scene.supervision.job.stopping is None and scene.supervision.coordinator.complete == 2 + (steps == 3)
+    [answer] = asked(scene, "renew")
+    assert not answer["ok"] and "has ended" in answer["error"]
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3])
 def test_a_supervisor_that_dies_leaves_the_change_to_the_next(steps: int) -> None:
     scene = prepared()
     if steps > 1:
