@@ -83,14 +83,14 @@ $(VENV)/fuzz: $(VENV)/made setup.cfg pyproject.toml
 	$(RUN) -m pip install --quiet --editable '.[fuzz,arrow]'
 	@touch $@
 
-# Campaigns, and then without end: the simulator, also with hosts and cells, oracles of operators, and upgrades.
+# Campaigns, and then without end: the simulator, also with hosts, cells and changes, oracles of operators, and upgrades.
 soak: $(VENV)/dev
 	$(RUN) -m tests --campaign
 	@$(RUN) -m tests.oracles --soak & oracles=$$!; $(RUN) -m tests.properties.upgrades --soak & upgrades=$$!; \
 	  $(RUN) -m tests.simulation --hosts --soak & hosts=$$!; $(RUN) -m tests.simulation --hot --soak & hot=$$!; \
-	  $(RUN) -m tests.simulation --cells --soak & cells=$$!; \
-	  $(RUN) -m tests.simulation --soak; status=$$?; kill -INT $$oracles $$upgrades $$hosts $$hot $$cells 2>/dev/null; \
-	  for each in $$oracles $$upgrades $$hosts $$hot $$cells; do wait $$each || status=1; done; exit $$status
+	  $(RUN) -m tests.simulation --cells --soak & cells=$$!; $(RUN) -m tests.simulation --changes --soak & changes=$$!; \
+	  $(RUN) -m tests.simulation --soak; status=$$?; kill -INT $$oracles $$upgrades $$hosts $$hot $$cells $$changes 2>/dev/null; \
+	  for each in $$oracles $$upgrades $$hosts $$hot $$cells $$changes; do wait $$each || status=1; done; exit $$status
 
 # Without --quiet, by which mkdocs counts no warnings.
 docs: $(VENV)/docs

@@ -20,7 +20,7 @@ from pathlib import Path
 from tests.simulation.diagram import drawn
 from tests.simulation.finding import FOUND_WITHIN_SEEDS
 from tests.simulation.sabotage import SABOTAGES
-from tests.simulation.scenario import Scenario, draw, draw_cells, draw_hosts, draw_hot, from_json
+from tests.simulation.scenario import Scenario, draw, draw_cells, draw_changes, draw_hosts, draw_hot, from_json
 from tests.simulation.shrink import shrink
 from tests.simulation.trial import Outcome, run
 
@@ -36,6 +36,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--hosts", action="store_true", help="give each job several hosts, and faults of those")
     parser.add_argument("--hot", action="store_true", help="give each job hot standbys")
     parser.add_argument("--cells", action="store_true", help="let several operators share a task")
+    parser.add_argument("--changes", action="store_true", help="change each job while it runs")
     parser.add_argument("--soak", action="store_true", help="run until stopped with Ctrl-C")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes (one per core)")
     parser.add_argument(
@@ -72,6 +73,8 @@ def _single(scenario: Scenario, drawing: Path | None, sabotage: str) -> int:
 
 
 def _drawing(options: argparse.Namespace) -> Callable[[int], Scenario]:
+    if options.changes:
+        return draw_changes
     if options.cells:
         return draw_cells
     return draw_hot if options.hot else draw_hosts if options.hosts else draw
@@ -141,7 +144,7 @@ def _print_failure(outcome: Outcome, shrinking: bool) -> None:
     seed = outcome.scenario.seed
     print(f"seed {seed}: {outcome.problem}", flush=True)
     scenario = outcome.scenario
-    several = " --cells" if scenario.processes else ""
+    several = " --changes" if scenario.changes else " --cells" if scenario.processes else ""
     several = several or (" --hot" if scenario.hot else " --hosts" if scenario.layout is not None else "")
     print(f"  again:   python -m tests.simulation{several} --first {seed} --seeds 1")
     if shrinking:

@@ -67,6 +67,8 @@ class Observer:
         self._partial = world.scenario.depth < world.topology.depth
         self._held_by = [frozenset(world.topology.held_by(t.index, world.scenario.depth)) for t in world.topology.tasks]
         self._incarnations = [0] * len(world.topology.tasks)
+        self._first_incarnation = 0
+        """The number above which the incarnations of the present version are."""
         self._current: dict[int, tuple[Process, TaskProtocol]] = {}
         self._shared_by = [world.topology.shared_by(t.index, world.scenario.depth) for t in world.topology.tasks]
         self._truth: dict[Life, Vector] = {}
@@ -97,7 +99,7 @@ class Observer:
         if any(task.incarnation == life.incarnation for life in self._lives[index]):
             raise Violated(f"incarnations: {task.incarnation} of {task.name} begins a second time")
         late = task.incarnation < self._incarnations[index]
-        if late and not self._world.several:
+        if late and not self._world.several and task.incarnation > self._first_incarnation:
             raise Violated(f"incarnations: {task.incarnation} of {task.name} begins behind {self._incarnations[index]}")
         self._incarnations[index] = max(task.incarnation, self._incarnations[index])
         task.cursor.logging = task.cursor.logging or self._staged  # for the twin alone: nothing is sent
@@ -256,8 +258,21 @@ class Observer:
                 if epoch >= self.durable and marked_extent < extent:
                     raise Violated(self._short("marks", store.task, owner, epoch, extent, marked_extent))
 
+    def changed(self, epoch: int, incarnation: int) -> None:
+        """The job has become its next version, which begins at that checkpoint, above that incarnation."""
+        self._first_incarnation = incarnation
+        self._incarnations = [max(incarnation, each) for each in self._incarnations]
+        self._current.clear()
+        self.performances.changed(epoch)
+        self.completed(epoch)
+
     def fenced(self, process: Process, problem: str) -> None:
-        """A process ends because a younger one has its task: the supervisor must have decided that there is one."""
+        """A process ends because a younger one has its task: the supervisor must have decided that there is one.
+
+        Or a command has opened the stores for the next version.
+        """
+        if process.membership.incarnation <= self._world.changes.opened:
+            return
         supervisor, name = self._world.supervisor, process.membership.name
         if supervisor is None or name is None:
             raise Violated(f"fenced: {process.slot} was never a task")

@@ -19,6 +19,7 @@ from standby.network.control import AGENT, Inbox, pack
 from standby.supervision import effects as fx
 from standby.supervision import events, orders
 from standby.supervision.supervision import Supervision
+from standby.supervision.task_counters import lasting
 from tests.simulation.clockwork import MS
 from tests.simulation.machines import SUPERVISOR, Machine
 
@@ -57,6 +58,10 @@ class Supervisor:
 
     def begin(self) -> None:
         """Begin with what the disk of its machine holds."""
+        self.world.changes.carry_out()  # the supervisor before may have died after a change was final
+        self._restore()
+
+    def _restore(self) -> None:
         disk = self.world.disk
         newest = max(disk.manifests, default=0)
         self._step(events.Restored(self.world.decisions, (newest, disk.manifests[newest]) if newest else None))
@@ -196,10 +201,43 @@ class Supervisor:
                 self._write_manifest(epoch, files)
             case fx.RemoveFiles():
                 self._sweep(effect)
+            case fx.Answer(to, body) if to in self._known:
+                world.carry(self.name, to, partial(world.changes.hear, to, decode(encode(dict(body)))))
+            case fx.CommitChange():
+                self._commit(effect)
             case fx.EndJob(status, reason):
                 world.ended = (status, reason)
             case fx.Note(line):
                 world.note(self.name, line)
+
+    def _commit(self, change: fx.CommitChange) -> None:
+        """Make the prepared change final, and begin again as the supervisor of the next version
+        (`standby.daemon.Daemon._commit`); death may come after each step.
+        """
+        world, changes = self.world, self.world.changes
+        if changes.prepared is None:
+            self._perform(fx.Answer(change.to, {"kind": "answer", "ok": False, "error": "change/ has no change"}))
+            return
+        figures, beats = lasting(self.supervision.view().content()["tasks"]), self.supervision.next_version.beats
+        resumed = {"kind": "resumed", "at_ns": world.clock.now_ns, "figures": figures}
+        changes.prepared.append([resumed, *change.processes])
+        if changes.commit_step():
+            return
+        changes.prepared.ready = True
+        if changes.commit_step():
+            return
+        changes.carry_out()
+        if changes.commit_step():
+            return
+        self.supervision = Supervision(world.config, world.blueprint)
+        self._decided, self._due_ns = 0, -1
+        self._effects.clear()
+        world.note(self.name, "the job is its next version")
+        self._restore()
+        for beat in beats:
+            self._step(beat)
+        if self.living and not changes.commit_step():
+            self._perform(fx.Answer(change.to, {"kind": "answer", "ok": True}))
 
     def _write_manifest(self, epoch: int, files: Mapping[str, Files]) -> None:
         if self._journal is not None:  # the decision that follows is the manifest

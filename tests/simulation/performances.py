@@ -74,6 +74,10 @@ class Performances:
                 self._live[index][event] = place
                 self._ever[index].add(event)
 
+    def changed(self, epoch: int) -> None:
+        """The job is its next version, which performs again what happened after the barrier of that epoch."""
+        self._live = [{event: place for event, place in live.items() if place[0] < epoch} for live in self._live]
+
     def after(self, task: TaskProtocol) -> None:
         """A task has handled an event: once it has collected, what nothing knows may be performed live again."""
         index, life = task.holdings.task, (task.holdings.task, task.incarnation)

@@ -35,6 +35,7 @@ from standby.supervision.assignments import Assignments
 from standby.supervision.checkpoints import Coordinator
 from standby.supervision.effects import Journal, Outbox
 from tests.simulation import (
+    sabotage_changes,
     sabotage_effects,
     sabotage_hosts,
     sabotage_hot,
@@ -48,8 +49,8 @@ from tests.simulation.breaking import SABOTAGES, Patches, found_by, sabotaged
 __all__ = ["SABOTAGES", "sabotaged"]
 
 OTHERS = (
-    sabotage_effects, sabotage_hosts, sabotage_hot, sabotage_requests, sabotage_shell, sabotage_stable,
-    sabotage_staging,
+    sabotage_changes, sabotage_effects, sabotage_hosts, sabotage_hot, sabotage_requests, sabotage_shell,
+    sabotage_stable, sabotage_staging,
 )  # fmt: skip
 """The modules that break rules of other parts."""
 

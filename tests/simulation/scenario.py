@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from causal.topology import FULL_DEPTH
+from tests.simulation.change_faults import Change, changes_from, drawn_changes
 from tests.simulation.clockwork import MS
 from tests.simulation.layout import (
     HOST_FAULTS,
@@ -112,6 +113,10 @@ class Scenario:
     """The hosts of the job; None for one machine."""
     processes: str = ""
     """The grouping of a pipeline into processes; empty for a task per subtask."""
+    input_s: int = 1
+    """The time in which the input arrives, at least one record at a time."""
+    changes: tuple[Change, ...] = ()
+    """Changes of the running job to its next version."""
 
 
 def draw(seed: int) -> Scenario:
@@ -228,12 +233,27 @@ def draw_hosts(seed: int) -> Scenario:
     return replace(alike, layout=layout, guarantee=guarantee, faults=every)
 
 
+def draw_changes(seed: int) -> Scenario:
+    """Return the scenario of a seed with changes of the running job, on one machine; the guarantee is always causal."""
+    rng = random.Random(seed ^ 0xC4_A6)
+    alike = rng.choices((draw, draw_hot, draw_cells), (6, 1, 2))[0](seed)
+    meant = {*DEADLY, *TROUBLE, "forge"}
+    faults = tuple(f for f in alike.faults if f.kind in meant and rng.random() < 0.6)
+    records, batch_every_ms, input_s = rng.choice(((39, 50, 2), (60, 40, 3), (80, 90, 8)))
+    return replace(
+        alike, guarantee="causal", layout=None, faults=faults, records=records, batch_every_ms=batch_every_ms,
+        input_s=input_s,
+        checkpoint_ms=rng.choice((60, 150, 400)), changes=drawn_changes(rng), flush=rng.random() < 0.5,
+    )  # fmt: skip
+
+
 def from_json(text: str) -> Scenario:
     """Return the scenario that `json.dumps(dataclasses.asdict(scenario))` wrote."""
     fields = json.loads(text)
     for name in ("layers", "kinds"):
         fields[name] = tuple(fields[name])
     fields["faults"] = tuple(Fault(**fault) for fault in fields["faults"])
+    fields["changes"] = changes_from(fields.get("changes", ()))
     fields["layout"] = layout_from(fields["layout"]) if fields.get("layout") else None
     return Scenario(**fields)
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from tests.simulation.change_faults import Change
 from tests.simulation.layout import HOST_FAULTS, LEADER_FAULTS, LEADERS_LOST, Layout
 from tests.simulation.scenario import Scenario
 from tests.simulation.trial import Outcome, run
@@ -40,6 +41,7 @@ def _smaller(scenario: Scenario) -> Iterator[Scenario]:
     for size in (len(faults), len(faults) // 2, 1):
         for start in range(0, len(faults), size) if size else ():
             yield replace(scenario, faults=faults[:start] + faults[start + size :])
+    yield from (replace(scenario, changes=smaller) for smaller in _smaller_changes(scenario.changes))
     for layers in _SMALLER_LAYERS:
         if (sum(layers), len(layers)) < (sum(scenario.layers), len(scenario.layers)):
             yield replace(scenario, layers=layers)
@@ -69,6 +71,16 @@ def _smaller(scenario: Scenario) -> Iterator[Scenario]:
             yield replace(scenario, records=records)
     for kind in scenario.kinds:
         yield replace(scenario, kinds=tuple(each for each in scenario.kinds if each != kind))
+
+
+def _smaller_changes(changes: tuple[Change, ...]) -> Iterator[tuple[Change, ...]]:
+    for place, change in enumerate(changes):
+        before, after = changes[:place], changes[place + 1 :]
+        yield (*before, *after)
+        if change.trouble:
+            yield (*before, replace(change, trouble=""), *after)
+        if change.pause_ms > 1:
+            yield (*before, replace(change, pause_ms=1), *after)
 
 
 def _fewer_hosts(layout: Layout) -> Iterator[dict[str, Any]]:

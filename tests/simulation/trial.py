@@ -70,6 +70,8 @@ def _counted(world: Simulation) -> Counter[str]:
                 "withdrawn requests": sum(store.withdrawn for store in world.stores.values() if store.requests),
                 "processes": len(world.processes),
                 "terms": len(world.terms.begun),
+                "changes": world.changes.committed,
+                "changes that ended": world.changes.ended,
             }
         )
         + modes

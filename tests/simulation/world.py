@@ -29,6 +29,7 @@ from standby.supervision.effects import Record
 from standby.supervision.hosts import LOCAL
 from standby.supervision.savepoints import finished
 from tests.simulation import host_faults
+from tests.simulation.changes import Changes
 from tests.simulation.checkers import Observer
 from tests.simulation.clockwork import MS, SECOND, Clockwork, Live
 from tests.simulation.host import Agent, Supervisor
@@ -121,7 +122,7 @@ class Simulation:
         self.staged: dict[int, StagedRows] = {}
         if scenario.guarantee == "epoch":
             self.staged = {c: StagedRows(store, lambda: self.observer.durable) for c, store in self.stores.items()}
-        batch = max(1, scenario.records * scenario.batch_every_ms // 1000)
+        batch = max(1, scenario.records * scenario.batch_every_ms // (1000 * scenario.input_s))
         self.partitions: dict[int, Partition] = {
             c.id: Partition(c.partition, scenario.records, batch, scenario.batch_every_ms * MS, self.job.make)
             for c in self.topology.channels
@@ -139,6 +140,7 @@ class Simulation:
         """The supervisor of the newest term; it may have ended."""
         self.terms = Terms(self, self.layout.successors)
         self.shared.created = self.terms.created
+        self.changes = Changes(self)
         self.applied: Counter[str] = Counter()
         """Faults that came before the end, by kind."""
 
@@ -153,7 +155,8 @@ class Simulation:
         for machine in self.machines.values():
             self._power_on(machine)
         for fault in self.scenario.faults:
-            self.clock.after(fault.at_ns, lambda fault=fault: self._apply(fault))  # type: ignore[misc]
+            self.clock.after(fault.at_ns, lambda fault=fault: self.apply(fault))  # type: ignore[misc]
+        self.changes.start()
         steps = 0
         limit_ns = self.clock.now_ns + SECONDS_MAX * SECOND
         while self.ended is None:
@@ -226,6 +229,15 @@ class Simulation:
             if len(self._checkpoints) > CHECKPOINTS_KEPT:
                 self.journal.remove(self._checkpoints.popleft())
 
+    def replace_journal(self, bodies: list[bytes]) -> None:
+        """The journal of another version has been moved into place."""
+        self.journal = list(bodies)
+        self._checkpoints = deque(body for body in bodies if decode(body)["kind"] == "checkpoint")
+
+    def is_of_next(self, slot: str) -> bool:
+        """Return whether a process was started for a next version that is not the current one."""
+        return self.supervisor is not None and self.supervisor.supervision.next_version.knows(slot)
+
     def last_reported(self, task: str, figure: str) -> float:
         """Return a task's figure as the supervisor reports it."""
         if self.supervisor is None:
@@ -297,9 +309,9 @@ class Simulation:
 
     # -- the control plane -----------------------------------------------------------------------------
 
-    def carry(self, sender: str, receiver: str, arrive: Callable[[], object]) -> None:
+    def carry(self, sender: str, receiver: str, arrive: Callable[[], object], late_ns: int = 0) -> None:
         """Deliver a message of the control plane, after earlier ones of the same direction."""
-        earliest_ns = self.clock.now_ns + self.rng.randint(20_000, 2 * MS)
+        earliest_ns = self.clock.now_ns + self.rng.randint(20_000, 2 * MS) + late_ns
         at_ns = self._carried[sender, receiver] = max(earliest_ns, self._carried.get((sender, receiver), 0))
         self.clock.at(at_ns, arrive)
 
@@ -329,7 +341,7 @@ class Simulation:
 
         self.carry(sender, machine.who, arrive)
 
-    def to_supervisor(self, sender: str, data: bytes) -> None:
+    def to_supervisor(self, sender: str, data: bytes, late_ns: int = 0) -> None:
         """Messages to a supervisor that is not there wait in the sender's socket, or are lost."""
 
         def arrive() -> None:
@@ -338,7 +350,7 @@ class Simulation:
             elif self.rng.random() < 0.5:
                 self._held_back.append((sender, data))
 
-        self.carry(sender, "supervisor", arrive)
+        self.carry(sender, "supervisor", arrive, late_ns)
 
     def order(self, kind: str, slot: str) -> None:
         """An order for the agent, kept until there is one."""
@@ -398,7 +410,8 @@ class Simulation:
 
     # -- faults --------------------------------------------------------------------------------------
 
-    def _apply(self, fault: Fault) -> None:
+    def apply(self, fault: Fault) -> None:
+        """Something goes wrong now."""
         if self.ended is None:
             self.applied[fault.kind] += 1
             self.add_to_story("world", fault.kind)
@@ -448,6 +461,9 @@ class Simulation:
         self._held_back.clear()
         for staged in self.staged.values():
             staged.lose_power()
+        self.changes.carry_out()
+        if self.changes.command is not None and fault.who % 2:
+            self.changes.command.die()
         if finished(map(decode, self.journal)):
             self.ended = (0, "")  # `causal run --resume` says so, and starts nothing (42040878)
             return
