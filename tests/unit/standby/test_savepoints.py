@@ -96,7 +96,7 @@ def test_a_job_that_was_resumed_does_not_end_again() -> None:
 
 
 def test_a_job_that_was_resumed_does_not_end_when_its_supervisor_dies_after_two_more_checkpoints() -> None:
-    """By then, the journal has dropped the checkpoint at which the job ended."""
+    """The journal has dropped the checkpoint at which the job ended by then."""
     scene = running(checkpoint_interval_s=1.0)
     ask(scene)
     complete(scene, 1)
