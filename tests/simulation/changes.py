@@ -8,6 +8,7 @@ be late, lost or repeated.
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -65,6 +66,7 @@ class Changes:
     Attributes:
         prepared: what is in `change/`.
         opened: the highest incarnation with which a command has opened a store.
+        incarnation: that with which the present version began.
         committed: the number of changes that were carried out.
         ended: the number of commands that have ended otherwise.
         commit_dies: the number of steps of a commit after which the supervisor dies; None if it does not.
@@ -73,6 +75,7 @@ class Changes:
     world: Simulation
     prepared: Prepared | None = None
     opened: int = 0
+    incarnation: int = 0
     committed: int = 0
     ended: int = 0
     commit_dies: int | None = None
@@ -104,11 +107,12 @@ class Changes:
             self.command.hear(dict(body))
 
     def carry_out(self) -> None:
-        """Move the change into place if it is final; otherwise remove it (`standby.storage.prepared_change`)."""
-        prepared, self.prepared = self.prepared, None
+        """Move the change into place if it is final (`standby.storage.prepared_change`)."""
+        prepared, world = self.prepared, self.world
         if prepared is None or not prepared.ready:
             return
-        world = self.world
+        self.prepared = None
+        self.incarnation = prepared.incarnation
         world.replace_journal(prepared.journal)
         world.disk.manifests[prepared.epoch] = {task: tuple(files) for task, files in prepared.files.items()}
         world.stable.begun.clear()
@@ -158,8 +162,9 @@ class Command:
         self.stands = False
         """The current version has ended."""
         self._written: list[str] = []
-        self._mine: Prepared | None = None
-        self._asked_commit = False
+        self._incarnation = 0
+        self._cancelled = False
+        """The supervisor has answered that the change cannot be committed any more."""
         self._procedure = self._upgrade()
         self._asking: tuple[_Ask, int, int] | None = None
         """The request that waits for an answer, the number of the wait, and when the command gives up."""
@@ -185,7 +190,7 @@ class Command:
         if answer.get("ok"):
             self._continue(answer)
         else:
-            self._fail(Refused(str(answer.get("error"))))
+            self._continue(Refused(str(answer.get("error"))))
 
     # -- the procedure (`deploy.changes.next_version.upgrade`) ---------------------------------------------------
 
@@ -193,7 +198,7 @@ class Command:
         world = self.world
         yield _Pause("facts")
         facts = yield _Ask(FACTS)
-        incarnation = int(facts["incarnation"]) + LATER
+        incarnation = self._incarnation = int(facts["incarnation"]) + LATER
         yield _Pause("prepare")
         tasks = [task.name for task in world.topology.tasks]
         yield _Ask(PREPARE, {"tasks": tasks, "rollback": "", "incarnation": incarnation})
@@ -215,10 +220,13 @@ class Command:
         epoch = max(world.disk.manifests)
         yield from self._open_stores(epoch, incarnation)
         yield _Pause("files")
-        self._mine = world.changes.prepared = self._prepared(epoch, incarnation)
+        world.changes.prepared = self._prepared(epoch, incarnation)
         yield _Pause("commit")
-        self._asked_commit = True
-        yield _Ask(COMMIT)
+        try:
+            yield _Ask(COMMIT)
+        except Refused:
+            if not self._committed:  # otherwise, the supervisor has answered a request that was repeated
+                raise
         yield _Pause("over")
 
     def _copied(self, epoch: int, incarnation: int) -> dict[str, Files]:
@@ -275,9 +283,10 @@ class Command:
         if not self.living or self.world.ended is not None:
             return
         try:
-            request = self._procedure.send(answer)
+            refused = isinstance(answer, Refused)
+            request = self._procedure.throw(answer) if refused else self._procedure.send(answer)
         except StopIteration:
-            self.end(committed=True)
+            self.end()
         except (Refused, CausalError) as problem:
             self._fail(problem)
         else:
@@ -346,7 +355,7 @@ class Command:
         self.world.note(self.who, f"{problem}")
         self._procedure.close()
         if self._ending:
-            self.end(committed=False)
+            self.end()
             return
         self._ending = True
         again = any(passing in str(problem) for passing in PASSING) and self._tries < TRIES_MAX
@@ -357,14 +366,15 @@ class Command:
         self._continue(None)
 
     def _cancel(self) -> Generator[_Ask | _Pause, Any, None]:
-        yield _Ask(CANCEL)
+        with suppress(Refused):
+            yield _Ask(CANCEL)
+        self._cancelled = True
 
-    def end(self, committed: bool) -> None:
+    def end(self) -> None:
         """End the process, after files were removed that no version needs."""
         world = self.world
         if self._ending and self.may_remove():
-            if world.changes.prepared is self._mine:
-                world.changes.prepared = None
+            world.changes.prepared = None
             for name in self._written:
                 world.disk.files.pop(name, None)
         self.living = False
@@ -372,8 +382,12 @@ class Command:
         self._next()
 
     def may_remove(self) -> bool:
-        """Return whether the change was certainly not committed: its commit was never requested."""
-        return not self._asked_commit
+        """Return whether the change was not committed, and cannot be any more."""
+        return self._cancelled and not self._committed
+
+    @property
+    def _committed(self) -> bool:
+        return self._incarnation > 0 and self.world.changes.incarnation == self._incarnation
 
     # -- its requests ---------------------------------------------------------------------------------------
 

@@ -19,14 +19,14 @@ def _committed_before_the_current_version_stands() -> Patches:
     return {(NextVersion, "_stands"): property(lambda self: self.phase is Phase.ENDING)}
 
 
-@found_by(3, draw_changes)
+@found_by(19, draw_changes)
 def _incarnations_continue_after_a_change() -> Patches:
     """A change that ends leaves the incarnations of the current version as they are."""
 
     def forget(self: Assignments) -> None:
         self._next_incarnation = 0
 
-    return {(Assignments, "_continue"): forget}
+    return {(Assignments, "_raise"): forget}
 
 
 @found_by(0, draw_changes)
@@ -47,7 +47,7 @@ def _promoted_after_the_final_savepoint() -> Patches:
     return {(NextVersion, "suspends"): property(lambda self: False)}
 
 
-@found_by(162, draw_changes)
+@found_by(21, draw_changes)
 def _the_final_savepoint_ends_the_job() -> Patches:
     """The journal of a job that has continued still says that it ends at its savepoint (seed 2069)."""
     apply = Coordinator.apply
@@ -64,4 +64,4 @@ def _the_final_savepoint_ends_the_job() -> Patches:
 @found_by(0, draw_changes)
 def _an_unknown_commit_is_cleared_up() -> Patches:
     """A command that does not learn whether its change was committed removes the files that it has written."""
-    return {(Command, "may_remove"): lambda self: True}
+    return {(Command, "_committed"): property(lambda self: False)}
