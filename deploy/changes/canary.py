@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,8 @@ from standby.storage.manifest_files import newest_manifest
 
 LOADED_S, LOOK_S = 600.0, 0.05
 """The time that the versions have to load their state, and the interval between two looks for a checkpoint."""
+AHEAD_MAX = 32
+"""The most steps that a version has received and not answered, so that it need not wait for the other one."""
 READS_MAX = 5
 """The number of attempts to read a checkpoint that later ones replace meanwhile."""
 
@@ -144,6 +148,8 @@ class _Following:
         self._epoch = 0
         self._canary = canary
         self._versions = versions
+        self._pending: deque[Step] = deque()
+        """The steps that the versions have received and not answered."""
 
     def perform(self, seconds: float) -> None:
         """Perform until the time is over, the input has ended, a version fails or too many rows differ."""
@@ -160,7 +166,7 @@ class _Following:
                 continue
             now_ns = time.time_ns()
             self._canary.read = count(self._begun, newest)
-            for step in steps_between(at, newest, reached_ns, now_ns):
+            for step in chain(steps_between(at, newest, reached_ns, now_ns), repeat(None, AHEAD_MAX)):
                 if self._over or time.monotonic() - began_s >= seconds:
                     break
                 self._perform(step)
@@ -171,9 +177,17 @@ class _Following:
     def _over(self) -> bool:
         return bool(self._canary.failures) or self._canary.comparison.full
 
-    def _perform(self, step: Step) -> None:
-        for version in self._versions.values():
-            version.perform(step)
+    def _perform(self, following: Step | None) -> None:
+        """Begin a step, if there is one; await an earlier one if as many have begun as may, or if none follows."""
+        if following is not None:
+            self._pending.append(following)
+            for version in self._versions.values():
+                version.perform(following)
+            if len(self._pending) < AHEAD_MAX:
+                return
+        if not self._pending:
+            return
+        step = self._pending.popleft()
         rows = self._ask(lambda version: version.performed())
         if not self._canary.failures:
             self._canary.performed += step.stop - step.start

@@ -47,7 +47,7 @@ def test_rows_that_differ_are_shown_and_nothing_is_changed_until_they_are_accept
     assert status == 0 and not err and TOOK.search(out) and "only of the new version" in out
     changing.job.note_change()
     changing.until_more()
-    assert {row["version"] for row in changing.last() if row["key"] == 3} == {2}
+    assert {row["version"] for row in changing.last(120) if row["key"] == 3} == {2}
     changing.finish()
 
 
