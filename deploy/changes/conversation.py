@@ -15,7 +15,10 @@ from types import TracebackType
 from typing import Any
 
 from causal.errors import PipelineError, Unavailable
+from causal.process.forks import close as close_lock
+from causal.process.forks import keep_from_children, lock
 from standby.network.control import Requester
+from standby.storage.change_files import CHANGE_LOCK
 from standby.supervision.next_version import RENEW
 
 RENEW_S = 1.0
@@ -30,6 +33,8 @@ class Refused(PipelineError):
 class Conversation:
     """The requests of one change; as a context manager, it renews the change until it is closed.
 
+    It excludes other commands: a command that was suspended until its change ended would otherwise remove their files.
+
     Args:
         job: the job directory.
     """
@@ -41,8 +46,19 @@ class Conversation:
         self._over = threading.Event()
         self._renewing = threading.Thread(target=self._renew, daemon=True)
         self._requester = Requester(self._runtime, f"admin-{os.getpid()}-{self._change}")
+        self._lock = -1
 
     def __enter__(self) -> Conversation:
+        """Begin to renew the change.
+
+        Raises:
+            Refused: another command changes the job.
+        """
+        self._lock = keep_from_children(os.open(self._job / CHANGE_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        if not lock(self._lock, 0.0):
+            self._requester.close()
+            close_lock(self._lock)
+            raise Refused(f"the job in {self._job} is not changed: another change of it is under way; wait for its end")
         self._renewing.start()
         return self
 
@@ -50,6 +66,7 @@ class Conversation:
         self._over.set()
         self._renewing.join()
         self._requester.close()
+        close_lock(self._lock)
 
     def ask(self, step: str, within_s: float, **arguments: Any) -> dict[str, Any]:
         """Send a request and return its answer.

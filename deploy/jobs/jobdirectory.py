@@ -37,7 +37,7 @@ from standby.host.log_sender import SENT
 from standby.host.processes import kill_marked
 from standby.network.gate import EXECUTORS_ROSTER
 from standby.storage import prepared_change
-from standby.storage.change_files import CHANGE, CHANGED, NEXT, ROLLBACK
+from standby.storage.change_files import CHANGE, CHANGE_LOCK, CHANGED, NEXT, ROLLBACK
 from standby.storage.journal import FILE as JOURNAL
 from standby.storage.journal import LOCK as SUPERVISOR_LOCK
 from standby.storage.journal import Journal, journaled
@@ -80,6 +80,7 @@ OWNED = (
     "console",
     CHANGE,
     CHANGED,
+    CHANGE_LOCK,
     NEXT,
     ROLLBACK,
     CODE,

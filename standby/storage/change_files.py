@@ -16,6 +16,9 @@ NEXT = "next"
 ROLLBACK = "rollback.json"
 """The file that names the savepoint of a rollback which has begun to withdraw rows and is not complete yet."""
 
+CHANGE_LOCK = "change.lock"
+"""The file that a command keeps locked while it changes the running job."""
+
 CHANGED = "changed"
 """The file that names the journal of the last change."""
 
