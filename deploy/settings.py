@@ -91,8 +91,12 @@ def checked(table: Mapping[str, Any], where: str) -> dict[str, Any]:
     return result
 
 
-def assignments(items: list[str]) -> dict[str, str]:
-    """Parse the `NAME=VALUE` arguments of `--set`; if a name occurs more than once, the last value counts.
+def assignments(items: list[str], option: str = "--set ", form: str = "NAME=VALUE") -> dict[str, str]:
+    """Parse the arguments `NAME=VALUE` of `--set`; if a name occurs more than once, the last value counts.
+
+    Args:
+        option: what precedes an argument on the command line.
+        form: the form of an argument, for people.
 
     Raises:
         PipelineError: an argument has no `=` or no name.
@@ -101,7 +105,7 @@ def assignments(items: list[str]) -> dict[str, str]:
     for item in items:
         name, equals, value = item.partition("=")
         if not equals or not name:
-            raise PipelineError(f"--set {item}: use NAME=VALUE")
+            raise PipelineError(f"{option}{item}: use {form}")
         result[name] = value
     return result
 

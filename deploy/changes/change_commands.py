@@ -35,6 +35,7 @@ from operators.code_archive.archive import Archive
 from operators.engine.plan import Plan, plan
 from standby.blueprint import Blueprint, Constraint
 from standby.storage.manifest_files import newest_manifest
+from standby.supervision.companions import UNCHANGED
 
 OF_AGENT = ("heartbeat_ms", "heartbeat_timeout_ms", "verify_replay", "transport")
 """Settings that the agent has read; it continues to work during a change."""
@@ -134,12 +135,12 @@ def _rescale(arguments: argparse.Namespace) -> int:
     if arguments.auto:
         return _rescale_automatically(job, arguments)
     automatic.check_absent(arguments)
-    numbers = settings.assignments(arguments.operators)
+    numbers = settings.assignments(arguments.operators, "", "OPERATOR=N")
     changed = _rescaled(job, numbers)
     if changed is None:
         print(f"{JobConfig.load(job).name} has these tasks already; nothing is changed")
         return DONE
-    tasks = ", ".join(f"{name} has {number} tasks" for name, number in numbers.items())
+    tasks = ", ".join(f"{name} has {number} task{'s' * (int(number) != 1)}" for name, number in numbers.items())
     print(f"{tasks}; {changed.took}; `causal rollback` reverts it")
     return DONE
 
@@ -248,8 +249,6 @@ def _check_settings(before: JobConfig, config: JobConfig) -> None:
 
 def _version(job: Path, config: JobConfig, planned: Plan, archive: Archive, allow_dropped: bool = False) -> Version:
     if planned.companions(job):
-        raise PipelineError(
-            f"a source of {config.name} has its own process; change the job with a stop: savepoint --stop"
-        )
+        raise PipelineError(UNCHANGED)
     constraints: Mapping[str, Constraint] = {name: Constraint(*place) for name, place in planned.places().items()}
     return Version(config, planned, Blueprint(planned.topology, constraints=constraints), archive, allow_dropped)

@@ -137,7 +137,7 @@ REFUSED = [
     (("rescale", "count=0"), "whole number from 1"),
     (("rescale", "count=129"), "128"),
     (("rescale", "count=many"), "whole number"),
-    (("rescale", "count"), "NAME=VALUE"),
+    (("rescale", "count"), "causal: count: use OPERATOR=N"),
     (("rollback",), "needs the name of a savepoint"),
     (("rollback", "9-nothing"), "9-nothing"),
     (("upgrade", "ledger.py", "--set", "unheard=1"), "unheard"),

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from standby.blueprint import CompanionCall
 from standby.supervision import effects as fx
 from standby.supervision import events
 from standby.supervision.next_version import FAILED_STARTS_MAX, LEASE_NS, Phase
@@ -144,6 +145,13 @@ def test_jobs_that_change_only_with_a_stop(config: dict[str, Any]) -> None:
         [answer] = asked(scene, step, tasks=NEXT, rollback="", incarnation=5)
         assert not answer["ok"] and "causal savepoint --stop" in answer["error"]
     assert phase(scene) is Phase.NONE and next_slots(scene) == []
+
+
+def test_a_job_whose_source_has_its_own_process_changes_only_with_a_stop() -> None:
+    scene = running(companions=(CompanionCall("lines", ("x",)),))
+    for step in ("facts", "prepare"):
+        [answer] = asked(scene, step, tasks=NEXT, rollback="", incarnation=5)
+        assert not answer["ok"] and "a source that has its own process" in answer["error"]
 
 
 def test_a_silent_command_ends_the_change_and_the_job_is_as_before() -> None:
