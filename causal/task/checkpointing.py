@@ -186,6 +186,7 @@ class Checkpointing:
         self._writing = 0 if withheld is None else withheld.epoch
         if self._job is not None and self._cut.epoch <= epoch:
             self._job = None  # the previous incarnation has already written this snapshot
+            self.encodes_next = False
 
     def encodes_behind(self, epoch: int) -> bool:
         """Return whether a snapshot for a barrier later than `epoch` is being encoded."""

@@ -103,6 +103,14 @@ def test_a_step_grows_by_a_factor_that_is_bounded() -> None:
     assert all(later <= GROWTH * before for before, later in zip(frozen.steps, frozen.steps[1:], strict=False))
 
 
+def test_events_continue_when_the_snapshot_to_encode_next_is_dropped() -> None:
+    checkpointing = Checkpointing(cast(Any, Chain(Frozen(1_000, 1))), Cut(), [])
+    checkpointing.freeze(Cut(1))
+    checkpointing.encodes_next = True
+    checkpointing.resume(1, [], None)
+    assert not checkpointing.encodes_next
+
+
 @pytest.mark.parametrize(("busy", "keys"), [(True, KEYS_PER_STEP), (False, KEYS_PER_STEP_FREE)])
 def test_without_a_clock_steps_are_of_a_fixed_size(busy: bool, keys: int) -> None:
     frozen = Frozen(3 * keys, 1)
