@@ -26,6 +26,11 @@ times as many keys as the previous one."""
 GROWTH = 4
 STEP_NS_MIN, STEP_NS_MAX = 1_000_000, 100_000_000
 """The limits on a step's duration, which otherwise equals that of the previous event so that both get equal time."""
+LATE_SHARE = 3
+"""The duration of the steps after an event, as a multiple of that of the event, while a snapshot is *late*."""
+LATE_NS_MIN, LATE_MAX = 1_000_000_000, 3
+"""The minimum of the time after which a snapshot is late, otherwise one checkpoint interval; and the multiple of that
+time after which it no longer is, so that events are not delayed for as long as a large state takes."""
 FREE_NS = 500_000
 """The duration of a step while no event is waiting; an event that arrives meanwhile has to wait for its end."""
 FILES_MIN, FILES_MAX = 24, 1000
@@ -50,13 +55,14 @@ class Checkpointing:
 
     Args:
         files: the files from which the task was restored, oldest first.
+        interval_ns: the time between two checkpoints.
     """
 
-    def __init__(self, chain: Chain, cut: Cut, files: list[SnapshotFile]) -> None:
+    def __init__(self, chain: Chain, cut: Cut, files: list[SnapshotFile], interval_ns: int = LATE_NS_MIN) -> None:
         self.cuts: dict[int, Cut] = {cut.epoch: cut}
         self.files = list(files)
         self.encodes_next = False
-        """Whether the next turn encodes, because the last turn performed an event: events and encoding alternate."""
+        """Whether the next turn encodes, because the last turn performed an event, or because the snapshot is late."""
         self._chain = chain
         self._merging: Merging | None = None
         self._job: SnapshotJob | None = None
@@ -72,14 +78,25 @@ class Checkpointing:
         self._keys_before = FIRST_KEYS // GROWTH
         self._ns_per_key = 0.0
         self._event_ns = 0
+        self._late_ns = max(interval_ns, LATE_NS_MIN)
+        self._age_ns = 0
+        """The duration of all turns since the state was frozen."""
+        self._owed_ns = 0
+        """The time for which a late snapshot may still be encoded before the next event."""
 
     def took(self, took_ns: int) -> None:
         """Record the duration of the previous turn, or 0 if no clock was read."""
         keys, self._stepped = self._stepped, 0
-        if keys and took_ns:
-            self._ns_per_key = took_ns / keys
-        elif took_ns:
-            self._event_ns = took_ns
+        if not took_ns:
+            return
+        self._age_ns += took_ns
+        if not keys:
+            self._event_ns, self._owed_ns = took_ns, LATE_SHARE * took_ns
+            return
+        self._ns_per_key = took_ns / keys
+        self._owed_ns -= took_ns
+        late = self._late_ns < self._age_ns < LATE_MAX * self._late_ns
+        self.encodes_next = self.encoding and late and self._owed_ns > 0
 
     def _keys(self, busy: bool) -> int:
         """Return the number of keys that the next step encodes, which is the number that fits into its time budget."""
@@ -113,6 +130,7 @@ class Checkpointing:
         self.cuts[cut.epoch] = cut
         self._job = self._chain.snapshot(self._full, self._behind(sizes) if self._full and sizes else "")
         self._linked = False
+        self._age_ns = 0
 
     def _too_many(self, sizes: Sequence[int]) -> bool:
         """Return whether a restore would have to read so many files that a complete snapshot is due."""

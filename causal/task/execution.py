@@ -39,7 +39,8 @@ class Execution:
     ) -> None:  # fmt: skip
         self.chain = chain
         self.cursor = cursor
-        self.checkpointing = checkpointing = Checkpointing(chain, cut, files)
+        interval_ns = int(config.checkpoint_interval_s * 1e9)
+        self.checkpointing = checkpointing = Checkpointing(chain, cut, files, interval_ns)
         bytes_max = config.channel_window_bytes // 2
         self.pace = pace = BatchSizer(config.batch_elements_max, bytes_max, config.heartbeat_timeout_ms)
         services = CausalServices(cursor, live, recovery)

@@ -14,6 +14,9 @@ from causal.task.checkpointing import (
     GROWTH,
     KEYS_PER_STEP,
     KEYS_PER_STEP_FREE,
+    LATE_MAX,
+    LATE_NS_MIN,
+    LATE_SHARE,
     STEP_NS_MAX,
     STEP_NS_MIN,
     Checkpointing,
@@ -103,11 +106,59 @@ def test_a_step_grows_by_a_factor_that_is_bounded() -> None:
     assert all(later <= GROWTH * before for before, later in zip(frozen.steps, frozen.steps[1:], strict=False))
 
 
+def performed_at(frozen: Frozen, event_ns: int, late_ns: int) -> list[tuple[int, int]]:
+    """Return, for each event while the state is encoded, when it begins and how much is encoded before the next one."""
+    checkpointing = Checkpointing(cast(Any, Chain(frozen)), Cut(), [], late_ns)
+    checkpointing.took(event_ns)
+    checkpointing.freeze(Cut(1))
+    now_ns, events = 0, list[tuple[int, int]]()
+    while checkpointing.encoding:
+        began_ns, now_ns = now_ns, now_ns + event_ns
+        checkpointing.took(event_ns)
+        checkpointing.encodes_next = True
+        while checkpointing.encodes_next:
+            checkpointing.step()
+            took_ns = frozen.steps[-1] * frozen.ns_per_key
+            now_ns += took_ns
+            checkpointing.took(took_ns)
+        events.append((began_ns, now_ns - began_ns - event_ns))
+    return events
+
+
+@pytest.mark.parametrize("event_ms", [1, 20, 300])
+@pytest.mark.parametrize("late_s", [2, 5])
+def test_a_late_snapshot_gets_a_larger_share_for_two_intervals(event_ms: int, late_s: int) -> None:
+    event_ns, late_ns = event_ms * MS, late_s * 1000 * MS
+    frozen = Frozen(10_000_000, 2_000)
+    events = performed_at(frozen, event_ns, late_ns)
+    usual_ns, slack_ns = min(event_ns, STEP_NS_MAX), (1 + LATE_SHARE) * event_ns + STEP_NS_MAX
+    early = [ns for at, ns in events if at < late_ns - slack_ns]
+    late = [ns for at, ns in events if late_ns < at < LATE_MAX * late_ns - slack_ns]
+    over = [ns for at, ns in events[:-1] if at > LATE_MAX * late_ns]
+    assert max(early) <= usual_ns and over == pytest.approx([usual_ns] * len(over), abs=frozen.ns_per_key)
+    assert late and all(LATE_SHARE * event_ns <= ns <= LATE_SHARE * event_ns + usual_ns for ns in late)
+
+
+def test_an_interval_below_a_second_makes_no_snapshot_late_before_a_second() -> None:
+    events = performed_at(Frozen(200_000, 2_000), 20 * MS, 50 * MS)
+    assert max(ns for _, ns in events) <= 20 * MS
+
+
 def test_events_continue_when_the_snapshot_to_encode_next_is_dropped() -> None:
     checkpointing = Checkpointing(cast(Any, Chain(Frozen(1_000, 1))), Cut(), [])
     checkpointing.freeze(Cut(1))
     checkpointing.encodes_next = True
     checkpointing.resume(1, [], None)
+    assert not checkpointing.encodes_next
+
+
+def test_events_continue_when_a_late_snapshot_is_dropped() -> None:
+    checkpointing = Checkpointing(cast(Any, Chain(Frozen(1_000, 1))), Cut(), [])
+    checkpointing.freeze(Cut(1))
+    checkpointing.took(LATE_NS_MIN + 1)
+    checkpointing.step()
+    checkpointing.resume(1, [], None)
+    checkpointing.took(1)
     assert not checkpointing.encodes_next
 
 
