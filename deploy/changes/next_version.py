@@ -193,11 +193,18 @@ def roll_back(
     begins = replace(begins, incarnation=incarnation)
     version.planned.check_readable(begins.rescaling.positions(), job)
     snapshots = Snapshots(job, version, incarnation)
-    cuts = {task: cut.pack() for task, cut in begins.rescaling.cuts(version.positions(back.stores)).items()}
+
+    def write(stood: Stood) -> None:
+        cuts = {task: cut.pack() for task, cut in begins.rescaling.cuts(stood).items()}
+        snapshots.add(epoch, cuts, begins.chains, whole=True)
+
+    # Requests are not withdrawn, so the cuts of their tasks are known only once the current version has ended.
+    asks = bool(requesting(version.planned.topology))
     with _Attempt(job, version, conversation, snapshots) as attempt:
         attempt.prepare(back.name, incarnation)
-        snapshots.add(epoch, cuts, begins.chains, whole=True)
-        attempt.follow(epoch)
+        if not asks:
+            write(version.positions(back.stores))
+            attempt.follow(epoch)
         answer = conversation.ask(STAND, STANDS_S)
         began_s = time.monotonic()
         if int(answer["epoch"]) >= epoch:
@@ -205,6 +212,8 @@ def roll_back(
         returned = Return(back, epoch, incarnation, False, facts.left, None)
         rows = withdraw(job, written, returned, lambda: _announced(conversation))
         stores = open_stores(job, version.config, version.planned, begins)
+        if asks:
+            write(stores)
         prepare(job, version.config, version.blueprint, begins, snapshots.files, stores, ())
         attempt.commit()
     await_running(job)

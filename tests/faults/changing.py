@@ -47,6 +47,8 @@ settings = pipeline.settings
 source = GatedSource(GeneratedSource(make, ELEMENTS, 2, float(settings.get("rate", 300))), Path(settings["gate"]))
 numbers = pipeline.source("numbers", source, parallelism=2)
 numbers = numbers.process("alone", Alone()) if settings.get("alone") else numbers
+if settings.get("asks"):
+    numbers = numbers.call("asked", lambda record, key: 0, combine=lambda record, answer: record)
 counted = numbers.key_by(lambda record: record["k"]).process("count", Count(), parallelism=2)
 counted.sink("out", SqliteSink("out.db"))
 """.replace("KEYS", str(KEYS)).replace("ELEMENTS", str(ELEMENTS))

@@ -55,7 +55,7 @@ def test_a_running_job_gets_other_numbers_of_tasks_with_kills(start: Start, tmp_
     changing = Changing(start, tmp_path, *options)
     changing.job.until_warm(records=200)
     for tasks in (4, 1, 3):
-        assert f"count has {tasks} tasks" in changing.changed("rescale", f"count={tasks}")
+        assert f"count has {tasks} task" in changing.changed("rescale", f"count={tasks}")
         changing.until_more()
         assert {row["task"] for row in changing.last()} <= {f"count/{index}" for index in range(tasks)}
         if "--processes" not in options:
@@ -127,6 +127,18 @@ def test_an_operator_is_added_and_left_behind(start: Start, tmp_path: Path) -> N
     changing.job.kill_everything()
     changing.job.start("--resume", "--set", "alone=")
     changing.until_more()
+    changing.finish()
+
+
+def test_a_running_job_with_requests_is_rolled_back(start: Start, tmp_path: Path) -> None:
+    """Requests stay in their store, so they continue from other places than those of the savepoint."""
+    changing = Changing(start, tmp_path, "--set", "asks=yes", "--processes", "stages")
+    changing.job.until_warm(records=200)
+    for _ in range(2):
+        changing.changed("rescale", "count=3")
+        changing.until_more()
+        changing.changed("rollback")
+        changing.until_more()
     changing.finish()
 
 
