@@ -19,6 +19,7 @@ from causal.errors import CorruptData, PipelineError, Unavailable
 from causal.topology import Topology
 from deploy.changes.conversation import Conversation
 from deploy.changes.conversion import Conversion, Snapshots, Version
+from deploy.jobs.hints import resume_command
 from deploy.jobs.jobdirectory import SAVEPOINTS
 from deploy.jobs.latest_view import latest
 from deploy.jobs.lookup import running
@@ -153,7 +154,10 @@ def await_running(job: Path) -> None:
             if view is None:
                 continue
             if view.ended is not None and view.ended.status:
-                raise Unavailable(f"the job in {job} has ended since the change: {view.ended.reason}")
+                raise Unavailable(
+                    f"the job in {job} has ended since the change: {view.ended.reason}; return to the previous version "
+                    f"with: {resume_command(job)} --rollback"
+                )
             if view.ended is not None or all(task.state in RUNS for task in view.tasks):
                 return
             time.sleep(LOOK_S)
