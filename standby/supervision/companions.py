@@ -14,7 +14,7 @@ UNCHANGED = (
     "a job with a source that has its own process (Spark, HTTP, standard input) changes with a stop: causal savepoint "
     "--stop"
 )
-"""Why such a job does not change while it runs: its companions stay those of the version with which they started."""
+"""The refusal of a change of a running job: its companions stay those of the version with which they started."""
 
 AGAIN_NS = 1_000_000_000
 """The time that the agent has to report a companion that it was asked to start."""

@@ -1,4 +1,4 @@
-"""Only one command at a time changes a job, whatever the supervisor knows of the others."""
+"""A command that changes a job excludes others, whatever the supervisor knows of them."""
 
 from __future__ import annotations
 
