@@ -58,7 +58,9 @@ class Conversation:
         if not lock(self._lock, 0.0):
             self._requester.close()
             close_lock(self._lock)
-            raise Refused(f"the job in {self._job} is not changed: another change of it is under way; wait for its end")
+            raise Refused(
+                f"the job in {self._job} is not changed: another change of this job is under way; wait for its end"
+            )
         self._renewing.start()
         return self
 

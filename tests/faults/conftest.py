@@ -11,6 +11,7 @@ import pytest
 
 from benchmarks.harness.runs import sets
 from examples.fraud_chain import check
+from operators.code_archive.importing import modules_kept
 from tests.faults.job import PIPELINES, Job, command
 from tests.faults.roots import ROOTS, Forked
 from tests.soak import tortured
@@ -22,6 +23,13 @@ CAUSAL = command()
 
 POOL = ("--standbys", "2")
 """The standbys of a job whose test asks for none: one for each task would be half of its processes."""
+
+
+@pytest.fixture(autouse=True)
+def own_modules() -> Iterator[None]:
+    """A command that a test performs in this process leaves no archived code behind, which would refuse imports."""
+    with modules_kept():
+        yield
 
 
 @pytest.fixture

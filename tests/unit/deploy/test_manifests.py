@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import shutil
@@ -194,7 +195,8 @@ def test_kubectl_gives_a_new_image_to_every_container(tmp_path: Path) -> None:
     for each in workloads():
         path.write_text(yaml.safe_dump(each))
         command = ["kubectl", "set", "image", "--local", "-f", str(path), "*=causal-job:2", "-o", "yaml"]
-        changed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        home = {**os.environ, "HOME": str(tmp_path)}  # kubectl looks for its settings there
+        changed = subprocess.run(command, capture_output=True, text=True, check=True, env=home).stdout
         pod = yaml.safe_load(changed)["spec"]["template"]["spec"]
         images = {container["image"] for container in (*pod.get("initContainers", ()), *pod["containers"])}
         assert images == {"causal-job:2"}
