@@ -53,11 +53,14 @@ class Performer:
         self._scratch = tempfile.TemporaryDirectory(prefix="causal-canary-")
         self._connection, other = Pipe()
         parent = os.getpid()
+        # Python would discard an exception of Ctrl-C in the functions that it calls after a fork.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT,))
         self._process = os.fork()
         if not self._process:
             self._connection.close()
             _serve(begun, Path(self._scratch.name), other, parent)
         other.close()
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def __enter__(self) -> Performer:
         return self
