@@ -30,6 +30,7 @@ from causal.process import processlog
 from causal.process.open_files import raise_limit
 from causal.process.signal_wake import woken_by_signals
 from causal.records.values import encode
+from causal.storage.files import sync_directory
 from causal.storage.shared import Depot
 from causal.task.activity import PULSE_SUFFIX
 from standby.blueprint import FILE as GRAPH
@@ -148,13 +149,15 @@ class Daemon:
             self._perform(Answer(change.to, {"kind": "answer", "ok": False, "error": error}))
             return
         figures, beats = lasting(self._supervision.view().content()["tasks"]), self._supervision.next_version.beats
-        prepared = JournalFile(self._job / CHANGE)
+        prepared = JournalFile(self._job / CHANGE, self._sync)
         resumed = {"kind": "resumed", "at_ns": self._clock.now_ns(), "figures": figures}
         prepared.append([resumed, *change.processes])
         prepared.close()
-        make_final(self._job)
+        make_final(self._job, self._sync)
         self._journal.close()
         carry_out(self._job)
+        if self._sync:
+            sync_directory(self._job)
         self._begin()
         _log.info("the job is its next version; %s", self._config.pipeline)
         self._step(self._restored)

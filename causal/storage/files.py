@@ -182,6 +182,15 @@ def make_directory(folder: Path, durable: bool) -> None:
         sync_directory(each.parent)
 
 
+def sync_tree(root: Path) -> None:
+    """Make all files below a directory survive a power failure, and the directories that contain them."""
+    for place, _, names in os.walk(root):
+        for name in names:
+            with open(Path(place, name), "rb") as file:
+                os.fsync(file.fileno())
+        sync_directory(Path(place))
+
+
 def sync_directory(path: Path) -> None:
     """Make the names in a directory survive a power failure."""
     handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)

@@ -94,6 +94,7 @@ def _upgrade(arguments: argparse.Namespace) -> int:
     else:
         job = find_job(arguments.name, arguments.state_dir)
     before = _of_running(job)
+    savepoint_store.check_room(job)
     config = settings.resumed(before, path, explicit, arguments.config)
     _check_settings(before, config)
     loaded = versions.first(path, dict(config.settings))
@@ -173,6 +174,7 @@ def _rescaled_version(job: Path, numbers: Mapping[str, str]) -> Version:
         PipelineError: the job is not running, or the pipeline does not permit these numbers.
     """
     before = _of_running(job)
+    savepoint_store.check_room(job)
     wanted = {PARALLELISM + name: number for name, number in numbers.items()}
     config = replace(before, settings={**before.settings, **wanted})
     archive = Archive.load(job, before.code)
@@ -222,7 +224,6 @@ def _of_running(job: Path) -> JobConfig:
     if not running(job):
         raise PipelineError(not_running(job))
     check_led_here(job)
-    savepoint_store.check_room(job)
     return JobConfig.load(job)
 
 

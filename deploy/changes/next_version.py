@@ -16,6 +16,7 @@ from msgspec import convert
 
 from causal.config import JobConfig
 from causal.errors import CorruptData, PipelineError, Unavailable
+from causal.snapshot_files import SNAPSHOT_SUFFIX, span_of
 from causal.topology import Topology
 from deploy.changes.conversation import Conversation
 from deploy.changes.conversion import Conversion, Snapshots, Version
@@ -30,6 +31,7 @@ from deploy.savepoints.upgrading import Beginning, Stood, open_stores, prepare, 
 from operators.engine.plan import Plan
 from standby.network.control import Requester
 from standby.storage.change_files import CHANGE, NEXT
+from standby.storage.manifest_files import DIRECTORY as CHECKPOINTS
 from standby.storage.manifest_files import newest_manifest
 from standby.supervision.job_view import JobView
 from standby.supervision.next_version import CANCEL, COMMIT, FACTS, FOLLOW, PREPARE, STAND, WITHDRAW
@@ -105,6 +107,7 @@ def upgrade(job: Path, version: Version, conversation: Conversation) -> Changed:
         Unavailable: the supervisor, a store or the disk is unavailable; the current version continues.
     """
     facts = facts_of(conversation)
+    remove_leftovers(job, facts.epoch)
     incarnation = facts.incarnation + LATER
     version = _numbered(job, version, incarnation)
     conversion = Conversion(job, version, incarnation)
@@ -135,6 +138,18 @@ def upgrade(job: Path, version: Version, conversation: Conversation) -> Changed:
     if not durable:
         saved.make_durable()
     return Changed(gap_s, savepoint=saved.name, whole=conversion.obstacle)
+
+
+def remove_leftovers(job: Path, epoch: int) -> None:
+    """Remove the snapshots of rollbacks whose command was killed, because no sweep reaches their epochs for long.
+
+    Args:
+        epoch: the last complete checkpoint of the job.
+    """
+    for path in (job / CHECKPOINTS).rglob(f"*{SNAPSHOT_SUFFIX}"):
+        span = span_of(path.name)
+        if span is not None and span.last > epoch + LATER // 2:
+            path.unlink(missing_ok=True)
 
 
 def await_running(job: Path) -> None:
@@ -191,6 +206,7 @@ def roll_back(
 
     Raises: as `upgrade`; after rows have been withdrawn, only the same rollback can continue the job.
     """
+    remove_leftovers(job, facts.epoch)
     incarnation, epoch = facts.incarnation + LATER, facts.epoch + LATER
     version = _numbered(job, version, incarnation)
     begins = read_beginning(back.where, back, version.planned, version.config, version.allow_dropped, epoch)

@@ -21,7 +21,7 @@ from causal.cut import Cut
 from causal.errors import CorruptData, PipelineError
 from causal.ids import OUTSIDE
 from causal.sealed import seal, unseal
-from causal.storage.files import make_directory, read_parts, sync_directory
+from causal.storage.files import make_directory, read_parts, sync_directory, sync_tree
 from causal.topology import Topology
 from deploy.jobs.jobdirectory import BEGAN, SAVEPOINTS
 from deploy.savepoints.stored_checkpoints import fetch
@@ -83,11 +83,7 @@ class Savepoint:
 
     def make_durable(self) -> None:
         """Make the savepoint survive a power failure."""
-        for place, _, names in os.walk(self.where):
-            for name in names:
-                with open(Path(place, name), "rb") as file:
-                    os.fsync(file.fileno())
-            sync_directory(Path(place))
+        sync_tree(self.where)
         sync_directory(self.where.parent)
 
     @classmethod

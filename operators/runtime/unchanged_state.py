@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 from causal.records.values import decode, encode
@@ -59,19 +60,12 @@ class UnchangedState(Rescaling):
         Inseparable: the state must be loaded to be converted; raised here or by `chains`.
     """
 
-    def __init__(
-        self,
-        before: Topology,
-        saved: Sequence[Saved],
-        plan: Plan,
-        key_groups: int,
-        allow_dropped: bool,
-        written: Written | None,
-    ) -> None:
-        super().__init__(before, saved, plan, key_groups, allow_dropped, written)
-        self._headers = [header_of(each) for each in self._saved]
-        self._restored: tuple[FusedChain, dict[str, Any], Fragments] | None = None
-        """The chain that is being converted, with the header and fragments that it inherits."""
+    _restored: tuple[FusedChain, dict[str, Any], Fragments] | None = None
+    """The chain that is being converted, with the header and fragments that it inherits."""
+
+    @cached_property
+    def _headers(self) -> list[dict[str, Any]]:
+        return [header_of(each) for each in self._saved]
 
     def _chain(self, task: Task) -> Sequence[bytes]:
         self._restored = None

@@ -10,6 +10,7 @@ import os
 import shutil
 from pathlib import Path
 
+from causal.storage.files import sync_directory, sync_tree
 from causal.storage.stable import DIRECTORY as DETERMINANTS
 from standby.storage.change_files import CHANGE, ROLLBACK, note
 from standby.storage.journal import FILE as JOURNAL
@@ -26,9 +27,18 @@ def is_prepared(job: Path) -> bool:
     return (job / CHANGE / JOURNAL).exists()
 
 
-def make_final(job: Path) -> None:
-    """Make the prepared change final; `carry_out` must follow."""
-    (job / CHANGE / READY).touch()
+def make_final(job: Path, durable: bool = False) -> None:
+    """Make the prepared change final; `carry_out` must follow.
+
+    Args:
+        durable: whether the change must survive a power failure.
+    """
+    prepared = job / CHANGE
+    if durable:
+        sync_tree(prepared)
+    (prepared / READY).touch()
+    if durable:
+        sync_directory(prepared)
 
 
 def carry_out(job: Path) -> None:

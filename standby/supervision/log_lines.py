@@ -54,7 +54,7 @@ def _rolled_back(record: Record) -> str:
 
 
 def _savepoint(record: Record) -> str:
-    return f"checkpoint {record['epoch']} will be a savepoint{', where the job ends' if record['final'] else ''}"
+    return f"checkpoint {record['epoch']} will be a savepoint{', where the sources stop' if record['final'] else ''}"
 
 
 def _change(record: Record) -> str:

@@ -25,7 +25,7 @@ PHASE = {"kind": "phase", "task": "count/0", "at_ns": 1, "detail": 40}
         ({**PHASE, "phase": "replayed", "incarnation": 2}, "count/0: incarnation 2 has replayed 40 elements"),
         ({**PHASE, "phase": "running", "incarnation": 2}, "count/0: incarnation 2 is live"),
         ({"kind": "killing", "slot": "w3", "why": "silent"}, "w3 is killed: silent"),
-        ({"kind": "savepoint", "epoch": 9, "final": True}, "checkpoint 9 will be a savepoint, where the job ends"),
+        ({"kind": "savepoint", "epoch": 9, "final": True}, "checkpoint 9 will be a savepoint, where the sources stop"),
         (
             {"kind": "rolled_back", "tasks": {"a/0": 2, "b/0": 3}, "why": {"a/0": "it was lost", "b/0": ""}},
             "a/0, b/0 roll back to the last checkpoint: it was lost",
