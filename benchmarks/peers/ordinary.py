@@ -1,17 +1,18 @@
 """Ordinary records (dicts, own operators, windows, joins, words) next to Bytewax and next to the bare user code.
 
-A round runs, per workload, ours with guarantee causal, Bytewax, ours with guarantee none, and the same user code with
-MessagePack in one process without an engine (*bare*); every other round in the opposite order.  Bytewax is run in all
-its configurations (1 worker, 2 workers, 2 processes, each without and with recovery); one whose median is below 80 % of
-the best of its kind is not run again.  Every row of every run is verified: their number and the sum of their hashes are
-those of a model.
+A round runs, per workload, ours with guarantee causal, the same in `stages`, Bytewax, ours with guarantee none, and the
+same user code with MessagePack in one process without an engine (*bare*); every other round in the opposite order.
+Bytewax is run in all its configurations (1 worker, 2 workers, 2 processes, each without and with recovery); one whose
+median is below 80 % of the best of its kind is not run again.  Every row of every run is verified: their number and the
+sum of their hashes are those of a model.
 
 *rps*: input records (both streams of a join; lines of words) from the first that enters to the last row; start-up is
 not in it, and is listed separately: *start_s*, from the command to the first record.  *cpu_us*: of all processes per
 record, from the first record to their end, which is CPU seconds per million records; ours starts its standbys in that
 time.  *peak_mib*: proportional set size of all processes together.  *ratio*: ours ÷ Bytewax's best configuration
-without recovery; *ratio_recovery*: ÷ its best with recovery; *efficiency*: ours ÷ (cores × bare); *over_none*: causal ÷
-none.  All four divide runs of one round.
+without recovery; *ratio_stages*, *memory_stages*: the same of `stages`, in records/s and in peak memory;
+*ratio_recovery*: ÷ its best with recovery; *efficiency*: ours ÷ (cores × bare); *over_none*: causal ÷ none.  All divide
+runs of one round.
 
 By default it takes about an hour on two quiet cores; `--rounds 1 --records 20000 --configuration
 2_processes` takes less than a minute, and says whether all of it works, not how fast.
@@ -48,7 +49,11 @@ CONFIGURATIONS: Mapping[str, Mapping[str, int]] = {
     "2_workers": {"processes": 1, "workers": 2},
     "2_processes": {"processes": 2, "workers": 1},
 }
-OURS: Mapping[str, Sequence[str]] = {"ours": ("--guarantee=causal",), "ours_none": runs.GUARANTEES["none"]}
+OURS: Mapping[str, Sequence[str]] = {
+    "ours": ("--guarantee=causal",),
+    "ours_stages": ("--guarantee=causal", "--processes=stages"),
+    "ours_none": runs.GUARANTEES["none"],
+}
 CHECKPOINT_INTERVAL_S = 1.0
 PER_RUN = ("rps", "cpu_us", "peak_mib", "start_s")
 CONTRACT = ("ours_rps", "ours_none_rps", "bytewax_rps", "bare_rps", "ratio", "efficiency")
@@ -125,6 +130,8 @@ class Compared:
         names |= {label: name for label, name in ((PEER.name, best), (PEER.name + RECOVERY, recovering)) if name}
         ratios = {
             "ratio": self._ratios("ours", best),
+            "ratio_stages": self._ratios("ours_stages", best),
+            "memory_stages": self._ratios("ours_stages", best, what="peak_mib"),
             "ratio_recovery": self._ratios("ours", recovering),
             "efficiency": self._ratios("ours", "bare", cores),
             "over_none": self._ratios("ours", "ours_none"),
@@ -135,10 +142,10 @@ class Compared:
             for what in PER_RUN
         } | {name: figure(each) for name, each in ratios.items() if each}
 
-    def _ratios(self, over: str, under: str, times: int = 1) -> list[float]:
-        """Record/s of an entrant ÷ (`times` × those of another), round by round."""
+    def _ratios(self, over: str, under: str, times: int = 1, what: str = "rps") -> list[float]:
+        """Record/s of an entrant ÷ (`times` × those of another), round by round; or another figure."""
         both = [each for each in self.rounds if over in each and under in each]
-        return [each[over]["rps"] / (times * each[under]["rps"]) for each in both]
+        return [each[over][what] / (times * each[under][what]) for each in both]
 
 
 def _measure(run: Measurement) -> dict[str, Any]:
@@ -193,7 +200,8 @@ def _entrants(run: Measurement) -> tuple[Entrants, str]:
             for name in run.options.configuration
             for recovery in (False, True)
         }
-    return {"ours": ours["ours"], **theirs, "ours_none": ours["ours_none"], "bare": (BARE, python, {})}, reason
+    behind = {"ours_none": ours.pop("ours_none"), "bare": (BARE, python, {})}
+    return {**ours, **theirs, **behind}, reason
 
 
 def _behind(workloads: Mapping[str, Mapping[str, Any]]) -> list[str]:
