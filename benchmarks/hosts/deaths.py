@@ -68,13 +68,13 @@ def _measure(run: Measurement, kind: str, times: int, host_timeout_ms: int, lose
         begin(site, PIPELINE, settings, {"host_timeout_ms": host_timeout_ms}, agents=agents)
         site.await_running(RATE)
         for host in HOSTS:
-            _await_return(site, host, 1)
+            await_return(site, host, 1)
         for number in range(times):
             time.sleep(1.0 + chance.random())
             host = max(HOSTS, key=lambda name: len(site.host(name)["tasks"]))
             incarnation = site.host(host)["incarnation"]
             moments.append(lose(site, host))
-            _await_return(site, host, incarnation + 1)
+            await_return(site, host, incarnation + 1)
             run.report(f"{kind} {number + 1} of {times}: {host}")
         (site.directory / "gate").touch()
         report = ended_well(site, END_WITHIN_S)
@@ -88,7 +88,7 @@ def _measure(run: Measurement, kind: str, times: int, host_timeout_ms: int, lose
     run.more[f"{kind}_output"] = {"rows": 2 * count, **faults}
 
 
-def _await_return(site: Site, host: str, incarnation: int) -> None:
+def await_return(site: Site, host: str, incarnation: int) -> None:
     """Wait until a host is part of the job again and every task that may have one has a standby that is ready."""
 
     def ready() -> bool:
