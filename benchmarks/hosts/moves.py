@@ -27,14 +27,14 @@ from operators.records.keys import key_group, task_of_group
 
 CALM_S, AFTER_S = 3.0, 1.0
 SECONDS_PER_MOVE = 12
-"""More than a move and the return take: so long the sources have something to read."""
+"""More than a move and the return take: the time for which the sources have something to read."""
 EMPTY_WITHIN_S = 60.0
 REBALANCE_AFTER_S = 600
 """Longer than a round, so that only the drains move tasks."""
 
 
 def measure(run: Measurement) -> None:
-    """Drain the host with the most tasks, again and again."""
+    """Drain the host with the most tasks, repeatedly."""
     count = RATE * SECONDS_PER_MOVE * (run.options.moves + 3) // PARTITIONS
     with site_of((SINK_HOST, *HOSTS)) as site:
         settings = {"count": count, "rate": RATE, "gate": site.directory / "gate", "label": "work"}
