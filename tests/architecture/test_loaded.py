@@ -12,6 +12,8 @@ from tests.architecture.source import ROOT
 
 NETWORK = ("asyncio", "email", "html", "http", "importlib.metadata", "ssl", "urllib.request")
 LIBRARIES = (
+    "confluent_kafka",
+    "fastavro",
     "numpy",
     "pandas",
     "prometheus_client",

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from benchmarks.servers.kafka import Broker, Topics, broker, topics
 from benchmarks.servers.postgres import Postgres, cluster, postgres
 from benchmarks.servers.process import NoServer
 from benchmarks.servers.redis import Redis, redis_server
 from benchmarks.servers.s3 import BUCKET, S3, s3_server
 from tests.faults.conftest import start as start
 
-EXTRAS = {"psycopg": "postgres", "redis": "redis", "obstore": "hosts"}
+EXTRAS = {"psycopg": "postgres", "redis": "redis", "obstore": "hosts", "confluent_kafka": "kafka"}
 """Client → the extra that brings it."""
 
 
@@ -74,6 +76,27 @@ def own_redis() -> Iterator[Redis]:
     """A server that may be killed, stopped and restarted."""
     with _or_skip("redis", redis_server) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def shared_kafka() -> Iterator[Topics]:
+    """A cluster that no test ends: noida-db, or the one that KAFKA_BOOTSTRAP names."""
+    with _or_skip("confluent_kafka", topics) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def own_kafka() -> Iterator[Broker]:
+    """A broker that may be killed, stopped and restarted."""
+    with _or_skip("confluent_kafka", broker) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def shared_tansu() -> Iterator[Topics]:
+    """A broker of another kind, which shows aborted rows and forgets all when it ends."""
+    with _or_skip("confluent_kafka", partial(topics, "tansu")) as cluster:
+        yield cluster
 
 
 @pytest.fixture(scope="session")
