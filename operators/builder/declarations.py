@@ -222,7 +222,7 @@ def _check_kind(node: Node) -> None:
         raise PipelineError(f"{place} works on vectors, but {node.edges[0].source.name!r} emits rows; {remedy}")
     if kind.keyed == "needed" and any(edge.key_of is None for edge in node.edges):
         raise PipelineError(f"{place} works per key; put .key_by(fn) before it")
-    if kind.keyed == "never" and node.keyed:
+    if kind.keyed == "never" and node.keyed and not node.options.get("of_table"):
         raise PipelineError(
             f"{place} follows key_by, but keeps no state per key; put it before key_by, or after "
             "a process, reduce, count or window"

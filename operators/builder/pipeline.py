@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from dataclasses import replace
 from inspect import isfunction
 from types import MethodType
-from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, Protocol, Self, TypedDict, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, Self, TypedDict, TypeVar, Unpack, overload
 
 from causal.config import PROCESSES
 from causal.errors import PipelineError
@@ -31,7 +31,7 @@ from operators.builder.arguments.basics import (
     seconds,
 )
 from operators.builder.arguments.calling import call_options
-from operators.builder.arguments.table_inputs import by_key, checked_retracting, suppress_options
+from operators.builder.arguments.table_inputs import by_key, check_sink, checked_retracting, suppress_options
 from operators.builder.arguments.timing import watermark_options
 from operators.builder.arguments.windowing import window_options
 from operators.builder.declarations import Declarations, Outlet
@@ -551,8 +551,7 @@ class Stream(Generic[T]):
             host: the only host for the sink's tasks in a multi-host job, for a sink that keeps its rows on one machine.
         """
         where = graph.caller()
-        if not isinstance(sink, Sink):
-            raise PipelineError(f"{where}: sink {name!r} was given {kind_of(sink)}; pass a Sink, e.g. SqliteSink(path)")
+        check_sink(where, name, sink, of_table=False)
         self._outlet.feed(where, name, "sink", sink, parallelism)
         return self.pipeline.place(name, host) if host is not None else self.pipeline
 
@@ -1058,16 +1057,18 @@ class Table(Generic[K, V]):
         """Return a side output of the table's operator, such as "late" for a windowed table."""
         return Stream(self.pipeline, self._outlet.side(graph.caller(), tag))
 
-    def sink(self, name: str, *_: Any, **__: Any) -> NoReturn:
-        """Refuse a sink, because sinks accept records, not revisions.
+    def sink(self, name: str, sink: Sink, parallelism: int = 1, host: str | None = None) -> Pipeline:
+        """Keep the rows of this table in the store of a sink with `upsert=True`: one row per key, for others to read.
 
-        Raises:
-            PipelineError: always; the message names the fix.
+        State: the position, and what rows were before they changed, in the store of the sink.
+
+        Args:
+            host: as for `Stream.sink`.
         """
-        raise PipelineError(
-            f"{graph.caller()}: sink {name!r} reads table {self.name!r}; put .revisions(name) or .to_stream(name, fn) "
-            "before the sink"
-        )
+        where = graph.caller()
+        check_sink(where, name, sink, of_table=True)
+        self._outlet.feed(where, name, "sink", sink, parallelism, by_key(self._outlet, LEFT), of_table=True)
+        return self.pipeline.place(name, host) if host is not None else self.pipeline
 
     def _derived(self, where: str, name: str, kind: str, method: str, fn: Callable[..., Any]) -> Table[Any, Any]:
         check_callable(where, f"{method} {name!r}", fn, _ROW)

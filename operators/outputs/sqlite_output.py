@@ -36,6 +36,11 @@ class SqliteOutput:
                 there = {name for (name,) in db.execute("SELECT name FROM sqlite_master")}
                 if not {"causal_task", "output"} <= there:
                     raise PipelineError(f"{self._path} has no rows of a SqliteSink; use the file of a SqliteSink")
+                if "causal_undo" in there:
+                    raise PipelineError(
+                        f"{self._path} has one row per key, which change and have no positions; read the table itself: "
+                        "SELECT key, record FROM output"
+                    )
                 db.execute("BEGIN")
                 tasks = db.execute("SELECT task, run, next, ended FROM causal_task").fetchall()
                 marks = dict(db.execute("SELECT task, min(next) FROM causal_mark GROUP BY task"))

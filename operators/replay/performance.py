@@ -264,6 +264,6 @@ def _check_calls(pipeline: Pipeline) -> None:
 def rows_in(sink: Sink, chunk: Chunk) -> Sequence[bytes]:
     """Return each row of a chunk of rows as a JSON document."""
     body = bytes(chunk.body)
-    if type(sink).shown_row is Sink.shown_row:
+    if type(sink).shown_row is Sink.shown_row and not sink.upsert:
         return body.split(b"\n")[:-1]
     return [encode_json(sink.shown_row(body, index)).encode() for index in range(chunk.count)]

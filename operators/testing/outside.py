@@ -25,6 +25,8 @@ class RecordsSink(Sink):
     def encode(self, records: Sequence[Any]) -> bytes:
         """Return the encoded records, each preceded by its length."""
         self._theirs.encode(records)
+        if self._theirs.upsert:
+            records = [(revision[0], revision[2]) for revision in records]
         bodies = [encode(record) for record in records]
         return b"".join([part for body in bodies for part in (len(body).to_bytes(_LENGTH_BYTES, "big"), body)])
 

@@ -36,7 +36,8 @@ class TrialResult:
 
     Attributes:
         rows: the records that reached each sink, by sink name; those of several tasks are concatenated. The records
-            sent to the dead-letter output are under "dead-letters".
+            sent to the dead-letter output are under "dead-letters". A sink of a table receives (key, new value), where
+            None deletes the row.
         counts: operator → reason → number of elements (late, expired …).
         recoveries: the number of crashes from which the run recovered.
         determinant_bytes: the size in bytes of the logs written, by kind.

@@ -186,6 +186,12 @@ class AnySink(NoSink):
         return encode(list(records))
 
 
+class AnyTableSink(AnySink):
+    """Takes whatever a table may have."""
+
+    upsert = True
+
+
 def source(pipeline: Pipeline, name: str = "in", partitions: int = 1, **options: Any) -> Stream[Any]:
     """A source whose records are the inputs of the run."""
     generated = GeneratedSource(lambda partition, index: index, count=0, partitions=partitions)

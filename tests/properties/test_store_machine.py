@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 from hypothesis import strategies as st
@@ -21,8 +23,9 @@ from causal.ports import Bundle, SinkStore, StoreState, WithdrawingStore
 from operators.sinks import JsonLinesSink
 from operators.sinks.conformance import Subject
 from operators.sinks.contract.account import Account
+from operators.sinks.contract.key_text import key_text
 from tests.members import examples
-from tests.unit.sinks.test_conformance import sqlite
+from tests.unit.sinks.test_conformance import keys_in_sqlite, sqlite, upserts
 
 TASK, RUN = "out/0", "run-1"
 OWNERS = (0, 3)
@@ -59,7 +62,7 @@ class Stores(RuleBasedStateMachine):
     def _bundle(self, texts: list[str], logged: dict[int, bytes], overlap: int) -> Bundle:
         rows, digest = b"", self.account.digest
         for text in texts:
-            row = self.kind.sink.encode([{"text": text}])
+            row = self.kind.encoded({"text": text})
             rows, digest = rows + row, xxh3_64_intdigest(row, digest)
         logs, depends = [], []
         for owner, entry in logged.items():
@@ -159,7 +162,7 @@ class Stores(RuleBasedStateMachine):
     def a_zombie_changes_nothing(self) -> None:
         """A zombie continues where it was when its successor came."""
         store, incarnation, following = self.abandoned.pop(0)
-        row = self.kind.sink.encode([{"text": "of a zombie"}])
+        row = self.kind.encoded({"text": "of a zombie"})
         with pytest.raises(Fenced):
             store.write(Bundle(following, 1, row, 0, self.epoch, incarnation, ()))
         with pytest.raises(Fenced):
@@ -169,7 +172,7 @@ class Stores(RuleBasedStateMachine):
     @invariant()
     def what_is_visible_is_what_was_written(self) -> None:
         if hasattr(self, "kind"):
-            assert self.kind.read(TASK) == self.records
+            assert self.kind.read(TASK) == self.kind.seen(self.records)
 
     @invariant()
     def the_account_holds_what_was_written(self) -> None:
@@ -191,6 +194,23 @@ class Sqlite(Stores):
         return sqlite(directory)
 
 
+class Upserts(Stores):
+    """Rows by key: the first character, which a text of four characters deletes."""
+
+    def subject(self, directory: Path) -> Subject:
+        def revision(record: Any) -> tuple[Any, ...]:
+            text = record["text"]
+            return text[:1], None, None if len(text) == 4 else record
+
+        def seen(records: Sequence[Any]) -> dict[str, Any]:
+            rows = {key_text(revision(record)[0]): revision(record)[2] for record in records}
+            return {key: row for key, row in rows.items() if row is not None}
+
+        kind = upserts(directory)
+        path = kind.sink.path  # type: ignore[attr-defined]
+        return replace(kind, row=revision, seen=seen, read=lambda _: keys_in_sqlite(path, ""))
+
+
 class Lines(Stores):
     """Rows in a file of lines."""
 
@@ -207,5 +227,7 @@ class Lines(Stores):
 bounded = examples(divided_by=3, stateful_step_count=40)
 TestSqlite = Sqlite.TestCase
 TestSqlite.settings = bounded
+TestUpserts = Upserts.TestCase
+TestUpserts.settings = bounded
 TestLines = Lines.TestCase
 TestLines.settings = bounded

@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from causal.errors import PipelineError
-from operators.builder.arguments.basics import checked_aggregate, seconds
+from operators.builder.arguments.basics import checked_aggregate, kind_of, seconds
 from operators.builder.declarations import Outlet
 from operators.graph import Edge, Node
 from operators.kinds.tables.revisions import KEY_OF, kept
 from operators.kinds.windows.aggregates import Aggregate
+from operators.sinks.contract.sink import Sink
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,22 @@ def checked_retracting(where: str, what: str, aggregate: object) -> Aggregate[An
             f"{where}: {what} reads a table, so it must be able to retract; use Aggregate(…, subtract=fn)"
         )
     return retracting
+
+
+def check_sink(where: str, name: str, sink: object, of_table: bool) -> None:
+    """Refuse what is not a sink, and a sink that does not keep the rows of what it reads."""
+    if not isinstance(sink, Sink):
+        raise PipelineError(f"{where}: sink {name!r} was given {kind_of(sink)}; pass a Sink, e.g. SqliteSink(path)")
+    if sink.upsert and not of_table:
+        raise PipelineError(
+            f"{where}: sink {name!r} has upsert=True, which keeps the rows of a table, but it reads a stream; put "
+            ".key_by(fn).table(name) before it, or leave upsert out"
+        )
+    if of_table and not sink.upsert:
+        raise PipelineError(
+            f"{where}: sink {name!r} reads a table, but {type(sink).__name__} writes one row per record; use a sink "
+            "with upsert=True, or put .revisions(name) or .to_stream(name, fn) before it"
+        )
 
 
 def suppress_options(

@@ -110,7 +110,7 @@ def _poisoned(subject: Subject, state: StoreState, poison: Any, *places: int) ->
     rows, digest = b"", state.digest
     for place in range(6):
         record = poison if place in places else record_at(TASK, state.next + place)
-        row = subject.sink.encode([record])
+        row = subject.encoded(record)
         rows, digest = rows + row, xxh3_64_intdigest(row, digest)
     return replace(bundle_at(subject, state, 6), rows=rows, digest=digest)
 

@@ -47,6 +47,8 @@ class Subject:
             `existing="replace"`, if `sink` has that option.
         reads: returns what a user reads for a written value, if that is not the value's JSON
             (`conformance.values.as_json`).
+        row: returns what the sink is given for a record; by default the record. `conformance.upserting` has the
+            revisions for a sink with `upsert=True`.
         poison: returns a record that can be encoded but that the store refuses permanently from now on; the function
             may first add a constraint to the store, which already contains rows of the kit.
     """
@@ -57,6 +59,7 @@ class Subject:
     job_directory: Path = field(default_factory=Path)
     away: Callable[[], AbstractContextManager[object]] | None = None
     tears: Sequence[Callable[[str], None]] = ()
+    row: Callable[[Any], Any] = field(default=lambda record: record)
     poison: Callable[[], Any] | None = None
     replacing: Sink | None = None
     reads: Callable[[Any], Any] | None = None
@@ -65,6 +68,10 @@ class Subject:
         if self.replacing is None and self.sink.existing == "refuse":
             self.replacing = copy(self.sink)
             self.replacing.existing = "replace"
+
+    def encoded(self, record: Any) -> bytes:
+        """Return the row that the sink writes for a record."""
+        return self.sink.encode([self.row(record)])
 
     def opened(self, incarnation: int = 1, run: str = "run-1", task: str = "out/0") -> tuple[SinkStore, StoreState]:
         """Open a new store object as a new process would, and return the object and its state."""
@@ -94,7 +101,7 @@ def bundle_at(subject: Subject, state: StoreState, count: int, incarnation: int 
     count = min(count, EPOCH_ROWS - offset)
     rows, digest = b"", state.digest
     for position in range(first, first + count):
-        row = subject.sink.encode([record_at(task, position)])
+        row = subject.encoded(record_at(task, position))
         rows, digest = rows + row, xxh3_64_intdigest(row, digest)
     logs = []
     for owner in OWNERS:
@@ -129,7 +136,7 @@ def expect_held(
     """
     digest = 0
     for position in range(state.next):
-        digest = xxh3_64_intdigest(subject.sink.encode([record_at(task, position)]), digest)
+        digest = xxh3_64_intdigest(subject.encoded(record_at(task, position)), digest)
     expect(state.digest == digest, promise, f"digest at {state.next}")
     by_epoch = {(delta.task, delta.epoch): delta for delta in state.logs}
     expect(len(by_epoch) == len(state.logs), promise, "one whole log per task and epoch")

@@ -61,7 +61,7 @@ def keeps_every_value_or_refuses_it(subject: Subject) -> None:
     for value in VALUES:
         record = {**record_at("out/0", position), "text": value}
         try:
-            rows = subject.sink.encode([record])
+            rows = subject.encoded(record)
         except NotCarried:
             continue
         digest += 1

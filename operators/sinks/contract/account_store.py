@@ -129,8 +129,10 @@ class WithdrawingAccountStore(AccountStore[S]):
             self._taken_back(session, self._owned(session), mark)
             return self._owned(session).store_state()
 
-    limit = ""
-    """See `causal.ports.ReturningStore.limit`."""
+    @property
+    def limit(self) -> str:
+        """See `causal.ports.ReturningStore.limit`; by default, all rows can be withdrawn."""
+        return ""
 
     def obstacle(self, next_: int) -> str:
         """See `causal.ports.ReturningStore.obstacle`."""

@@ -20,6 +20,7 @@ from causal.records.rows import Rows
 from causal.records.values import NotCarried
 from causal.records.vectors import Vectors
 from operators.records.nesting import room_for_nesting
+from operators.sinks.contract.key_text import key_text
 
 
 def _plain(before_bytes: str, value: Any) -> Any:
@@ -112,15 +113,23 @@ class Sink(ABC):
     existing: str | None = None
     """The treatment of rows of an earlier run; a sink with "refuse" is asked before that run's state is discarded."""
 
+    upsert: bool = False
+    """Whether it keeps one row per key of a table, and its records are revisions (key, old, new)."""
+
     place: str = ""
     """The place of its rows, for messages: an absolute path or a URL; empty where the sink does not say it."""
 
     def encode(self, records: Sequence[Any]) -> bytes:
         """Return the rows for these records: one JSON document per record (`encode_json`), each followed by a newline.
 
-        An unpaired surrogate, which UTF-8 cannot represent, is written as its JSON escape.
+        An unpaired surrogate, which UTF-8 cannot represent, is written as its JSON escape. The records of a sink with
+        `upsert` are revisions (key, old, new); a row is the text of the key, a tab, and the new value, if there is one.
         """
-        return "".join([encode_json(record) + "\n" for record in records]).encode("utf-8", "backslashreplace")
+        if self.upsert:
+            lines = [f"{key_text(key)}\t{'' if new is None else encode_json(new)}\n" for key, _, new, *_ in records]
+        else:
+            lines = [encode_json(record) + "\n" for record in records]
+        return "".join(lines).encode("utf-8", "backslashreplace")
 
     def encode_rows(self, rows: Rows) -> bytes:
         """Return the rows that `encode` returns for these tuples."""
@@ -140,7 +149,11 @@ class Sink(ABC):
 
         A sink whose `encode` does not return one JSON document per line must override this method.
         """
-        return json.loads(rows.split(b"\n", index + 1)[index])
+        line = rows.split(b"\n", index + 1)[index]
+        if not self.upsert:
+            return json.loads(line)
+        key, _, record = line.partition(b"\t")
+        return {"key": key.decode(), "record": json.loads(record) if record else None}
 
     @abstractmethod
     def open_store(self, task: str, job_directory: Path) -> SinkStore:

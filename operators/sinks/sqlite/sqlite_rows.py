@@ -22,7 +22,7 @@ AT_ONCE = 32
 _INSERT_MANY = "INSERT INTO output(task, position, record) VALUES" + ", ".join(
     f"(?1, ?2 + {place}, ?{place + 3})" for place in range(AT_ONCE)
 )
-_REFUSALS = (sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_TOOBIG)
+REFUSALS = (sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_TOOBIG)
 REFUSED_NAMED_MAX = 1000
 """The most refused rows of one bundle that are named together."""
 
@@ -38,7 +38,7 @@ def insert(db: sqlite3.Connection, path: Path, task: str, bundle: Bundle) -> Non
     try:
         _insert_all(db, task, bundle)
     except sqlite3.Error as problem:
-        if code_of(problem) not in _REFUSALS:
+        if code_of(problem) not in REFUSALS:
             raise
     else:
         return
@@ -51,7 +51,7 @@ def insert(db: sqlite3.Connection, path: Path, task: str, bundle: Bundle) -> Non
         try:
             db.execute(_INSERT, (task, position, line))
         except sqlite3.Error as problem:
-            if code_of(problem) not in _REFUSALS:
+            if code_of(problem) not in REFUSALS:
                 raise
             refused.append((position, " ".join(str(problem).split())))
             if not db.in_transaction or len(refused) == REFUSED_NAMED_MAX:

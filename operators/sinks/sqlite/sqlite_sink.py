@@ -1,5 +1,8 @@
 """A sink that writes rows to a SQLite file, each exactly once, readable by any SQLite client at any moment.
 
+    stream.sink("out", SqliteSink("out.db"))                   output(task, position, record): one row per record
+    table.sink("out", SqliteSink("out.db", upsert=True))       output(key, record): one row per key of the table
+
 One transaction contains the rows of a bundle, the position, the digest, the determinants and the check of the
 incarnation. A reader therefore sees all of a bundle or nothing, and a zombie changes nothing, whenever it resumes.
 Several sink tasks share one file; each has its own positions. `sqlite_tables` describes the tables.
@@ -30,6 +33,7 @@ from operators.sinks.contract.options import (
     check_range,
 )
 from operators.sinks.contract.sink import Sink, check_writable
+from operators.sinks.contract.upserts import UNDO_ROWS, UNDO_ROWS_MAX
 from operators.sinks.sqlite.sqlite_errors import translated
 from operators.sinks.sqlite.sqlite_store import SqliteStore
 
@@ -38,7 +42,7 @@ class SqliteSink(Sink):
     """A sink that writes rows to the table `output(task TEXT, position INTEGER, record TEXT)` of a SQLite file.
 
     Needs: nothing.
-    Readers: table `output(task, position, record)` of a file.
+    Readers: table `output(task, position, record)` of a file; `output(key, record)` with `upsert`.
     Step: one transaction.
     Fence: its row is updated only for its incarnation.
     Server: –.
@@ -52,6 +56,8 @@ class SqliteSink(Sink):
         existing: what to do with rows of an earlier run: "refuse" to start, or "replace" them.
         durability: "process" or "os" (see the module); by default, the job's.
         busy_ms: how long to wait for another process that is writing to the file before raising `Unavailable`.
+        upsert: keep one row per key of a table, in `output(key TEXT, record TEXT)`, for `table.sink`.
+        undo_rows: with `upsert`, how many of its latest revisions a task can undo for a return to a savepoint.
     """
 
     keeps_rows = True
@@ -62,6 +68,8 @@ class SqliteSink(Sink):
         existing: str = "refuse",
         durability: str | None = None,
         busy_ms: int = 2000,
+        upsert: bool = False,
+        undo_rows: int = UNDO_ROWS,
     ) -> None:
         name = type(self).__name__
         check_choice(name, "existing", existing, EXISTING)
@@ -72,6 +80,9 @@ class SqliteSink(Sink):
         self.existing = existing
         self.durability = durability
         self.busy_ms = busy_ms
+        check_range(name, "undo_rows", undo_rows, 0, UNDO_ROWS_MAX)
+        self.upsert = upsert
+        self.undo_rows = undo_rows
 
     def open_store(self, task: str, job_directory: Path) -> SinkStore:
         """Return the store of one sink task; the store accesses the file only when it is opened."""

@@ -15,10 +15,12 @@ from causal.storage.lock import absent, moved, outside
 from causal.storage.modes import mode_of_files, opened
 from operators.sinks.contract.account import LOG, Account, Part, mark_parts, take_part
 from operators.sinks.contract.account_store import Before, WithdrawingConnectedStore
+from operators.sinks.contract.upserts import undo_floor, undo_limit, undo_obstacle
+from operators.sinks.sqlite import sqlite_upserts
 from operators.sinks.sqlite.sqlite_errors import code_of, translated
 from operators.sinks.sqlite.sqlite_log import PAGES_MAX, LogCopier
 from operators.sinks.sqlite.sqlite_rows import insert, note_refused, refused_below
-from operators.sinks.sqlite.sqlite_tables import Target, check_is_newest, make_room, make_tables
+from operators.sinks.sqlite.sqlite_tables import Target, check_is_newest, check_one_table, make_room, make_tables
 
 _SYNCHRONOUS = {"process": "NORMAL", "os": "FULL"}
 """The setting of `synchronous`, by durability."""
@@ -124,6 +126,7 @@ class SqliteStore(WithdrawingConnectedStore[sqlite3.Connection]):
         task, run, incarnation = self._task, self._run, self._incarnation
         make_tables(db, self._sink)
         make_room(db, self._sink, run)
+        check_one_table(db, self._sink, task)
         account = self._loaded(db)
         if account is None:
             account = Account(task, run, incarnation)
@@ -150,7 +153,7 @@ class SqliteStore(WithdrawingConnectedStore[sqlite3.Connection]):
         if not self._moved(db, account, before):
             return False
         if self._sink.keeps_rows and bundle.count:
-            insert(db, self._sink.path, self._task, bundle)
+            (sqlite_upserts.upsert if self._sink.upsert else insert)(db, self._sink.path, self._task, bundle)
         elif bundle.refused:
             note_refused(db, self._task, bundle)
         if account.epochs.get(bundle.epoch) == bundle.first:
@@ -167,20 +170,36 @@ class SqliteStore(WithdrawingConnectedStore[sqlite3.Connection]):
         db.execute("DELETE FROM causal_epoch WHERE task = ? AND epoch < ?", (self._task, epoch))
         db.execute("DELETE FROM causal_mark WHERE task = ?", (self._task,))
         self._store(db, mark_parts(account, 0))
+        if self._sink.upsert:
+            marks_from = account.marks[0].next if account.marks else None
+            sqlite_upserts.forget(db, self._task, undo_floor(account.next, marks_from, self._sink.undo_rows))
         return True
 
     def _take_back(self, db: sqlite3.Connection, account: Account, before: Before, parts: Sequence[Part]) -> bool:
         if not self._moved(db, account, before):
             return False
         db.execute("INSERT OR REPLACE INTO causal_withdrawn VALUES(?, ?)", (self._task, account.withdrawn))
-        for table in ("output", "causal_refused") if self._sink.keeps_rows else ("causal_refused",):
+        by_position = self._sink.keeps_rows and not self._sink.upsert
+        for table in ("output", "causal_refused") if by_position else ("causal_refused",):
             db.execute(f"DELETE FROM {table} WHERE task = ? AND position >= ?", (self._task, account.next))
+        if self._sink.upsert:
+            sqlite_upserts.undo(db, self._task, account.next)
         for table in ("causal_log", "causal_epoch", "causal_mark"):
             db.execute(f"DELETE FROM {table} WHERE task = ?", (self._task,))
         epochs = [(self._task, epoch, first) for epoch, first in account.epochs.items()]
         db.executemany("INSERT INTO causal_epoch VALUES(?, ?, ?)", epochs)
         self._store(db, parts)
         return True
+
+    @property
+    def limit(self) -> str:
+        """See `causal.ports.ReturningStore.limit`."""
+        return undo_limit(self._sink.undo_rows) if self._sink.upsert else ""
+
+    def _obstacle(self, db: sqlite3.Connection, account: Account, next_: int) -> str:
+        if not self._sink.upsert:
+            return ""
+        return undo_obstacle(sqlite_upserts.oldest_undo(db, self._task), account.next, next_)
 
     def _refused_below(self, db: sqlite3.Connection, next_: int) -> int:
         return refused_below(db, self._task, next_)

@@ -79,6 +79,8 @@ EFFECTS = {
     "Table.map_values(fn)": "from now on",
     "Table.group_by(fn)": "from now on",
     "Table.to_stream(fn)": "from now on",
+    "Table.sink(sink)": "from now on",
+    "Table.sink(parallelism)": "applied",
     "Table.join(other)": "from now on",
     "Table.join(fn)": "from now on",
     "Table.join(how)": "refused",

@@ -108,6 +108,8 @@ def _compare(
 
 def _folds(sink: Node) -> bool:
     """Return whether only the sum of what a sink receives is defined."""
+    if sink.options.get("of_table"):
+        return True
     return any(node.kind == "suppress" or node.options.get("delivery") == "speculative" for node in ancestors(sink))
 
 

@@ -327,7 +327,8 @@ class Sinking(Model):
     """Keeps rows."""
 
     def record(self, side: int, key: Any, record: Any, origin: Channel) -> None:
-        self.graph.rows.setdefault(self.name, []).append(record)
+        kept = (record[0], record[2]) if self.node.options.get("of_table") else record
+        self.graph.rows.setdefault(self.name, []).append(kept)
 
 
 @model("map")

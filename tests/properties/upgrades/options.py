@@ -15,7 +15,7 @@ from causal.errors import PipelineError
 from operators import ListState, MapState, Pipeline, ReducingState, ValueState
 from operators.builder.pipeline import KeyedStream, Stream, Table
 from operators.testing import At
-from tests.oracles.frame import AnySink, NoSink
+from tests.oracles.frame import AnySink, AnyTableSink, NoSink
 from tests.properties.upgrades.driving import Channel, Event, Invalid, Scene
 from tests.unit.operators.option_cases import STREAM_CASES, TABLE_CASES, Case
 from tests.unit.operators.option_cases_held import STATE_CASES, WINDOW_CASES
@@ -24,6 +24,7 @@ CASES = [*STREAM_CASES, *TABLE_CASES, *WINDOW_CASES, *STATE_CASES]
 
 OTHERS: Mapping[tuple[Callable[..., Any], str], tuple[Any, Any]] = {
     (Stream.sink, "sink"): (AnySink(), NoSink()),
+    (Table.sink, "sink"): (AnyTableSink(), AnyTableSink()),
     (Stream.call, "retries"): (1, 2),
     (Stream.to_vectors, "schema"): (
         {"k": "string", "at": "int64", "v": "int64"}, {"k": "string", "at": "float64", "v": "int64"}

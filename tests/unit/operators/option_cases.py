@@ -17,7 +17,7 @@ from operators.builder.pipeline import Grouped, KeyedStream, Stream, Table
 from operators.kinds.eventtime.watermarks import WatermarkGenerator
 from operators.sources import ArrowSource, GeneratedSource
 from operators.testing import At
-from tests.oracles.frame import AnySink, NoSink, source
+from tests.oracles.frame import AnySink, AnyTableSink, NoSink, source
 
 Row = dict[str, Any]
 Built = tuple[Pipeline, Mapping[str, Any]]
@@ -159,6 +159,12 @@ class Refusing(NoSink):
 
     def encode(self, records: Any) -> bytes:
         raise TypeError("refused")
+
+
+class RefusingTables(Refusing):
+    """Takes no table."""
+
+    upsert = True
 
 
 class Farther(WatermarkGenerator):
@@ -381,6 +387,9 @@ TABLE_CASES = [
          without={"until": "the next case"}),
     Case(Table.suppress, {"until": ("closed", None)}, _suppress_until,
          without=dict.fromkeys(("after_s", "keys_max", "parallelism"), "the case before")),
+    Case(Table.sink, {"sink": (AnyTableSink(), RefusingTables()), "parallelism": TWO},
+         lambda s, **o: s.rows().key_by(key).table("t").sink("out", **o),
+         without={"host": "the job is on one machine"}, hidden=frozenset({("parallelism", "sink")})),
     Case(Table.side, {"tag": ("late", "no such tag")}, _table_side),
     Case(Grouped.aggregate, {"aggregate": (Count(), Sum(value)), "parallelism": TWO},
          lambda s, **o: s.people().group_by("g", lambda key, r: r["k"]).aggregate("x", **o)),

@@ -188,7 +188,10 @@ def untimed(pipeline: Pipeline) -> Any:
             lambda s, p: s.table("t").group_by("g", lambda k, v: v).aggregate("n", Aggregate(int, lambda a, r: a)),
             "aggregate 'n' reads a table, so it must be able to retract; use Aggregate(…, subtract=fn)",
         ),
-        (lambda s, p: s.table("t").sink("out", NoSink()), "sink 'out' reads table 't'; put .revisions(name)"),
+        (
+            lambda s, p: s.table("t").sink("out", NoSink()),
+            "NoSink writes one row per record; use a sink with upsert=True, or put .revisions(name)",
+        ),
         (lambda s, p: s.table("t").join("j", s), "join 'j' of a table was given a KeyedStream; pass a table"),
         (lambda s, p: s.table("t").join("j", untimed(Pipeline("q")).table("x")), "a table of another pipeline"),
         (lambda s, p: s.table("t").join("j", untimed(p).table("x"), how="all"), "use one of 'inner'"),

@@ -16,7 +16,7 @@ from benchmarks.harness.tally import TallySink
 from causal.errors import Superseded
 from causal.storage.lock import FileLock
 from operators.sinks import JsonLinesSink, SqliteSink, conformance
-from operators.sinks.conformance import Subject, returning, withdrawal
+from operators.sinks.conformance import Subject, returning, upserting, withdrawal
 from tests.members import campaign
 from tests.unit.sinks.bounded import in_bounds
 
@@ -89,6 +89,26 @@ def sqlite(directory: Path, **options: Any) -> Subject:
     )
 
 
+def keys_in_sqlite(path: Path, task: str) -> dict[str, Any]:
+    db = sqlite3.connect(path)
+    try:
+        return {key: json.loads(record) for key, record in db.execute("SELECT key, record FROM output") if task in key}
+    finally:
+        db.close()
+
+
+def upserts(directory: Path, **options: Any) -> Subject:
+    sink = SqliteSink(directory / "out.db", busy_ms=50, upsert=True, **options)
+    return Subject(
+        sink,
+        lambda task: keys_in_sqlite(sink.path, task),
+        seen=upserting.rows_seen,
+        away=lambda: locked_database(sink.path),
+        row=upserting.revision_of,
+        poison=lambda: seven_is_enough(sink.path),
+    )
+
+
 def lines(directory: Path, **options: Any) -> Subject:
     sink = JsonLinesSink(directory / "out", busy_ms=50, **options)
 
@@ -123,7 +143,7 @@ def lines_on_disk(directory: Path) -> Subject:
     return lines(directory, durability="os")
 
 
-@pytest.mark.parametrize("make", [sqlite, lines, *map(campaign, (tally, sqlite_on_disk, lines_on_disk))])
+@pytest.mark.parametrize("make", [sqlite, lines, upserts, *map(campaign, (tally, sqlite_on_disk, lines_on_disk))])
 @pytest.mark.parametrize(
     "check", in_bounds(conformance.CHECKS + withdrawal.CHECKS + returning.CHECKS), ids=lambda check: check.__name__
 )
