@@ -17,6 +17,9 @@ from tests.soak.disk import SmallDisk
 from tests.soak.leaks import runtime_of
 from tests.soak.tortured import TortureRun
 
+TASKS_MAX = 4
+"""The most tasks that an operator is given."""
+
 UP_S = 60.0
 """The time that a resumed job may take until all of its tasks run."""
 
@@ -33,11 +36,13 @@ class Fire:
 
     Args:
         disks: small disks under the job, to be filled.
+        changes_share: how often the job is changed, where a task is killed 8 times.
     """
 
     run: TortureRun
     rng: Random
     disks: Sequence[SmallDisk]
+    changes_share: float = 0.0
     kills: Counter[str] = field(default_factory=Counter)
     """Processes that got SIGKILL while they lived, by what was aimed at."""
     faults: Counter[str] = field(default_factory=Counter)
@@ -45,16 +50,20 @@ class Fire:
     unavailable: set[str] = field(default_factory=set)
     """Faults that this machine does not permit."""
     log: list[str] = field(default_factory=list)
+    changes: Counter[str] = field(default_factory=Counter)
+    """Commands that change the job, by their kind and outcome."""
+    _change: str = ""
+    """The kind of the change that is under way."""
     _asleep: list[tuple[float, int]] = field(default_factory=list)
     _full: list[tuple[float, SmallDisk]] = field(default_factory=list)
     _began_s: float = field(default_factory=time.monotonic)
 
     def throw(self) -> None:
         """Throw one fault."""
-        names = list(_FAULTS)
-        [name] = self.rng.choices(names, [_FAULTS[name][0] for name in names])
+        faults = {**_FAULTS, "change the job": (self.changes_share, Fire._change_job)}
+        [name] = self.rng.choices(list(faults), [weight for weight, _ in faults.values()])
         self._note(name)
-        _FAULTS[name][1](self)
+        faults[name][1](self)
 
     def settle(self, everything: bool = False) -> None:
         """Wake what has slept long enough, make room on disks that have been full long enough."""
@@ -66,9 +75,19 @@ class Fire:
             self._full.remove(full)
             full[1].make_room()
             self._note(f"room on {full[1].path.name}")
+        if self._change and (status := self.run.change_status()) is not None:
+            self._end_change({0: "committed", 1: "failed", 2: "refused"}.get(status, f"ended with status {status}"))
+        elif self._change and everything:
+            self.run.end_change()
+            self._end_change("killed")
 
     def _note(self, line: str) -> None:
         self.log.append(f"{time.monotonic() - self._began_s:8.3f}  {line}")
+
+    def _end_change(self, outcome: str) -> None:
+        self.changes[f"{self._change}: {outcome}"] += 1
+        self._note(f"  {self._change}: {outcome}")
+        self._change = ""
 
     # -- who is where --------------------------------------------------------------------------------
 
@@ -173,13 +192,13 @@ class Fire:
     def _resume(self) -> None:
         while self.rng.random() < RESUME_AGAIN:  # before it has come up, at any step of its coming up
             self.faults["resumptions"] += 1
-            self.run.start("--resume")
+            self.run.resume()
             time.sleep(self.rng.uniform(0.0, 1.5))
             self.kills["every process while it resumes"] += self.run.kill_all()
             self._note("  kill every process while it resumes")
         self.faults["resumptions"] += 1
         (self.run.state / "status.json").unlink(missing_ok=True)  # the next file is of the new life
-        self.run.start("--resume")
+        self.run.resume()
         deadline = time.monotonic() + UP_S
         while self.run.status() is None and not self.run.up() and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -238,6 +257,20 @@ class Fire:
             self._cut_one(name, link)
         if not before:
             self._kill("task, others being cut off", dying)
+
+    def _change_job(self) -> None:
+        """Begin a change of the job; the faults that follow hit it at any of its steps."""
+        if self._change or not self.run.up():
+            return
+        operator = self.rng.choice(["", *self.run.target.rescaled])
+        if operator:
+            self._change, words = "rescale", ("rescale", f"{operator}={self.rng.randint(1, TASKS_MAX)}")
+        else:
+            with self.run.pipeline.open("a") as code:
+                code.write(f"\nCHANGED = {sum(self.changes.values())}\n")
+            self._change, words = "upgrade", ("upgrade", str(self.run.pipeline))
+        self._note(f"  causal {' '.join(words)}")
+        self.run.begin_change(*words)
 
     def _fill(self) -> None:
         free = [disk for disk in self.disks if disk not in [full for _, full in self._full]]

@@ -5,7 +5,7 @@ A checker looks at the rows alone and counts; all but `rows` must be 0 after any
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -38,6 +38,8 @@ class Target:
     database: str = "out.db"
     elements: int = 0
     """The elements that enter in all; 0 where only the source knows."""
+    rescaled: Sequence[str] = ()
+    """The operators that may get another number of tasks while the job runs."""
 
 
 def _fraud(rng: Random, seconds: float) -> Target:
@@ -47,7 +49,8 @@ def _fraud(rng: Random, seconds: float) -> Target:
     def check(out: Path) -> Mapping[str, int]:
         return fraud_chain.check(str(out / "out.db"), 2 * count)
 
-    return _grouped(rng, Target(FRAUD_CHAIN, {"count": count, "rate": rate}, _config(rng), check, elements=2 * count))
+    target = Target(FRAUD_CHAIN, {"count": count, "rate": rate}, _config(rng), check, elements=2 * count)
+    return _grouped(rng, target, "score", "totals")
 
 
 def _mix(rng: Random, seconds: float) -> Target:
@@ -58,7 +61,8 @@ def _mix(rng: Random, seconds: float) -> Target:
     def check(out: Path) -> Mapping[str, int]:
         return mix.check(out / "out.db", out / "out.lines", count)
 
-    return _grouped(rng, Target(MIX, {"count": count, "rate": rate}, config, check, elements=3 * count))
+    target = Target(MIX, {"count": count, "rate": rate}, config, check, elements=3 * count)
+    return _grouped(rng, target, "merge", "join")
 
 
 def _ledger(rng: Random, seconds: float) -> Target:
@@ -68,7 +72,8 @@ def _ledger(rng: Random, seconds: float) -> Target:
     def check(out: Path) -> Mapping[str, int]:
         return keyed_ledger.check(out / "out.db", count)
 
-    return _grouped(rng, Target(KEYED_LEDGER, {"count": count, "rate": rate}, _config(rng), check, elements=count))
+    target = Target(KEYED_LEDGER, {"count": count, "rate": rate}, _config(rng), check, elements=count)
+    return _grouped(rng, target, "count")
 
 
 def _index(rng: Random, seconds: float) -> Target:
@@ -95,14 +100,15 @@ def _index_of(corpus: Path) -> Mapping[tuple[str, str], list[int]]:
     return expected(corpus)
 
 
-def _grouped(rng: Random, target: Target) -> Target:
-    """Draw what shares a process; a job in one process has one task of each operator."""
+def _grouped(rng: Random, target: Target, *rescaled: str) -> Target:
+    """Draw what shares a process; a job in one process has one task of each operator, and keeps it."""
     processes = rng.choice(GROUPINGS)
     width = 1 if processes == "one" else rng.choice((1, 2)) if processes == "stages" else 2
     return replace(
         target,
         settings={**target.settings, "parallelism": width},
         config={**target.config, "processes": processes},
+        rescaled=() if processes == "one" else rescaled,
     )
 
 

@@ -52,6 +52,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--pipeline", choices=sorted(TARGETS), help=f"default: {', '.join(sorted(set(USUAL)))} in turn")
     parser.add_argument("--seconds", type=float, default=25.0, help="each job's records span (default: %(default)s)")
     parser.add_argument("--gap", type=float, default=0.7, help="mean seconds between faults (default: %(default)s)")
+    parser.add_argument(
+        "--changes",
+        type=float,
+        default=0.0,
+        help="rescale and upgrade the job so often, where a task is killed 8 times",
+    )
     parser.add_argument("--keep", type=Path, metavar="DIR", help="for jobs that went wrong (default: a temporary one)")
 
 
@@ -61,6 +67,7 @@ class Sums:
 
     kills: Counter[str] = field(default_factory=Counter)
     faults: Counter[str] = field(default_factory=Counter)
+    changes: Counter[str] = field(default_factory=Counter)
     pipelines: Counter[str] = field(default_factory=Counter)
     groupings: Counter[str] = field(default_factory=Counter)
     """Kills by what shared a process."""
@@ -88,6 +95,7 @@ class Sums:
         wrong = ", ".join(f"{count} {what}" for what, count in sorted(self.violations.items())) or "none"
         return (
             f"{jobs} jobs, {sum(self.kills.values()):,} kills, {sum(self.faults.values()):,} other faults,"
+            f" {sum(self.changes.values()):,} changes,"
             f" recoveries: {modes}; {self.rows:,} rows checked; violations: {wrong}; leaks: {len(self.leaks)}"
         )
 
@@ -123,6 +131,7 @@ def measure(options: argparse.Namespace, command: str, progress: Callable[[str],
         kills_by_grouping=dict(sorted(sums.groupings.items())),
         kills={"all": sum(sums.kills.values()), **dict(sorted(sums.kills.items()))},
         faults=dict(sorted(sums.faults.items())),
+        changes=dict(sorted(sums.changes.items())),
         recoveries=dict(sorted(sums.recoveries.items())),
         rows_checked=sums.rows,
         withdrawn=sums.withdrawn,
@@ -142,7 +151,7 @@ def _one(options: argparse.Namespace, number: int, sums: Sums, keep: Path, progr
     target = TARGETS[name](rng, options.seconds)
     with _ground(name, sums) as (place, disks):
         run = TortureRun(target, place, place / "state" / "job", place / "out")
-        fire = Fire(run, rng, disks)
+        fire = Fire(run, rng, disks, options.changes)
         witness = Witness(run.out / target.database)
         try:
             problems = _tortured(options, run, fire, witness)
@@ -161,12 +170,13 @@ def _one(options: argparse.Namespace, number: int, sums: Sums, keep: Path, progr
     sums.kills += fire.kills
     sums.kills_per_job.append(sum(fire.kills.values()))
     sums.faults += fire.faults
+    sums.changes += fire.changes
     sums.unavailable |= fire.unavailable
     sums.pipelines[name] += 1
     grouping = target.config.get("processes", "per-task")
     sums.groupings[grouping] += sum(fire.kills.values())
     wrong = f"WRONG: {dict(problems)} {left[:3]}" if problems or left else "exact"
-    thrown = f"{sum(fire.kills.values())} kills, {sum(fire.faults.values())} other faults"
+    thrown = f"{sum(fire.kills.values())} kills, {sum(fire.faults.values())} other faults, {dict(fire.changes)}"
     progress(f"job {number} ({name}, {grouping}): {thrown}: {wrong}")
 
 
@@ -258,7 +268,15 @@ def _kept(place: Path, run: TortureRun, fire: Fire, problems: list[str]) -> Path
     """Keep everything of a job that went wrong."""
     place.mkdir(parents=True, exist_ok=True)
     (place / "torture.log").write_text("\n".join([*problems, "", *fire.log]) + "\n")
-    for source in (run.state, run.out, run.place / "run.log", run.place / "job.toml", run.place / "report.json"):
+    for source in (
+        run.state,
+        run.out,
+        run.place / "run.log",
+        run.place / "change.log",
+        run.pipeline,
+        run.place / "job.toml",
+        run.place / "report.json",
+    ):
         if source.is_dir():
             shutil.copytree(source, place / source.name, dirs_exist_ok=True, ignore_dangling_symlinks=True)
         elif source.exists():

@@ -42,15 +42,41 @@ class TortureRun:
         settings = [
             f"--set={name}={value}" for name, value in {**target.settings, "out": out / target.database}.items()
         ]
-        self._arguments = [str(target.pipeline), *settings, f"--config={place / 'job.toml'}"]
+        self.pipeline = place / target.pipeline.name
+        shutil.copy(target.pipeline, self.pipeline)
+        self._arguments = [str(self.pipeline), *settings, f"--config={place / 'job.toml'}"]
         self._arguments += [f"--state-dir={self.state}", f"--report={place / 'report.json'}"]
         self._process: subprocess.Popen[bytes] | None = None
+        self._change: subprocess.Popen[bytes] | None = None
 
     def start(self, *more: str) -> None:
         """Begin a `causal run`; its output goes to a file."""
-        with open(self.place / "run.log", "ab") as log:
-            self._process = children.opened(
-                [sys.executable, "-m", "deploy", "run", *self._arguments, *more],
+        self._process = self._begun("run.log", "run", *self._arguments, *more)
+
+    def resume(self) -> None:
+        """Begin a `causal run` that resumes the job with the code that it has, which may be that of an upgrade."""
+        self.start("--resume", "--code", "kept")
+
+    def begin_change(self, *words: str) -> None:
+        """Begin a command that changes the running job; a command that still runs is killed first."""
+        self.end_change()
+        self._change = self._begun("change.log", *words, f"--state-dir={self.state}")
+
+    def change_status(self) -> int | None:
+        """Exit status of the command that was begun last; None while it runs, and if there is none."""
+        return self._change.poll() if self._change is not None else None
+
+    def end_change(self) -> None:
+        """Kill the command that was begun last, if it still runs."""
+        if self._change is not None:
+            self._change.kill()
+            self._change.wait(GONE_S)
+            self._change = None
+
+    def _begun(self, log_name: str, *words: str) -> subprocess.Popen[bytes]:
+        with open(self.place / log_name, "ab") as log:
+            return children.opened(
+                [sys.executable, "-m", "deploy", *words],
                 cwd=self.place,
                 env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"},
                 stdin=subprocess.DEVNULL,
@@ -157,6 +183,7 @@ class TortureRun:
 
     def close(self) -> None:
         """Leave no process of the job, and no sockets where it was killed: a resume would have removed them."""
+        self.end_change()
         killed = self.status() is None and self.kill_all()
         kill_marked(self.state, GONE_S)
         runtime = leaks.runtime_of(self.state)
