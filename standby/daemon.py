@@ -150,7 +150,12 @@ class Daemon:
             return
         figures, beats = lasting(self._supervision.view().content()["tasks"]), self._supervision.next_version.beats
         prepared = JournalFile(self._job / CHANGE, self._sync)
-        resumed = {"kind": "resumed", "at_ns": self._clock.now_ns(), "figures": figures}
+        resumed = {
+            "kind": "resumed",
+            "at_ns": self._clock.now_ns(),
+            "figures": figures,
+            "started_max": change.started_max,
+        }
         prepared.append([resumed, *change.processes])
         prepared.close()
         make_final(self._job, self._sync)

@@ -357,7 +357,9 @@ class Assignments:
 
     def _resumed(self, record: Record) -> None:
         self._raise()
-        # All processes of the job have ended, so no slot remains.
+        # After a change, processes of the version before may still live, and the agent knows them by their names.
+        self.started_max = max(self.started_max, record.get("started_max", 0))
+        # All other processes of the job have ended, so no slot remains.
         self.slots.clear()
         self.unserved.clear()
         self._unconfirmed.clear()

@@ -107,6 +107,8 @@ class CommitChange:
 
     processes: tuple[Record, ...]
     """The decisions about the processes that have started for the next version."""
+    started_max: int
+    """The number of the process that was started last; no process of the next version may get it again."""
     to: str
     """The client to which the answer is sent."""
 

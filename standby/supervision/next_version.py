@@ -241,7 +241,7 @@ class NextVersion:
             slot = process.entry
             number = int(slot.name.removeprefix("w"))
             records.append({"kind": "process", "slot": slot.name, "number": number, "purpose": slot.purpose})
-        outbox.add(CommitChange(tuple(records), sender))
+        outbox.add(CommitChange(tuple(records), self._assignments.started_max, sender))
 
     @property
     def beats(self) -> list[events.Beat]:

@@ -219,7 +219,12 @@ class Supervisor:
             self._perform(fx.Answer(change.to, {"kind": "answer", "ok": False, "error": "change/ has no change"}))
             return
         figures, beats = lasting(self.supervision.view().content()["tasks"]), self.supervision.next_version.beats
-        resumed = {"kind": "resumed", "at_ns": world.clock.now_ns, "figures": figures}
+        resumed = {
+            "kind": "resumed",
+            "at_ns": world.clock.now_ns,
+            "figures": figures,
+            "started_max": change.started_max,
+        }
         changes.prepared.append([resumed, *change.processes])
         if changes.commit_step():
             return

@@ -20,7 +20,8 @@ GROWTH_MAX = 16
 """Descriptors that one process may have more at the end of its life than when it was first seen in its role."""
 
 MANIFESTS_KEPT = 2
-"""The last complete checkpoint, and the one before, from which a promotion that was under way may still load."""
+"""The last complete checkpoint, and the one before, from which a promotion that was under way may still load.  The
+savepoint of a change comes on top of them, until the next version has a checkpoint of its own."""
 
 _SNAPSHOT = re.compile(r"e(\d+)-i\d+\.snap")
 
@@ -78,7 +79,8 @@ def _stray_checkpoints(state: Path) -> list[str]:
     manifests = {int(path.stem[len("manifest-") :]): path for path in folder.glob("manifest-*.json")}
     if not manifests:
         return []
-    kept = sorted(manifests)[-MANIFESTS_KEPT:]
+    changed = any((state / "savepoints").glob(f"{max(manifests)}-*"))
+    kept = sorted(manifests)[-MANIFESTS_KEPT - changed :]
     strays = [f"{manifests[epoch].relative_to(state)}" for epoch in sorted(manifests) if epoch not in kept]
     files_by_task = [json.loads(manifests[epoch].read_text())["files"] for epoch in kept]
     named = {file[0] for tasks in files_by_task for files in tasks.values() for file in files}

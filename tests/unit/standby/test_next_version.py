@@ -105,6 +105,24 @@ def test_a_final_savepoint_does_not_end_the_job_and_the_commit_names_the_process
     assert commit.to == "admin-1"
 
 
+def test_no_process_of_the_next_version_has_the_name_of_a_process_of_the_current_one() -> None:
+    """A process that the current version starts last may still live when the next version starts its own."""
+    scene = prepared()
+    for _ in ("the task", "its standby"):
+        scene.die(scene.slot_of("count/0"))
+    scene.beats(6)
+    latest = max(int(slot.removeprefix("w")) for slot in scene.supervision.assignments.slots)
+    assert latest > max(int(slot.removeprefix("w")) for slot in next_slots(scene))
+    stood(scene)
+    asked(scene, "commit")
+    [commit] = of(scene.said, fx.CommitChange)
+    next_version = Scene()
+    next_version.journal = [{"kind": "resumed", "at_ns": 0, "figures": {}, "started_max": commit.started_max}]
+    next_version.restart()
+    next_version.beats(6)
+    assert min(int(slot.removeprefix("w")) for slot in next_version.supervision.assignments.slots) > latest
+
+
 @pytest.mark.parametrize("step", ["withdraw", "commit", "nonsense"])
 def test_a_step_that_is_too_early_is_refused(step: str) -> None:
     scene = prepared()
