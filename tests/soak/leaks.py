@@ -20,8 +20,7 @@ GROWTH_MAX = 16
 """Descriptors that one process may have more at the end of its life than when it was first seen in its role."""
 
 MANIFESTS_KEPT = 2
-"""The last complete checkpoint, and the one before, from which a promotion that was under way may still load.  The
-savepoint of a change comes on top of them, until the next version has a checkpoint of its own."""
+"""The last complete checkpoint, and the one before, from which a promotion that was under way may still load."""
 
 _SNAPSHOT = re.compile(r"e(\d+)-i\d+\.snap")
 
@@ -74,13 +73,15 @@ def _files(directory: Path) -> list[Path]:
 
 
 def _stray_checkpoints(state: Path) -> list[str]:
-    """Return manifests and snapshots older than the last two checkpoints that neither of them names."""
+    """Return manifests and snapshots older than the last two checkpoints that neither of them names.
+
+    After a change of the running job, the next version removes them with the first checkpoint of its own.
+    """
     folder = state / "checkpoints"
     manifests = {int(path.stem[len("manifest-") :]): path for path in folder.glob("manifest-*.json")}
-    if not manifests:
+    if not manifests or any((state / "savepoints").glob(f"{max(manifests)}-*")):
         return []
-    changed = any((state / "savepoints").glob(f"{max(manifests)}-*"))
-    kept = sorted(manifests)[-MANIFESTS_KEPT - changed :]
+    kept = sorted(manifests)[-MANIFESTS_KEPT:]
     strays = [f"{manifests[epoch].relative_to(state)}" for epoch in sorted(manifests) if epoch not in kept]
     files_by_task = [json.loads(manifests[epoch].read_text())["files"] for epoch in kept]
     named = {file[0] for tasks in files_by_task for files in tasks.values() for file in files}
