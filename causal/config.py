@@ -82,6 +82,7 @@ LIMITS = {
     "log_bytes_max": Limit(1),
     "staged_bytes_max": Limit(BUFFER_BYTES_MIN),
     "ingest_bytes_max": Limit(1),
+    "kept_input_bytes_max": Limit(0),
     "heartbeat_ms": Limit(1, 60_000, "1 to 60000"),
     "heartbeat_timeout_ms": Limit(3, 10**9),
     "stuck_after_ms": Limit(0, 10**9),
@@ -196,6 +197,9 @@ class JobConfig:
     ingest_bytes_max: int = 1 << 30
     """The maximum number of bytes that a source's own process (Spark, standard input, HTTP) may have published without
     a checkpoint that covers them; beyond that, the next batch waits unless all published data has been read."""
+    kept_input_bytes_max: int = 1 << 30
+    """The number of bytes that such a process may publish after a savepoint before their input is no longer kept for a
+    rollback to it, for each source; 0: input is not kept for savepoints."""
     heartbeat_ms: int = 100
     """The time between two heartbeats of a process."""
     heartbeat_timeout_ms: int = 5000

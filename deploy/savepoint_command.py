@@ -116,7 +116,7 @@ def _kept(job: Path, arguments: argparse.Namespace) -> int:
             f"savepoint {chosen.name} is the one to which --rollback returns; it can be deleted once the job has been "
             "upgraded again or has finished"
         )
-    shutil.rmtree(chosen.where)
+    savepoint_store.delete(job, chosen)
     print(f"savepoint {chosen.name} is deleted")
     return 0
 

@@ -78,14 +78,14 @@ class Directory(Objects):
         except OSError as problem:
             raise unavailable(path, problem) from problem
 
-    def sizes(self, folder: str) -> dict[str, int]:
-        """Return the size in bytes of each file below a folder, by name."""
+    def sizes(self, folder: str, after: str = "") -> dict[str, int]:
+        """Return the size in bytes of each file below a folder, by name; `after` is as in `Objects.sizes`."""
         with outside(self.path / folder):
-            return dict(self._sizes(folder))
+            return dict(self._sizes(folder, after))
 
-    def _sizes(self, folder: str) -> Iterator[tuple[str, int]]:
+    def _sizes(self, folder: str, after: str = "") -> Iterator[tuple[str, int]]:
         try:
-            entries = list(os.scandir(self.path / folder))
+            entries = [entry for entry in os.scandir(self.path / folder) if entry.name > after]
         except FileNotFoundError:
             return
         for entry in entries:

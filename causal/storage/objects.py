@@ -61,8 +61,12 @@ class Objects(Protocol):
         """Return the names below a folder in sorted order, in the form that `read` accepts."""
         return sorted(self.sizes(folder))
 
-    def sizes(self, folder: str) -> dict[str, int]:
-        """Return the size in bytes of each object below a folder, by name."""
+    def sizes(self, folder: str, after: str = "") -> dict[str, int]:
+        """Return the size in bytes of each object below a folder, by name.
+
+        Args:
+            after: only objects whose name within the folder is greater are listed, which costs less than all of them.
+        """
         ...
 
     def remove(self, names: Iterable[str]) -> None:

@@ -157,14 +157,15 @@ class Depot(Objects):
         with ThreadPoolExecutor(min(READERS, len(names))) as readers:
             return list(readers.map(self.read, names))
 
-    def sizes(self, folder: str) -> dict[str, int]:
-        """Return the size in bytes of each object below a folder, by name.
+    def sizes(self, folder: str, after: str = "") -> dict[str, int]:
+        """Return the size in bytes of each object below a folder, by name; `after` is as in `Objects.sizes`.
 
         Raises:
             Unavailable: the store does not answer.
         """
+        place = self._path(folder) + "/"
         try:
-            pages = list(self._api.list(self._store, self._path(folder) + "/"))
+            pages = list(self._api.list(self._store, place, offset=place + after if after else None))
         except (OSError, self._api.exceptions.BaseError) as problem:
             raise self._unavailable(folder, "listed", problem) from None
         entries = (entry for page in pages for entry in page)

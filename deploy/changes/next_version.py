@@ -25,7 +25,7 @@ from deploy.jobs.jobdirectory import SAVEPOINTS
 from deploy.jobs.latest_view import latest
 from deploy.jobs.lookup import running
 from deploy.savepoints import savepoint_store
-from deploy.savepoints.rolling_back import Return, withdraw
+from deploy.savepoints.rolling_back import Return, return_input, withdraw
 from deploy.savepoints.savepoint_store import Savepoint
 from deploy.savepoints.upgrading import Beginning, Stood, open_stores, prepare, read_beginning, requesting
 from operators.engine.plan import Plan
@@ -230,7 +230,9 @@ def roll_back(
         if int(answer["epoch"]) >= epoch:
             raise Unavailable(f"the job in {job} has completed {LATER} checkpoints meanwhile; repeat the command")
         returned = Return(back, epoch, incarnation, False, facts.left, None)
+        version.planned.check_readable(begins.rescaling.positions(), job)  # the current version may have released more
         rows = withdraw(job, written, returned, lambda: _announced(conversation))
+        return_input(job, back, begins.rescaling.positions())
         stores = open_stores(job, version.config, version.planned, begins)
         if asks:
             write(stores)

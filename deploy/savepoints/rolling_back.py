@@ -7,7 +7,7 @@ The order of the steps, each of which can be repeated by the same command after 
    has no effect.
 2. The intent is stored in the job directory (`ROLLBACK`).  From then on, the job can be resumed only with this
    rollback.  The savepoints made since the target are marked, because their rows are withdrawn.
-3. Each store returns to its position in one step of its own.
+3. Each store returns to its position in one step of its own, and the ingest logs return to theirs (0043).
 4. The version begins with the savepoint's state as after an upgrade, which removes the intent in the same change.
 
 The version begins with an epoch that is higher than any that the job has used, so that no file, row or savepoint of the
@@ -28,7 +28,7 @@ from causal.ports import ReturningStore, SinkStore, StagingStore, StoreState
 from causal.sealed import seal, unseal
 from causal.storage.files import sync_directory
 from deploy.jobs.jobdirectory import JobDirectory
-from deploy.savepoints import savepoint_store
+from deploy.savepoints import recorded_input, savepoint_store
 from deploy.savepoints.savepoint_store import Savepoint, left_behind
 from deploy.savepoints.stored_checkpoints import check_unbound
 from deploy.savepoints.upgrading import (
@@ -192,6 +192,7 @@ def roll_back(
     begins = read_beginning(savepoint.where, savepoint, planned, config, allow_dropped, back.epoch)
     planned.check_readable(begins.rescaling.positions(), job)
     withdrawn = withdraw(job, written, back)
+    return_input(job, savepoint, begins.rescaling.positions())
     begin_with(directory, config, planned, blueprint, replace(begins, incarnation=back.incarnation))
     return withdrawn
 
@@ -215,6 +216,13 @@ def withdraw(job: Path, written: Plan, back: Return, before: Callable[[], None] 
             if isinstance(store, ReturningStore):
                 store.return_to(*stood)
     return withdrawn
+
+
+def return_input(job: Path, savepoint: Savepoint, positions: recorded_input.Positions) -> None:
+    """Make the sources read again from the positions of a savepoint; the savepoints made since need no input."""
+    recorded_input.return_to(job, positions)
+    for each in since(job, savepoint):
+        recorded_input.forget(job, {each.name}, Blueprint.load(each.where).topology)
 
 
 @contextmanager

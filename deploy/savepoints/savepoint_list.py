@@ -15,7 +15,7 @@ from typing import Any
 
 from causal.config import JobConfig
 from causal.errors import CausalError
-from deploy.savepoints import savepoint_store
+from deploy.savepoints import recorded_input, savepoint_store
 from deploy.savepoints.rolling_back import reaches
 from deploy.savepoints.savepoint_store import Savepoint, stood
 from deploy.savepoints.stored_checkpoints import fetch
@@ -68,10 +68,10 @@ def entries(job: Path, needed: str | None) -> list[dict[str, Any]]:
     """
     savepoints, config = savepoint_store.kept(job), JobConfig.load(job)
     sinks = sinks_of(job) if savepoints else Sinks(0, {}, {})
-    return [_entry(each, config, sinks, needed) for each in savepoints]
+    return [_entry(job, each, config, sinks, needed) for each in savepoints]
 
 
-def _entry(savepoint: Savepoint, config: JobConfig, sinks: Sinks, needed: str | None) -> dict[str, Any]:
+def _entry(job: Path, savepoint: Savepoint, config: JobConfig, sinks: Sinks, needed: str | None) -> dict[str, Any]:
     back = reaches(savepoint, config)
     rows = {name: rows - savepoint.stood(name)[0] for name, rows in sinks.rows.items()}
     return {
@@ -87,6 +87,7 @@ def _entry(savepoint: Savepoint, config: JobConfig, sinks: Sinks, needed: str | 
         "as_of_epoch": sinks.epoch,
         "withdraws": rows if back else {},
         "limits": {name: limit for name, limit in sinks.limits.items() if limit and rows.get(name)} if back else {},
+        "input_problem": recorded_input.problem(job, savepoint.where) if back else "",
         "problem": sinks.problem if back else "the job's rows do not continue from it",
     }
 
@@ -99,6 +100,8 @@ def shown(entry: Mapping[str, Any]) -> list[str]:
         f"{entry['name']}  {at}  checkpoint {entry['epoch']}, code {entry['code'][:CODE_DIGITS]}, "
         f"{entry['rows']:,} rows put out, {entry['bytes']:,} bytes{default}"
     ]
+    if entry["input_problem"]:
+        lines.append(f"    cannot be rolled back to: {entry['input_problem']}")
     if entry["problem"]:
         return [*lines, f"    no rows to show: {entry['problem']}"]
     for name, rows in entry["withdraws"].items():

@@ -24,6 +24,7 @@ from causal.sealed import seal, unseal
 from causal.storage.files import make_directory, read_parts, sync_directory, sync_tree
 from causal.topology import Topology
 from deploy.jobs.jobdirectory import BEGAN, SAVEPOINTS
+from deploy.savepoints import recorded_input
 from deploy.savepoints.stored_checkpoints import fetch
 from operators.code_archive.archive import path_of
 from standby.blueprint import Blueprint
@@ -159,12 +160,14 @@ def keep(job: Path) -> Savepoint | None:
 
 
 def store(job: Path, savepoint: Savepoint, files: Mapping[str, Files], durable: bool = True) -> Savepoint:
-    """Store a savepoint in its directory, which then exists completely or not at all.
+    """Store a savepoint in its directory, which then exists completely or not at all, and keep the input since then.
 
     Args:
         durable: whether the savepoint must survive a power failure from now on; otherwise `make_durable` follows.
     """
     where = savepoint.where
+    positions = recorded_input.positions_at(job, Blueprint.load(job).topology, files)
+    recorded_input.keep(job, savepoint.name, positions, {each.name for each in kept(job)})
     fresh = where.with_name(f"{savepoint.name}.new")
     shutil.rmtree(fresh, ignore_errors=True)
     copy_state(job, replace(savepoint, where=fresh), files, linked=True, durable=durable)
@@ -172,6 +175,12 @@ def store(job: Path, savepoint: Savepoint, files: Mapping[str, Files], durable: 
     if durable:
         sync_directory(where.parent)
     return Savepoint.load(where)
+
+
+def delete(job: Path, savepoint: Savepoint) -> None:
+    """Remove a savepoint, whose input is no longer kept then; an interrupted call can be repeated."""
+    recorded_input.forget(job, {savepoint.name}, Blueprint.load(savepoint.where).topology)
+    shutil.rmtree(savepoint.where)
 
 
 def check_room(job: Path) -> None:

@@ -1,8 +1,10 @@
-"""The bound on published but unread data: the commit of a batch waits until readers have made room.
+"""The bounds of an ingest log: on published but unread data, and on input that is kept for savepoints.
 
-Spark runs one batch at a time, so a commit that waits slows the query down but does not make it fail. If nothing is
-unread, a batch of any size is admitted. The wait ends when there is room, when another driver takes over, or when the
-process that requested the commit ends.
+The commit of a batch waits until readers have made room. Spark runs one batch at a time, so a commit that waits slows
+the query down but does not make it fail. If nothing is unread, a batch of any size is admitted. The wait ends when there
+is room, when another driver takes over, or when the process that requested the commit ends.
+
+Input that only savepoints need never makes a batch wait: instead, the oldest savepoints lose it.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from causal.errors import Unavailable
 from operators.ingest.contract import Backlog, Segment
@@ -18,6 +21,21 @@ from operators.ingest.ingest_log import IngestLog
 from operators.records.seconds import seconds_of
 
 NOTED_EVERY_S = 1.0
+KEPT_EVERY = 8
+"""The number of batches after which the bound on kept input is applied again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The bounds of one log.
+
+    Attributes:
+        unread_bytes_max: the maximum number of published but unread bytes.
+        kept_bytes_max: the number of bytes that may be published after a savepoint before its input is not kept.
+    """
+
+    unread_bytes_max: int = 1 << 30
+    kept_bytes_max: int = 1 << 30
 
 
 def await_room(
@@ -60,6 +78,24 @@ def await_room(
     log.note_backlog(Backlog(unread + coming, bytes_max, batch, 0))
     if since_ns:
         _say(log, f"batch {batch} resumes after {seconds_of(time.monotonic_ns() - since_ns):.1f} s: space is available")
+
+
+def bound_kept(log: IngestLog, batch: int, bytes_max: int) -> None:
+    """Let go of the input of savepoints since which more than `bytes_max` was published, after every eighth batch.
+
+    Args:
+        batch: the batch that was published last.
+    """
+    if batch % KEPT_EVERY:
+        return
+    savepoints = log.exceeding(bytes_max)
+    log.forget(savepoints)
+    for savepoint in savepoints:
+        _say(
+            log,
+            f"the job can no longer be rolled back to savepoint {savepoint}: more than {bytes_max:,} bytes were "
+            "published since then (kept_input_bytes_max)",
+        )
 
 
 def orphaned() -> Callable[[], bool]:

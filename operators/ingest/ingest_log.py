@@ -5,8 +5,7 @@
     manifests/<batch>                           a published batch; the last one may state that the query has ended
     segments/<batch>-<partition>-<token>-<attempt>-<part>.arrow
     spark/…                                     Spark's checkpoint (`spark.checkpoint`), only in a store
-    low-water/<channel>-<batch>-<done>          the channel needs no batch below `batch` and has read those below
-                                                `done`; the highest numbers among all marks of a channel count
+    low-water/…, kept/…                         what readers and savepoints still need (`marks`)
     backlog/<batch>-<0|1>                       of the newest batch: 1 while it waits for room, 0 once it is admitted
 
 The log stays exact when drivers, tasks and readers die or pause, or when their requests arrive too late, for these
@@ -24,19 +23,21 @@ reasons:
   driver removes all segments that no manifest names.
 * *Objects that reappear are below the marks.* A process that was paused can create an object under a removed name
   again, but only batches below the lowest mark are ever removed, and no reader begins there.
-* *Marks only grow*, and are valid whichever process writes them, because a complete checkpoint covers the batches that
-  they release.
+* *Marks of readers only grow*, and are valid whichever process writes them, because a complete checkpoint covers the
+  batches that they release. A rollback lowers them, after which the marks of earlier readers do not count.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
 
 from causal.errors import CorruptData, DeterminantsLost, Fenced, PipelineError, Unavailable
 from causal.process.clock import monotonic_ns, of_host, of_job
 from causal.storage.objects import Missing, Objects
+from operators.ingest import marks
 from operators.ingest.contract import (
     FORMAT,
     RESTORE,
@@ -53,6 +54,7 @@ from operators.ingest.contract import (
     unread,
     unseal,
 )
+from operators.ingest.marks import LowWater
 
 DIRECTORY_LOOK_S, STORE_LOOK_S = 0.05, 1.0
 """The time between two looks at a log that has no room, on one machine and in a store."""
@@ -60,7 +62,6 @@ TRIES_MAX = 100
 """The tries for what others may change meanwhile: the next token, the lowest manifest."""
 _NUMBER = re.compile(r"(\d{10})")
 _SEGMENT = re.compile(r"\d{10}-\d{5}-")
-_MARK = re.compile(r"(\d{5})-(\d{10})-(\d{10})")
 _BACKLOG = re.compile(r"(\d{10})-([01])")
 
 
@@ -90,6 +91,10 @@ class IngestLog(ReadableLog):
         self._objects = objects
         self._folder = folder
         self._resumed = resumed
+        self._returns: int | None = None
+        """The number of returns that the log had seen when a reader began to use this object."""
+        self._removed = -1
+        """The batch below which this object has removed everything."""
 
     @property
     def where(self) -> str:
@@ -122,6 +127,15 @@ class IngestLog(ReadableLog):
             header = self._objects.read(name)
         check_header(unseal(header, f"{self.where}/log.json"), self.channels, self.where)
 
+    @property
+    def exists(self) -> bool:
+        """Whether the log has been created."""
+        try:
+            self._objects.read(f"{self._folder}/log.json")
+        except Missing:
+            return False
+        return True
+
     def _check_no_batches(self, name: str) -> None:
         if self.batches():
             raise CorruptData(f"{self.where}/{name} is missing although batches exist; {RESTORE}")
@@ -152,10 +166,11 @@ class IngestLog(ReadableLog):
 
     def _sweep(self) -> None:
         """Remove objects that earlier drivers wrote but did not publish."""
-        manifests = [self.manifest(batch) for batch in self.batches()]
+        floor = self._floor()  # what savepoints need below it, earlier drivers have swept
+        manifests = [self.manifest(batch) for batch in self.batches() if batch >= floor]
         named = {segment.file for manifest in manifests if manifest for segment in manifest.segments}
-        self._remove_segments([name for name in self._listed("segments") if name not in named])
-        for folder in ("tokens", "manifests", "segments", "low-water", "backlog"):
+        self._remove_segments([name for name in self._listed("segments", floor) if name not in named])
+        for folder in ("tokens", "manifests", "segments", "low-water", "kept", "backlog"):
             self._objects.remove_unfinished(f"{self._folder}/{folder}")
 
     def check_token(self, token: int) -> None:
@@ -298,12 +313,12 @@ class IngestLog(ReadableLog):
 
     def unread_bytes(self, before: int) -> int:
         """Return the size of the segments of published batches below `before` that their channels still need."""
-        done = [done for _, done in self._marks()]
-        return unread(self._listed("segments").items(), done, before)
+        done = [done for _, done in self._needed()]
+        return unread(self._listed("segments", min(done)).items(), done, before)
 
     def size_of(self, segments: Sequence[Segment]) -> int:
         """Return the size of written but unpublished segments, each of which counts as at least `SEGMENT_BYTES_MIN`."""
-        sizes = self._listed("segments")
+        sizes = self._listed("segments", min((batch_of(segment.file) for segment in segments), default=0))
         return sum(max(sizes.get(segment.file, 0), SEGMENT_BYTES_MIN) for segment in segments)
 
     def note_backlog(self, backlog: Backlog) -> None:
@@ -362,7 +377,7 @@ class IngestLog(ReadableLog):
         Raises:
             DeterminantsLost: the batch was released, so the calling reader was replaced.
         """
-        if max(self.batches(), default=-1) > batch and self.manifest(batch) is None:
+        if max(self._numbers("manifests", batch), default=-1) > batch and self.manifest(batch) is None:
             if batch < self._floor():
                 raise DeterminantsLost(
                     f"{self.where}: batch {batch} was already released, because its reader was replaced"
@@ -377,12 +392,26 @@ class IngestLog(ReadableLog):
         return self._numbers("manifests")
 
     def first(self) -> Manifest | None:
-        """Return the lowest batch that is not released, or None if nothing is published yet."""
+        """Return the lowest batch that a reader still needs, or None if nothing is published yet.
+
+        Marks that this object writes from now on do not count once the log has returned to a savepoint.
+        """
+        if self._returns is None:
+            self._returns = marks.returns_of(self._low_water())
+        return self._first(self._floor)
+
+    def kept_rows(self, channel: int) -> tuple[int, int]:
+        """Return the position of a channel's first row that is kept, and that after its last row."""
+        first, batches = self._first(lambda: self._floor(removing=True)), self.batches()
+        last = self.manifest(batches[-1]) if batches else None
+        return (0, 0) if first is None or last is None else (first.before[channel], last.after()[channel])
+
+    def _first(self, floor_now: Callable[[], int]) -> Manifest | None:
         for _ in range(TRIES_MAX):
             batches = self.batches()
             if not batches:
                 return None
-            floor = self._floor()
+            floor = floor_now()
             lowest = next((batch for batch in batches if batch >= floor), None)
             manifest = self.manifest(lowest) if lowest is not None else None
             if manifest is not None:
@@ -424,36 +453,99 @@ class IngestLog(ReadableLog):
     def release(self, channel: int, batch: int, done: int | None = None) -> None:
         """Record that `channel` does not need batches below `batch`, and remove batches that no channel needs."""
         done = batch if done is None else done
-        mark = f"{channel:05d}-{batch:010d}-{done:010d}"
-        self._objects.create(f"{self._folder}/low-water/{mark}", b"", durable=False)
-        lower = [
-            name
-            for name in self._listed("low-water")
-            if (match := _MARK.fullmatch(name)) is not None
-            and (int(match[1]), name != mark) == (channel, True)
-            and int(match[2]) <= batch
-            and int(match[3]) <= done
-        ]
-        self._objects.remove([f"{self._folder}/low-water/{name}" for name in lower])
+        returns = marks.returns_of(self._low_water()) if self._returns is None else self._returns
+        self._lower(LowWater(channel, batch, done, returns), durable=False)
+        floor = self._floor(removing=True)
+        if floor <= self._removed:
+            return
         batches = self.batches()
-        floor = min(self._floor(), batches[-1] if batches else 0)
+        floor = min(floor, batches[-1] if batches else 0)
         if batches and batches[0] < floor:  # this also removes segments of failed attempts
             segments = [name for name in self._listed("segments") if _SEGMENT.match(name) and batch_of(name) < floor]
             self._remove_segments(segments)
             self._objects.remove([self._manifest_name(number) for number in batches if number < floor])
+        self._removed = floor
 
-    def _floor(self) -> int:
-        return min(batch for batch, _ in self._marks())
+    def _lower(self, mark: LowWater, durable: bool) -> None:
+        """Write a reader's mark, and remove those that it supersedes."""
+        self._objects.create(f"{self._folder}/low-water/{mark.name}", b"", durable)
+        lower = [each.name for each in self._low_water() if mark.supersedes(each)]
+        self._objects.remove([f"{self._folder}/low-water/{name}" for name in lower])
 
-    def _marks(self) -> list[tuple[int, int]]:
-        """Return for each channel the batch below which it needs none, and the batch below which it has read all."""
-        marks = [(0, 0)] * self.channels
-        for name in self._listed("low-water"):
-            match = _MARK.fullmatch(name)
-            if match is not None and int(match[1]) < self.channels:
-                batch, done = marks[int(match[1])]
-                marks[int(match[1])] = max(batch, int(match[2])), max(done, int(match[3]))
-        return marks
+    def _floor(self, removing: bool = False) -> int:
+        """Return the lowest batch that a reader still needs.
+
+        Args:
+            removing: whether to include the batches that only savepoints need.
+        """
+        kept = list(self.kept().values()) if removing else []
+        return min([batch for batch, _ in self._needed()] + kept)
+
+    def _needed(self) -> list[tuple[int, int]]:
+        return marks.needed(self._low_water(), self.channels)
+
+    def _low_water(self) -> list[LowWater]:
+        return marks.low_water_of(self._listed("low-water"))
+
+    # -- savepoints --------------------------------------------------------------------------------------------
+
+    def keep(self, savepoint: str, positions: Sequence[int]) -> None:
+        """Keep the rows from each channel's position on, until `forget`.
+
+        Args:
+            positions: the position of each channel, at or after those that checkpoints have covered.
+        """
+        batch = min(self._batch_at(channel, position) for channel, position in enumerate(positions))
+        self._objects.create(f"{self._folder}/kept/{marks.kept_name(batch, savepoint)}", b"")
+
+    def kept(self) -> dict[str, int]:
+        """Return the lowest batch that each savepoint needs, by the savepoint's name."""
+        return marks.kept_of(self._listed("kept"))
+
+    def forget(self, savepoints: Iterable[str]) -> None:
+        """Keep no batches for these savepoints any longer; the next release removes them."""
+        gone = set(savepoints)
+        names = [name for name in self._listed("kept") if gone.intersection(marks.kept_of([name]))]
+        self._objects.remove([f"{self._folder}/kept/{name}" for name in names])
+
+    def exceeding(self, bytes_max: int) -> list[str]:
+        """Return the savepoints since which more than `bytes_max` was published, the oldest first.
+
+        A segment counts as at least `SEGMENT_BYTES_MIN`.
+        """
+        kept = self.kept()
+        if not kept:
+            return []
+        sizes = self._listed("segments", min(kept.values())).items()
+        return marks.exceeding(
+            kept, [(batch_of(name), max(size, SEGMENT_BYTES_MIN)) for name, size in sizes if _SEGMENT.match(name)],
+            bytes_max,
+        )  # fmt: skip
+
+    def return_to(self, positions: Sequence[int]) -> None:
+        """Lower the readers' marks to the batches from which these positions are read; repeating this is harmless.
+
+        Args:
+            positions: the position of each channel; no reader uses the log.
+        """
+        returns = 1 + marks.returns_of(self._low_water())
+        for channel, position in enumerate(positions):
+            batch = self._batch_at(channel, position)
+            self._lower(LowWater(channel, batch, batch, returns), durable=True)
+
+    def _batch_at(self, channel: int, position: int) -> int:
+        """Return the last batch whose first row of a channel is not after a position; the lowest one if there is none.
+
+        If nothing is published, the result is 0.
+        """
+        floor = self._floor(removing=True)
+        batches = [batch for batch in self.batches() if batch >= floor]
+
+        def before(batch: int) -> int:
+            manifest = self.manifest(batch)
+            return -1 if manifest is None else manifest.before[channel]  # it has just been released
+
+        return batches[max(0, bisect_right(batches, position, key=before) - 1)] if batches else 0
 
     # ----------------------------------------------------------------------------------------------------------
 
@@ -463,10 +555,16 @@ class IngestLog(ReadableLog):
     def _remove_segments(self, files: Sequence[str]) -> None:
         self._objects.remove([f"{self._folder}/segments/{file}" for file in files])
 
-    def _listed(self, folder: str) -> dict[str, int]:
-        """Return the sizes of the objects in a folder of the log, keyed by name."""
-        sizes = self._objects.sizes(f"{self._folder}/{folder}")
+    def _listed(self, folder: str, batch: int = 0) -> dict[str, int]:
+        """Return the sizes of the objects in a folder of the log, keyed by name.
+
+        Args:
+            batch: the batch below which objects may be left out, where names begin with the number of a batch.
+        """
+        after = f"{batch - 1:010d}~" if batch > 0 else ""
+        sizes = self._objects.sizes(f"{self._folder}/{folder}", after)
         return {name.rpartition("/")[2]: size for name, size in sizes.items()}
 
-    def _numbers(self, folder: str) -> list[int]:
-        return sorted(int(match[1]) for match in map(_NUMBER.fullmatch, self._listed(folder)) if match is not None)
+    def _numbers(self, folder: str, batch: int = 0) -> list[int]:
+        listed = self._listed(folder, batch)
+        return sorted(int(match[1]) for match in map(_NUMBER.fullmatch, listed) if match is not None)

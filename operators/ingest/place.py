@@ -56,14 +56,19 @@ class IngestPlace:
         return IngestLog(Directory(self.job_directory), self.folder, self.channels, self.resumed)
 
     def check_readable(self, channel: int, position: int) -> None:
-        """Raise `PipelineError` if the log no longer has the rows of a channel from `position` on."""
-        first = self.open().first()
-        begins = first.before[channel] if first is not None else 0
+        """Raise `PipelineError` if the log does not have the rows of a channel from `position` on."""
+        log = self.open()
+        begins, ends = log.kept_rows(channel)
+        if position > ends:
+            raise PipelineError(
+                f"source {self.name!r}, partition {channel}: the job has read {position:,} records, but {log.where} has "
+                f"{ends:,}: the log is on another host, or was removed or replaced; restore it"
+            )
         if position < begins:
             raise PipelineError(
                 f"source {self.name!r}, partition {channel}: {begins - position:,} records since the savepoint are no "
-                "longer kept, so they cannot be processed again; resume with the savepoint's code as an upgrade "
-                "instead, which keeps the current rows and state"
+                "longer kept (kept_input_bytes_max), so they cannot be processed again; resume with the savepoint's "
+                "code as an upgrade instead, which keeps the current rows and state"
             )
 
     def open_to_read(self, partition: int) -> ReadableLog:

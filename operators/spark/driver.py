@@ -30,6 +30,7 @@ from causal.storage.modes import PRIVATE
 from causal.storage.objects import Missing
 from operators.builder.loading import MODULE as PIPELINE_MODULE
 from operators.builder.loading import load_of_job
+from operators.ingest.bound import Bounds
 from operators.ingest.ingest_log import IngestLog
 from operators.ingest.place import IngestPlace
 from operators.spark import daemon as spark_daemon
@@ -126,7 +127,11 @@ def sockets(source: SparkSource, job_directory: Path) -> dict[str, str]:
 
 
 def drive(
-    source: SparkSource, place: IngestPlace, code: str = "", beside: Path | None = None, bytes_max: int = 1 << 30
+    source: SparkSource,
+    place: IngestPlace,
+    code: str = "",
+    beside: Path | None = None,
+    bounds: Bounds = Bounds(),
 ) -> int:
     """Run the query of a source until it ends, and return the process's exit status.
 
@@ -135,10 +140,10 @@ def drive(
     Args:
         code: the digest of the archive from which Spark's workers import the pipeline's modules.
         beside: without an archive, the directory from which the workers import them.
-        bytes_max: the maximum number of published but unread bytes.
+        bounds: the bounds of the log.
     """
     try:
-        _drive(source, place, code, beside, bytes_max)
+        _drive(source, place, code, beside, bounds)
     except (PipelineError, CorruptData) as problem:
         return _report(2, place.name, str(problem))
     except Fenced as problem:
@@ -156,7 +161,7 @@ def _report(status: int, name: str, problem: str) -> int:
     return status
 
 
-def _drive(source: SparkSource, place: IngestPlace, code: str, beside: Path | None, bytes_max: int) -> None:
+def _drive(source: SparkSource, place: IngestPlace, code: str, beside: Path | None, bounds: Bounds) -> None:
     source.check()
     directory = place.directory
     directory.mkdir(parents=True, exist_ok=True)
@@ -172,7 +177,7 @@ def _drive(source: SparkSource, place: IngestPlace, code: str, beside: Path | No
         place, token = _begun(place, log)
         spark = _session()
         try:
-            publisher = _publisher(source, place, token, jvm, bytes_max)
+            publisher = _publisher(source, place, token, jvm, bounds)
             _await(_start(_frame(source, spark, jvm), source, publisher, place, jvm), publisher)
         except UserCodeFailed as problem:
             raise _counted(source, log, Failures(directory), problem) from problem
@@ -348,11 +353,11 @@ def _pickle_by_value(read: Callable[..., object]) -> None:
             register_pickle_by_value(sys.modules[name])
 
 
-def _publisher(source: SparkSource, place: IngestPlace, token: int, jvm: SparkJvm, bytes_max: int) -> BatchPublisher:
+def _publisher(source: SparkSource, place: IngestPlace, token: int, jvm: SparkJvm, bounds: Bounds) -> BatchPublisher:
     from operators.spark.writer import BatchPublisher
 
     checkpoint = place.directory / CHECKPOINT
-    return BatchPublisher(place, token, checkpoint, bytes_max, not source.local, lambda: jvm.running)
+    return BatchPublisher(place, token, checkpoint, bounds, not source.local, lambda: jvm.running)
 
 
 def _start(
@@ -431,7 +436,8 @@ def main(argv: Sequence[str]) -> int:
     except PipelineError as problem:
         return _report(2, name, str(problem))
     place = IngestPlace(job_directory, name, source.partitions, config.store, config.place_in_store)
-    return drive(source, place, config.code, Path(config.pipeline).parent, config.ingest_bytes_max)
+    bounds = Bounds(config.ingest_bytes_max, config.kept_input_bytes_max)
+    return drive(source, place, config.code, Path(config.pipeline).parent, bounds)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from causal.errors import PipelineError, invariant
 from causal.process.clock import take_offset
-from operators.ingest.bound import await_room, orphaned
+from operators.ingest.bound import Bounds, await_room, bound_kept, orphaned
 from operators.ingest.contract import RESTORE, Segment, digest_of, segment_name
 from operators.ingest.ingest_log import IngestLog
 from operators.ingest.place import IngestPlace
@@ -51,7 +51,7 @@ class BatchPublisher:
     Args:
         token: the token that was created when the driver took over the log.
         checkpoint: the directory of Spark's own checkpoint of the query.
-        bytes_max: the maximum number of published but unread bytes.
+        bounds: the bounds of the log.
         apart: whether executors on other hosts run the tasks.
         wanted: returns whether any process still waits for a batch; called repeatedly while a batch cannot be
             published.
@@ -60,13 +60,13 @@ class BatchPublisher:
     """
 
     def __init__(
-        self, place: IngestPlace, token: int, checkpoint: Path, bytes_max: int, apart: bool, wanted: Callable[[], bool]
+        self, place: IngestPlace, token: int, checkpoint: Path, bounds: Bounds, apart: bool, wanted: Callable[[], bool]
     ) -> None:
         self.problem: Exception | None = None
         self._place = place
         self._token = token
         self._checkpoint = checkpoint
-        self._bytes_max = bytes_max
+        self._bounds = bounds
         self._apart = apart
         self._wanted = wanted
         self._small = SmallBatches()
@@ -97,13 +97,14 @@ class BatchPublisher:
         kept = checkpoint.packed(batch, self._token) if checkpoint is not None else None
 
         def publish() -> None:
-            await_room(log, batch, self._token, segments, self._bytes_max, lambda: not self._wanted())
+            await_room(log, batch, self._token, segments, self._bounds.unread_bytes_max, lambda: not self._wanted())
             if checkpoint is None or kept is None:
                 log.publish(query, batch, self._token, segments, offsets)
-                return
-            checkpoint.store(kept)
-            if log.publish(query, batch, self._token, segments, offsets, kept.name):
-                checkpoint.note(kept)
+            else:
+                checkpoint.store(kept)
+                if log.publish(query, batch, self._token, segments, offsets, kept.name):
+                    checkpoint.note(kept)
+            bound_kept(log, batch, self._bounds.kept_bytes_max)
 
         insisted(publish, self._wanted)
 

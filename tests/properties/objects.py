@@ -65,9 +65,9 @@ class Memory(Objects):
             raise Unavailable("no answer")
         return sorted(name for name in self.stored if name.startswith(f"{folder}/"))
 
-    def sizes(self, folder: str) -> dict[str, int]:
+    def sizes(self, folder: str, after: str = "") -> dict[str, int]:
         """Do what `causal.storage.objects.Objects.sizes` does."""
-        return {name: len(self.stored[name]) for name in self.names(folder)}
+        return {name: len(self.stored[name]) for name in self.names(folder) if name > f"{folder}/{after}"}
 
     def remove(self, names: Iterable[str]) -> None:
         """Do what `causal.storage.objects.Objects.remove` does."""
@@ -115,9 +115,9 @@ class Seat(Objects):
         """Do what `causal.storage.objects.Objects.names` does."""
         return self._turn(lambda: self._memory.names(folder))
 
-    def sizes(self, folder: str) -> dict[str, int]:
+    def sizes(self, folder: str, after: str = "") -> dict[str, int]:
         """Do what `causal.storage.objects.Objects.sizes` does."""
-        return self._turn(lambda: self._memory.sizes(folder))
+        return self._turn(lambda: self._memory.sizes(folder, after))
 
     def remove(self, names: Iterable[str]) -> None:
         """Do what `causal.storage.objects.Objects.remove` does, one at a time."""
@@ -224,9 +224,9 @@ class Failing(Objects):
         """Do what `causal.storage.objects.Objects.read` does."""
         return self._request(lambda: self._memory.read(name))
 
-    def sizes(self, folder: str) -> dict[str, int]:
+    def sizes(self, folder: str, after: str = "") -> dict[str, int]:
         """Do what `causal.storage.objects.Objects.sizes` does."""
-        return self._request(lambda: self._memory.sizes(folder))
+        return self._request(lambda: self._memory.sizes(folder, after))
 
     def remove(self, names: Iterable[str]) -> None:
         """Do what `causal.storage.objects.Objects.remove` does: one at a time, and what fails only costs space."""

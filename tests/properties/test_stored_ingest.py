@@ -297,8 +297,8 @@ def _beginning_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
 def _forgetting_other_channels(monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch that one channel has released is removed, although another may need it."""
 
-    def floor(self: IngestLog) -> int:
-        return max(batch for batch, _ in self._marks())
+    def floor(self: IngestLog, removing: bool = False) -> int:
+        return max(batch for batch, _ in self._needed())
 
     monkeypatch.setattr(IngestLog, "_floor", floor)
 

@@ -14,7 +14,7 @@ from causal.errors import CorruptData, PipelineError, invariant
 from causal.process.interpreter import JOB, PYTHON, module_command
 from causal.records.unreadable import Unreadable
 from operators.graph import caller
-from operators.ingest.bound import await_room, orphaned
+from operators.ingest.bound import Bounds, await_room, bound_kept, orphaned
 from operators.ingest.contract import RESTORE, ReadableLog, Segment, segment_name
 from operators.ingest.ingest_log import IngestLog
 from operators.ingest.place import IngestPlace
@@ -38,12 +38,15 @@ class LineWriter:
     Attributes:
         note: the note that was published with the last batch; "" before the first batch.
         token: 1 for the first process that wrote to this log, and higher for each process that took over.
+
+    Args:
+        bounds: the bounds of the log.
     """
 
-    def __init__(self, log: IngestLog, bytes_max: int) -> None:
+    def __init__(self, log: IngestLog, bounds: Bounds = Bounds()) -> None:
         log.create()
         self._log = log
-        self._bytes_max = bytes_max
+        self._bounds = bounds
         self._orphaned = orphaned()
         self.ended = log.ended() is not None
         self.token = log.take_over()
@@ -71,8 +74,9 @@ class LineWriter:
             digest = self._log.write_segment(name, data)
             segments.append(Segment(name, 0, len(segments), stop - begin, digest))
             begin = max(stop, begin + 1)
-        await_room(self._log, self._batch, self.token, segments, self._bytes_max, self._orphaned)
+        await_room(self._log, self._batch, self.token, segments, self._bounds.unread_bytes_max, self._orphaned)
         self._log.publish("lines", self._batch, self.token, segments, note)
+        bound_kept(self._log, self._batch, self._bounds.kept_bytes_max)
         self._batch += 1
         self.note = note
 

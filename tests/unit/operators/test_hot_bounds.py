@@ -40,6 +40,7 @@ ELSEWHERE = {
     "replay_target_ms": "the supervisor's",
     "record_bytes_max": "in the chain, which refuses the record in both",
     "ingest_bytes_max": "of a source's own process",
+    "kept_input_bytes_max": "of a source's own process",
     "heartbeat_ms": "of the process, whatever it performs",
     "heartbeat_timeout_ms": "of the process",
     "stuck_after_ms": "of the process",

@@ -37,7 +37,7 @@ def test_lines_come_out_as_those_of_the_whole_input(
 ) -> None:
     """Any division into reads and batches, and any position at which another reader begins."""
     directory = tmp_path_factory.mktemp("lines")
-    writer = LineWriter(log_of(directory, "s"), 1 << 30)
+    writer = LineWriter(log_of(directory, "s"))
     lines = Lines(MAX, skips_empty=False)
     for begin in range(0, len(content), size):
         lines.add(content[begin : begin + size])
@@ -72,7 +72,7 @@ def test_a_body_is_refused_for_its_first_bad_line_or_taken_whole(lines: list[byt
 
 
 def test_a_bad_line_says_which_it_is(tmp_path: Path) -> None:
-    writer = LineWriter(log_of(tmp_path, "s"), 1 << 30)
+    writer = LineWriter(log_of(tmp_path, "s"))
     writer.publish([b"1", b"{"], "")
     writer.publish([b"x" * 20], "")
     writer.end()
@@ -84,7 +84,7 @@ def test_a_bad_line_says_which_it_is(tmp_path: Path) -> None:
 
 
 def test_a_damaged_segment_is_never_believed(tmp_path: Path) -> None:
-    writer = LineWriter(log_of(tmp_path, "s"), 1 << 30)
+    writer = LineWriter(log_of(tmp_path, "s"))
     writer.publish([b"1"], "")
     [segment] = (tmp_path / "ingest" / "s" / "segments").iterdir()
     segment.write_bytes(b"2\n")
@@ -109,7 +109,7 @@ def ingested(directory: Path) -> list[Any]:
     """Return the lines of the standard input of this process, as a job reads them."""
     directory.mkdir(exist_ok=True)
     StdinSource().check()
-    StdinSource().ingest(LineWriter(log_of(directory, "s"), 1 << 30), "s", directory, os.getpid())
+    StdinSource().ingest(LineWriter(log_of(directory, "s")), "s", directory, os.getpid())
     return read_from(StdinSource().open(0, SourceContext("s", directory, 0)), 0)
 
 
@@ -154,7 +154,7 @@ def test_the_descriptor_itself_is_read_whatever_it_is(tmp_path: Path) -> None:
 
 
 def test_a_file_at_standard_input_that_was_cut_is_not_at_its_end(tmp_path: Path) -> None:
-    log = LineWriter(log_of(tmp_path, "s"), 1 << 30)
+    log = LineWriter(log_of(tmp_path, "s"))
     log.publish([b"1", b"2"], "4")
     (tmp_path / "in").write_bytes(b"1\n")
     with open(tmp_path / "in", "rb") as opened, standard_input_of(opened.fileno()):
@@ -196,7 +196,7 @@ class Site:
     def __init__(self, directory: Path, **options: Any) -> None:
         self.source = HttpSource("127.0.0.1:1", **options)
         self.directory = directory
-        self.writer = LineWriter(log_of(directory, "s"), 1 << 30)
+        self.writer = LineWriter(log_of(directory, "s"))
         self.listener = http_source._Listener(self.source, self.writer, ("127.0.0.1", 0))
 
         class Handler(http_source._Handler):
@@ -359,7 +359,7 @@ def polled(directory: Path, body: bytes, **options: Any) -> list[Any]:
         source = HttpSource(poll=page.url, **options)
         fetched = fetch(source, "")
         assert fetched is not None and fetch(source, fetched[1]) is None
-        LineWriter(log_of(directory, "s"), 1 << 30).publish(*fetched)
+        LineWriter(log_of(directory, "s")).publish(*fetched)
         return read_from(source.open(0, SourceContext("s", directory, 0)), 0)
     finally:
         page.close()
@@ -444,7 +444,7 @@ def test_a_page_that_is_not_whole_is_fetched_again_and_not_remembered(
     source = HttpSource(poll=server.url, every_s=0.01, format=format)
     try:
         with pytest.raises(KeyboardInterrupt):
-            poll(source, LineWriter(log_of(tmp_path, "s"), 1 << 30), "s")
+            poll(source, LineWriter(log_of(tmp_path, "s")), "s")
     finally:
         server.close()
     (line,) = capsys.readouterr().err.splitlines()
