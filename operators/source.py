@@ -140,6 +140,10 @@ class Source(ABC, Generic[R_co]):
         """
         return self.positions_travel and not self.companions(name, job_directory)
 
+    def continues(self, earlier: Source[Any]) -> bool:
+        """Return whether the companions that were started for an earlier version of this source can work for it."""
+        return False
+
     def companions(self, name: str, job_directory: Path) -> list[Companion]:
         """Return the processes that must run in addition to the job; most sources need none."""
         return []

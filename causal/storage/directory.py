@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import stat
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -84,19 +85,19 @@ class Directory(Objects):
             return dict(self._sizes(folder, after))
 
     def _sizes(self, folder: str, after: str = "") -> Iterator[tuple[str, int]]:
+        place = os.path.join(self.path, folder)
         try:
-            entries = [entry for entry in os.scandir(self.path / folder) if entry.name > after]
+            entries = [each for each in os.listdir(place) if each > after and not each.startswith(".")]
         except FileNotFoundError:
             return
         for entry in entries:
-            name = f"{folder}/{entry.name}" if folder else entry.name
-            if entry.name.startswith("."):
-                continue
-            if entry.is_dir(follow_symlinks=False):
-                yield from self._sizes(name)
-                continue
+            name = f"{folder}/{entry}" if folder else entry
             with suppress(FileNotFoundError):  # the file has just been removed
-                yield name, entry.stat().st_size
+                status = os.lstat(f"{place}/{entry}")
+                if stat.S_ISDIR(status.st_mode):
+                    yield from self._sizes(name)
+                else:
+                    yield name, status.st_size
 
     def remove(self, names: Iterable[str]) -> None:
         """Remove files; a file that cannot be removed only takes up space."""

@@ -35,10 +35,11 @@ from operators.code_archive.archive import Archive
 from operators.engine.plan import Plan, plan
 from standby.blueprint import Blueprint, Constraint
 from standby.storage.manifest_files import newest_manifest
-from standby.supervision.companions import UNCHANGED
 
 OF_AGENT = ("heartbeat_ms", "heartbeat_timeout_ms", "verify_replay", "transport")
 """Settings that the agent has read; it continues to work during a change."""
+OF_COMPANIONS = ("ingest_bytes_max", "kept_input_bytes_max")
+"""Settings that the companions have read."""
 
 
 def add_parsers(commands: Any) -> None:
@@ -249,7 +250,25 @@ def _check_settings(before: JobConfig, config: JobConfig) -> None:
 
 
 def _version(job: Path, config: JobConfig, planned: Plan, archive: Archive, allow_dropped: bool = False) -> Version:
-    if planned.companions(job):
-        raise PipelineError(UNCHANGED)
+    companions = Blueprint.load(job).companions
+    if companions or planned.companions(job):
+        _check_companions(job, config, planned)
     constraints: Mapping[str, Constraint] = {name: Constraint(*place) for name, place in planned.places().items()}
-    return Version(config, planned, Blueprint(planned.topology, constraints=constraints), archive, allow_dropped)
+    blueprint = Blueprint(planned.topology, companions, constraints=constraints)
+    return Version(config, planned, blueprint, archive, allow_dropped)
+
+
+def _check_companions(job: Path, config: JobConfig, planned: Plan) -> None:
+    """Check that the companions of the current version can work for the next one; they are not replaced."""
+    if not planned.continues(present(job)):
+        raise PipelineError(
+            "a source that has its own process (Spark, HTTP, standard input) changes with a stop: causal savepoint "
+            "--stop; without one, lines over HTTP or from standard input need the same source in both versions"
+        )
+    before = JobConfig.load(job)
+    for name in OF_COMPANIONS:
+        if getattr(before, name) != getattr(config, name):
+            raise PipelineError(
+                f"{name} cannot change while a source's own process is running; stop the job with `causal savepoint "
+                "--stop`, and resume it"
+            )

@@ -38,9 +38,9 @@ APPLIED = frozenset(
         "state_memory_bytes_max", "state_directory", "channel_window_bytes", "batch_elements_max", "latency_target_ms",
         "inflight_memory_bytes_max", "inflight_disk_bytes_max", "log_bytes_max", "staged_bytes_max",
         "ingest_bytes_max", "kept_input_bytes_max", "heartbeat_ms", "heartbeat_timeout_ms", "stuck_after_ms",
-        "event_timeout_s", "sink_retry_timeout_s", "crash_loop_max", "transport", "listen", "key", "hosts", "on", "agents", "spark_conf",
-        "hosts_expected", "host_timeout_ms", "rebalance_after_s", "verify_replay", "metrics_port",
-        "metrics_listen",
+        "event_timeout_s", "sink_retry_timeout_s", "crash_loop_max", "transport", "listen", "key", "hosts", "on",
+        "agents", "spark_conf", "hosts_expected", "host_timeout_ms", "rebalance_after_s", "verify_replay",
+        "metrics_port", "metrics_listen",
     )
 )  # fmt: skip
 """Settings that no row depends on; a resumption applies them from then on."""

@@ -1,4 +1,4 @@
-"""The input of sources with an ingest log that is kept as long as a savepoint, so that a rollback reads it again (0043).
+"""The input of sources with an ingest log, kept as long as a savepoint, so that a rollback reads it again (0043).
 
 Only a job's own savepoints keep input: a copy of a savepoint is the beginning of another job, which has no log.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from causal.commands import Files
 from causal.config import JobConfig
@@ -15,10 +16,12 @@ from causal.errors import CausalError, PipelineError
 from causal.ids import OUTSIDE
 from causal.storage.files import read_parts
 from causal.topology import Topology
-from operators.ingest.ingest_log import IngestLog
-from operators.ingest.place import IngestPlace
 from standby.blueprint import Blueprint
 from standby.storage.manifest_files import newest_manifest
+
+if TYPE_CHECKING:
+    from operators.ingest.ingest_log import IngestLog
+    from operators.ingest.place import IngestPlace
 
 Positions = Mapping[tuple[str, int], int]
 """(source, partition) → position."""
@@ -87,6 +90,8 @@ def problem(job: Path, where: Path) -> str:
 
 def _logs(job: Path, positions: Positions) -> Iterator[tuple[IngestPlace, IngestLog, list[int]]]:
     """Yield the ingest log of each source that has one, with its place and the position of each channel."""
+    from operators.ingest.place import IngestPlace  # most jobs do not need this module
+
     config = JobConfig.load(job)
     for source in sorted({source for source, _ in positions}):
         count = 1 + max(partition for name, partition in positions if name == source)

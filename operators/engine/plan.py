@@ -531,6 +531,12 @@ class Plan:
             for companion in group.root.subject.companions(group.root.name, job_directory)
         ]
 
+    def continues(self, earlier: Plan) -> bool:
+        """Return whether the companions that were started for an earlier version can work for this one."""
+        sources = [{g.root.name: g.root.subject for g in p._groups if g.root.kind == "source"} for p in (self, earlier)]
+        both = [{name for name, each in known.items() if each.companions(name, Path())} for known in sources]
+        return both[0] == both[1] and all(sources[0][name].continues(sources[1][name]) for name in both[0])
+
     def describe(self) -> dict[str, Any]:
         """Return the plan in the form that `causal plan --json` prints."""
         described: dict[str, Any] = {

@@ -1,8 +1,8 @@
 """The bounds of an ingest log: on published but unread data, and on input that is kept for savepoints.
 
 The commit of a batch waits until readers have made room. Spark runs one batch at a time, so a commit that waits slows
-the query down but does not make it fail. If nothing is unread, a batch of any size is admitted. The wait ends when there
-is room, when another driver takes over, or when the process that requested the commit ends.
+the query down but does not make it fail. If nothing is unread, a batch of any size is admitted. The wait ends when
+there is room, when another driver takes over, or when the process that requested the commit ends.
 
 Input that only savepoints need never makes a batch wait: instead, the oldest savepoints lose it.
 """
@@ -26,7 +26,7 @@ KEPT_EVERY = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class LogBounds:
     """The bounds of one log.
 
     Attributes:
@@ -36,6 +36,10 @@ class Bounds:
 
     unread_bytes_max: int = 1 << 30
     kept_bytes_max: int = 1 << 30
+
+
+BOUNDS = LogBounds()
+"""The bounds that are the defaults of the settings."""
 
 
 def await_room(
@@ -53,9 +57,9 @@ def await_room(
     """
     if log.manifest(batch) is not None:  # the batch is published already, and publishing it again changes nothing
         return
-    coming, since_ns, noted_at = log.size_of(segments), 0, 0.0
+    since_ns, noted_at = 0, 0.0
     while True:
-        unread = log.unread_bytes(batch)
+        unread, coming = log.room_taken(batch, segments)
         if not unread or unread + coming <= bytes_max:
             break
         log.check_token(token)
@@ -81,14 +85,14 @@ def await_room(
 
 
 def bound_kept(log: IngestLog, batch: int, bytes_max: int) -> None:
-    """Let go of the input of savepoints since which more than `bytes_max` was published, after every eighth batch.
+    """Release the input of savepoints since which more than `bytes_max` was published, after every eighth batch.
 
     Args:
         batch: the batch that was published last.
     """
     if batch % KEPT_EVERY:
         return
-    savepoints = log.exceeding(bytes_max)
+    savepoints = log.exceeding(batch, bytes_max)
     log.forget(savepoints)
     for savepoint in savepoints:
         _say(

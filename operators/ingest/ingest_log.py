@@ -95,6 +95,8 @@ class IngestLog(ReadableLog):
         """The number of returns that the log had seen when a reader began to use this object."""
         self._removed = -1
         """The batch below which this object has removed everything."""
+        self._published: list[tuple[int, int]] = []
+        """(batch, size) of the segments from the oldest savepoint on, as far as they are known; they never change."""
 
     @property
     def where(self) -> str:
@@ -311,15 +313,15 @@ class IngestLog(ReadableLog):
 
     # -- room --------------------------------------------------------------------------------------------------
 
-    def unread_bytes(self, before: int) -> int:
-        """Return the size of the segments of published batches below `before` that their channels still need."""
-        done = [done for _, done in self._needed()]
-        return unread(self._listed("segments", min(done)).items(), done, before)
+    def room_taken(self, batch: int, segments: Sequence[Segment] = ()) -> tuple[int, int]:
+        """Return the size of what the channels still need of batches below `batch`, and that of its written segments.
 
-    def size_of(self, segments: Sequence[Segment]) -> int:
-        """Return the size of written but unpublished segments, each of which counts as at least `SEGMENT_BYTES_MIN`."""
-        sizes = self._listed("segments", min((batch_of(segment.file) for segment in segments), default=0))
-        return sum(max(sizes.get(segment.file, 0), SEGMENT_BYTES_MIN) for segment in segments)
+        A segment counts as at least `SEGMENT_BYTES_MIN`.
+        """
+        done = [done for _, done in self._needed()]
+        sizes = self._listed("segments", min(*done, batch))
+        coming = sum(max(sizes.get(segment.file, 0), SEGMENT_BYTES_MIN) for segment in segments)
+        return unread(sizes.items(), done, batch), coming
 
     def note_backlog(self, backlog: Backlog) -> None:
         """Store the backlog for reports, when its batch begins to wait and when the batch is admitted."""
@@ -508,19 +510,23 @@ class IngestLog(ReadableLog):
         names = [name for name in self._listed("kept") if gone.intersection(marks.kept_of([name]))]
         self._objects.remove([f"{self._folder}/kept/{name}" for name in names])
 
-    def exceeding(self, bytes_max: int) -> list[str]:
+    def exceeding(self, last: int, bytes_max: int) -> list[str]:
         """Return the savepoints since which more than `bytes_max` was published, the oldest first.
 
         A segment counts as at least `SEGMENT_BYTES_MIN`.
+
+        Args:
+            last: the batch that was published last.
         """
         kept = self.kept()
         if not kept:
+            self._published.clear()
             return []
-        sizes = self._listed("segments", min(kept.values())).items()
-        return marks.exceeding(
-            kept, [(batch_of(name), max(size, SEGMENT_BYTES_MIN)) for name, size in sizes if _SEGMENT.match(name)],
-            bytes_max,
-        )  # fmt: skip
+        begin = self._published[-1][0] + 1 if self._published else min(kept.values())
+        for name, size in sorted(self._listed("segments", begin).items()):
+            if _SEGMENT.match(name) and batch_of(name) <= last:
+                self._published.append((batch_of(name), max(size, SEGMENT_BYTES_MIN)))
+        return marks.exceeding(kept, self._published, bytes_max)
 
     def return_to(self, positions: Sequence[int]) -> None:
         """Lower the readers' marks to the batches from which these positions are read; repeating this is harmless.

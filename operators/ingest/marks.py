@@ -1,4 +1,4 @@
-"""The marks of an ingest log: what its readers and the job's savepoints still need, as names of objects without content.
+"""The marks of an ingest log: names of empty objects that say what its readers and the job's savepoints still need.
 
     low-water/<channel>-<batch>-<done>[-<returns>]   a reader's mark; the highest numbers of a channel count
     kept/<batch>-<savepoint>                         a savepoint's mark: it needs the batches from this one on

@@ -61,8 +61,8 @@ class IngestPlace:
         begins, ends = log.kept_rows(channel)
         if position > ends:
             raise PipelineError(
-                f"source {self.name!r}, partition {channel}: the job has read {position:,} records, but {log.where} has "
-                f"{ends:,}: the log is on another host, or was removed or replaced; restore it"
+                f"source {self.name!r}, partition {channel}: the job has read {position:,} records, but {log.where} "
+                f"has {ends:,}: the log is on another host, or was removed or replaced; restore it"
             )
         if position < begins:
             raise PipelineError(

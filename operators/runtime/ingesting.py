@@ -16,7 +16,7 @@ from causal.config import JobConfig
 from causal.errors import CausalError, CorruptData, PipelineError
 from causal.process import processlog
 from operators.builder.loading import load_of_job
-from operators.ingest.bound import Bounds
+from operators.ingest.bound import LogBounds
 from operators.sources.lines.lines_log import LineSource, LineWriter, log_of
 
 
@@ -29,7 +29,7 @@ def main(argv: Sequence[str]) -> int:
         source = load_of_job(job_directory, config, lasting=True).sources.get(name)
         if not isinstance(source, LineSource):
             raise PipelineError(f"{config.pipeline} has no source of lines with that name")
-        bounds = Bounds(config.ingest_bytes_max, config.kept_input_bytes_max)
+        bounds = LogBounds(config.ingest_bytes_max, config.kept_input_bytes_max)
         writer = LineWriter(log_of(job_directory, name), bounds)
         if not writer.ended:
             source.ingest(writer, name, job_directory, root_pid)

@@ -30,7 +30,7 @@ from causal.storage.modes import PRIVATE
 from causal.storage.objects import Missing
 from operators.builder.loading import MODULE as PIPELINE_MODULE
 from operators.builder.loading import load_of_job
-from operators.ingest.bound import Bounds
+from operators.ingest.bound import BOUNDS, LogBounds
 from operators.ingest.ingest_log import IngestLog
 from operators.ingest.place import IngestPlace
 from operators.spark import daemon as spark_daemon
@@ -131,7 +131,7 @@ def drive(
     place: IngestPlace,
     code: str = "",
     beside: Path | None = None,
-    bounds: Bounds = Bounds(),
+    bounds: LogBounds = BOUNDS,
 ) -> int:
     """Run the query of a source until it ends, and return the process's exit status.
 
@@ -161,7 +161,7 @@ def _report(status: int, name: str, problem: str) -> int:
     return status
 
 
-def _drive(source: SparkSource, place: IngestPlace, code: str, beside: Path | None, bounds: Bounds) -> None:
+def _drive(source: SparkSource, place: IngestPlace, code: str, beside: Path | None, bounds: LogBounds) -> None:
     source.check()
     directory = place.directory
     directory.mkdir(parents=True, exist_ok=True)
@@ -353,7 +353,7 @@ def _pickle_by_value(read: Callable[..., object]) -> None:
             register_pickle_by_value(sys.modules[name])
 
 
-def _publisher(source: SparkSource, place: IngestPlace, token: int, jvm: SparkJvm, bounds: Bounds) -> BatchPublisher:
+def _publisher(source: SparkSource, place: IngestPlace, token: int, jvm: SparkJvm, bounds: LogBounds) -> BatchPublisher:
     from operators.spark.writer import BatchPublisher
 
     checkpoint = place.directory / CHECKPOINT
@@ -436,7 +436,7 @@ def main(argv: Sequence[str]) -> int:
     except PipelineError as problem:
         return _report(2, name, str(problem))
     place = IngestPlace(job_directory, name, source.partitions, config.store, config.place_in_store)
-    bounds = Bounds(config.ingest_bytes_max, config.kept_input_bytes_max)
+    bounds = LogBounds(config.ingest_bytes_max, config.kept_input_bytes_max)
     return drive(source, place, config.code, Path(config.pipeline).parent, bounds)
 
 

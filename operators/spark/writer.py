@@ -21,7 +21,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from causal.errors import PipelineError, invariant
 from causal.process.clock import take_offset
-from operators.ingest.bound import Bounds, await_room, bound_kept, orphaned
+from operators.ingest.bound import LogBounds, await_room, bound_kept, orphaned
 from operators.ingest.contract import RESTORE, Segment, digest_of, segment_name
 from operators.ingest.ingest_log import IngestLog
 from operators.ingest.place import IngestPlace
@@ -60,7 +60,13 @@ class BatchPublisher:
     """
 
     def __init__(
-        self, place: IngestPlace, token: int, checkpoint: Path, bounds: Bounds, apart: bool, wanted: Callable[[], bool]
+        self,
+        place: IngestPlace,
+        token: int,
+        checkpoint: Path,
+        bounds: LogBounds,
+        apart: bool,
+        wanted: Callable[[], bool],
     ) -> None:
         self.problem: Exception | None = None
         self._place = place

@@ -10,12 +10,6 @@ from standby.supervision.effects import Outbox, StartProcess
 
 PREFIX = "companion-"
 
-UNCHANGED = (
-    "a job with a source that has its own process (Spark, HTTP, standard input) changes with a stop: causal savepoint "
-    "--stop"
-)
-"""The refusal of a change of a running job: its companions stay those of the version with which they started."""
-
 AGAIN_NS = 1_000_000_000
 """The time that the agent has to report a companion that it was asked to start."""
 

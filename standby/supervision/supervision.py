@@ -22,7 +22,7 @@ from standby.blueprint import Blueprint
 from standby.supervision import events, orders, savepoints
 from standby.supervision.assignments import TaskEntry, WorkerEntry, WorkerState
 from standby.supervision.balancing import Balancing
-from standby.supervision.companions import UNCHANGED, Companions
+from standby.supervision.companions import Companions
 from standby.supervision.detector import Detector
 from standby.supervision.dirty_workers import DirtyWorkers
 from standby.supervision.draining import Draining, drain
@@ -491,8 +491,6 @@ class Supervision:
             return "the job is ending already"
         if self.hosts.several:
             return "a job on several hosts changes with a stop: causal savepoint --stop"
-        if len(self._companions):
-            return UNCHANGED
         if self._config.guarantee != "causal":
             return f"guarantee {self._config.guarantee} changes with a stop: causal savepoint --stop"
         return ""

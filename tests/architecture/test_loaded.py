@@ -39,7 +39,7 @@ PROCESSES = {
         ("deploy", "operators.sinks.postgres", "operators.sinks.redis", "standby.daemon", "operators.builder.drawing"),
         600,
     ),
-    "preparation": (("deploy.cli",), ("deploy.doctor", "deploy.new_project", "deploy.ui"), 670),
+    "preparation": (("deploy.cli",), ("deploy.doctor", "deploy.new_project", "deploy.ui"), 672),
 }
 """Process → the modules that it runs, others that it must not load, and a bound on the number of modules."""
 

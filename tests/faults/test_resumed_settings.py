@@ -39,9 +39,9 @@ OTHERS: dict[str, Any] = {
     "channel_window_bytes": 1 << 17,
     "batch_elements_max": 1, "latency_target_ms": 0, "inflight_memory_bytes_max": 1 << 20,
     "inflight_disk_bytes_max": 1 << 28, "log_bytes_max": 1 << 24, "staged_bytes_max": 1 << 28,
-    "ingest_bytes_max": 1 << 24, "kept_input_bytes_max": 0, "heartbeat_ms": 50, "heartbeat_timeout_ms": 4000, "stuck_after_ms": 50_000,
-    "event_timeout_s": 60.0, "sink_retry_timeout_s": 30.0, "crash_loop_max": 7, "transport": "tcp",
-    "host_timeout_ms": 4000, "rebalance_after_s": 0.0, "verify_replay": False, "metrics_port": 0,
+    "ingest_bytes_max": 1 << 24, "kept_input_bytes_max": 0, "heartbeat_ms": 50, "heartbeat_timeout_ms": 4000,
+    "stuck_after_ms": 50_000, "event_timeout_s": 60.0, "sink_retry_timeout_s": 30.0, "crash_loop_max": 7,
+    "transport": "tcp", "host_timeout_ms": 4000, "rebalance_after_s": 0.0, "verify_replay": False, "metrics_port": 0,
     "metrics_listen": "0.0.0.0",
 }  # fmt: skip
 """Another value of each setting that a resume applies; the last two have their own tests."""

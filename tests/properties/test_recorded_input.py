@@ -46,7 +46,7 @@ class Job:
         self.log = self.opened()
         self.log.create()
         self.token = self.log.take_over()
-        self._batch = self._made = 0
+        self._batch = self._saved = 0
         self.readers = [IngestReader(self.opened(), channel, "numbers") for channel in range(CHANNELS)]
 
     def opened(self) -> IngestLog:
@@ -72,8 +72,8 @@ class Job:
         self.readers[channel].completed(self.done[channel])
 
     def save(self) -> None:
-        name = f"{self._made}-run"
-        self._made += 1
+        name = f"{self._saved}-run"
+        self._saved += 1
         self.log.keep(name, self.done)
         self.savepoints[name] = list(self.done)
 
@@ -88,8 +88,8 @@ class Job:
             return
         name = self.chance.choice(sorted(self.savepoints))
         self.late += [(reader, len(rows)) for reader, rows in zip(self.readers, self.rows, strict=True)]
-        for reader, rows in zip(self.readers, self.rows, strict=True):
-            drained(reader, self.done[self.readers.index(reader)])
+        for channel, reader in enumerate(self.readers):
+            drained(reader, self.done[channel])
         self.done = list(self.savepoints[name])
         for _ in range(self.chance.randint(1, 2)):  # an interrupted command is repeated
             self.opened().return_to(self.done)
@@ -114,7 +114,7 @@ class Job:
                 begins, ends = self.log.kept_rows(channel)
                 assert begins <= at[channel] <= ends == len(self.rows[channel]), "a savepoint's input is gone"
         everything_read = self.done == [len(rows) for rows in self.rows]
-        unread = self.opened().unread_bytes(self._batch)
+        unread = self.opened().room_taken(self._batch)[0]
         assert unread <= SEGMENT_BYTES_MIN * sum(len(rows) - at for rows, at in zip(self.rows, self.done, strict=True))
         assert everything_read or unread
 
@@ -155,12 +155,10 @@ def _keeping_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _counting_late_marks(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = marks.needed
+
     def needed(them: Iterable[LowWater], channels: int) -> list[tuple[int, int]]:
-        them = list(them)
-        return [
-            (max((m.batch for m in them if m.channel == c), default=0), max((m.done for m in them if m.channel == c), default=0))
-            for c in range(channels)
-        ]  # fmt: skip
+        return before((mark._replace(returns=0) for mark in them), channels)
 
     monkeypatch.setattr(marks, "needed", needed)
 
@@ -203,9 +201,9 @@ batches = st.integers(0, 9)
 def test_a_savepoint_exceeds_the_bound_by_what_was_published_since(
     kept: dict[str, int], sizes: list[tuple[int, int]], most: int
 ) -> None:
-    found = marks.exceeding(kept, sizes, most)
-    assert set(found) == {name for name, at in kept.items() if sum(s for batch, s in sizes if batch >= at) > most}
-    assert [kept[name] for name in found] == sorted(kept[name] for name in found)
+    over = marks.exceeding(kept, sizes, most)
+    assert set(over) == {name for name, at in kept.items() if sum(s for batch, s in sizes if batch >= at) > most}
+    assert [kept[name] for name in over] == sorted(kept[name] for name in over)
 
 
 @given(st.lists(st.builds(LowWater, *[st.integers(0, 3)] * 4)))
@@ -224,5 +222,5 @@ def test_the_oldest_savepoints_lose_their_input_first() -> None:
         job.save()
         job.publish()
     sizes = [batch_of(name.rpartition("/")[2]) for name in job.memory.stored if "/segments/" in name]
-    exceeding = job.log.exceeding(SEGMENT_BYTES_MIN * sum(batch >= 3 for batch in sizes))
+    exceeding = job.log.exceeding(5, SEGMENT_BYTES_MIN * sum(batch >= 3 for batch in sizes))
     assert exceeding == [name for name, at in job.log.kept().items() if at < 3] and exceeding

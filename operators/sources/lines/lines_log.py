@@ -14,7 +14,7 @@ from causal.errors import CorruptData, PipelineError, invariant
 from causal.process.interpreter import JOB, PYTHON, module_command
 from causal.records.unreadable import Unreadable
 from operators.graph import caller
-from operators.ingest.bound import Bounds, await_room, bound_kept, orphaned
+from operators.ingest.bound import BOUNDS, LogBounds, await_room, bound_kept, orphaned
 from operators.ingest.contract import RESTORE, ReadableLog, Segment, segment_name
 from operators.ingest.ingest_log import IngestLog
 from operators.ingest.place import IngestPlace
@@ -43,7 +43,7 @@ class LineWriter:
         bounds: the bounds of the log.
     """
 
-    def __init__(self, log: IngestLog, bounds: Bounds = Bounds()) -> None:
+    def __init__(self, log: IngestLog, bounds: LogBounds = BOUNDS) -> None:
         log.create()
         self._log = log
         self._bounds = bounds
@@ -155,6 +155,10 @@ class LineSource(Source[Any]):
     def check_readable(self, partition: int, position: int, context: SourceContext) -> None:
         """Raise `PipelineError` if the log has released lines from `position` on."""
         IngestPlace(context.job_directory, context.name, 1).check_readable(partition, position)
+
+    def continues(self, earlier: Source[Any]) -> bool:
+        """Return whether both have the same type and options, wherever they were declared."""
+        return type(self) is type(earlier) and {**vars(self), "_where": ""} == {**vars(earlier), "_where": ""}
 
     def companions(self, name: str, job_directory: Path) -> list[Companion]:
         """Return the process that writes the log.

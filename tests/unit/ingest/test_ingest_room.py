@@ -64,7 +64,7 @@ def test_a_batch_waits_until_a_checkpoint_covers_enough(
     readers = [publisher.reader(channel) for channel in range(2)]
     publisher.publish([[3], [3]])
     publisher.publish([[3], [3]])
-    assert publisher.log.unread_bytes(2) == segment_bytes(4)
+    assert publisher.log.room_taken(2)[0] == segment_bytes(4)
     waiting = Waiting(publisher, segment_bytes(4))
     eventually(lambda: publisher.log.backlog() is not None, "a report of the batch that waits")
     assert waiting.waits()
@@ -145,7 +145,7 @@ def test_a_backlog_that_was_torn_by_a_power_failure_is_none(publisher: Publisher
 
 def test_small_segments_count_as_what_a_file_costs(publisher: Publisher) -> None:
     segments = written(publisher.log, 0, publisher.token, (1, 1))
-    assert publisher.log.size_of(segments) == segment_bytes(2)
+    assert publisher.log.room_taken(0, segments) == (0, segment_bytes(2))
     name = "0000000000-00000-1-9-0.arrow"
     digest = publisher.log.write_segment(name, b"x" * (3 * SEGMENT_BYTES_MIN))
-    assert publisher.log.size_of([Segment(name, 0, 0, 1, digest)]) == segment_bytes(3)
+    assert publisher.log.room_taken(0, [Segment(name, 0, 0, 1, digest)]) == (0, segment_bytes(3))
