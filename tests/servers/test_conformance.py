@@ -20,6 +20,7 @@ from operators.sinks.conformance import (
     returning,
     steps,
     successions,
+    upserting,
     withdrawal,
     zombies,
 )
@@ -69,6 +70,23 @@ def generic(server: Postgres, **options: Any) -> Subject:
     return Subject(sink, read, poison=poison)
 
 
+def by_key(server: Postgres, **options: Any) -> Subject:
+    """The table that the sink makes for one row per key."""
+    table = f"keys_{next(NUMBERS)}"
+    sink = PostgresSink(server.dsn, table=table, timeout_ms=1000, upsert=True, **options)
+
+    def read(task: str) -> dict[str, Any]:
+        [(there,)] = server.query("SELECT to_regclass(%s) IS NOT NULL", table)
+        rows = server.query(f"SELECT key, record FROM {table} WHERE strpos(key, %s) > 0", task) if there else []
+        return dict(rows)
+
+    def poison() -> Any:
+        server.query(f"ALTER TABLE {table} ADD CHECK ((record ->> 'n')::int < 1000)")
+        return {"n": 1001}
+
+    return Subject(sink, read, seen=upserting.rows_seen, row=upserting.revision_of, poison=poison)
+
+
 def columns(server: Postgres, place: bool) -> Subject:
     """A table of the user's, with types and a constraint; without `place` nothing in it identifies a row."""
     table = f"own_{next(NUMBERS)}"
@@ -99,6 +117,17 @@ def entries(server: Redis, **options: Any) -> Subject:
     return Subject(sink, read)
 
 
+def fields(server: Redis, **options: Any) -> Subject:
+    """A hash of the server that all tests share."""
+    sink = RedisSink(server.url, stream=f"hash_{next(NUMBERS)}", timeout_ms=1000, upsert=True, **options)
+
+    def read(task: str) -> dict[str, Any]:
+        with server.client() as client:
+            return {key: json.loads(row) for key, row in client.hgetall(sink.stream).items() if task in key}
+
+    return Subject(sink, read, seen=upserting.rows_seen, row=upserting.revision_of)
+
+
 def named(check: Callable[[Subject], None]) -> str:
     return check.__name__
 
@@ -106,6 +135,11 @@ def named(check: Callable[[Subject], None]) -> str:
 @pytest.mark.parametrize("check", except_for(SHARED, *STEP_BY_STEP), ids=named)
 def test_a_table_of_the_sink_conforms(check: Callable[[Subject], None], shared_postgres: Postgres) -> None:
     check(generic(shared_postgres))
+
+
+@pytest.mark.parametrize("check", except_for(SHARED, *STEP_BY_STEP), ids=named)
+def test_a_table_with_one_row_per_key_conforms(check: Callable[[Subject], None], shared_postgres: Postgres) -> None:
+    check(by_key(shared_postgres))
 
 
 def test_a_newer_run_dies_at_some_steps_of_its_replacement(
@@ -143,6 +177,11 @@ def test_a_postgres_that_is_killed_is_waited_for(own_postgres: Postgres) -> None
 @pytest.mark.parametrize("check", except_for(SHARED, *STEP_BY_STEP[::2]), ids=named)
 def test_streams_conform(check: Callable[[Subject], None], shared_redis: Redis) -> None:
     check(entries(shared_redis))
+
+
+@pytest.mark.parametrize("check", except_for(SHARED, *STEP_BY_STEP[::2]), ids=named)
+def test_a_hash_by_key_conforms(check: Callable[[Subject], None], shared_redis: Redis) -> None:
+    check(fields(shared_redis))
 
 
 def test_a_redis_that_is_killed_is_waited_for(own_redis: Redis) -> None:

@@ -7,6 +7,7 @@ one database.
     PostgresSink(dsn)                                          output(task text, position bigint, record jsonb)
     PostgresSink(dsn, table="sales.totals", columns=["k", "n"])
                                                                your own table: these columns from the records' keys
+    PostgresSink(dsn, upsert=True)                             output(key text, record jsonb): one row per key
 
 The table's schema also contains `causal_task` (one row per sink and task: run, incarnation, next position, digest),
 `causal_held` (determinants of epochs that no complete checkpoint covers yet) and `causal_refused` (rows that were set
@@ -39,6 +40,7 @@ from causal.ports import SinkStore
 from causal.records.vectors import Vectors
 from operators.sinks.contract.options import WAIT_MS_MAX, check_choice, check_durability, check_range
 from operators.sinks.contract.sink import Sink, encode_json, json_encoder
+from operators.sinks.contract.upserts import UNDO_ROWS, UNDO_ROWS_MAX
 
 if TYPE_CHECKING:
     from operators.sinks.postgres.postgres_store import Target
@@ -52,7 +54,8 @@ class PostgresSink(Sink):
     """A sink that writes rows to a table of a PostgreSQL database.
 
     Needs: extra `postgres`, PostgreSQL 12 or later.
-    Readers: table `output(task, position, record jsonb)`, or columns of a table of yours.
+    Readers: table `output(task, position, record jsonb)`, or columns of a table of yours; `output(key, record jsonb)`
+    with `upsert`.
     Step: one statement, which is one transaction.
     Fence: its row is updated only for its incarnation, position and last bundle.
     Server: yes: commits are synchronous, whatever the role is set to.
@@ -71,6 +74,8 @@ class PostgresSink(Sink):
             `columns`, "append" to them.
         durability: "process" or "os" (see the module); by default, the job's.
         timeout_ms: the time limit for each call; a call that exceeds it raises `Unavailable` and is retried.
+        upsert: keep one row per key of a table, for `table.sink`; the sink creates the table, without `columns`.
+        undo_rows: with `upsert`, how many of its latest revisions a task can undo for a return to a savepoint.
     """
 
     everywhere = True
@@ -84,14 +89,20 @@ class PostgresSink(Sink):
         existing: str = "refuse",
         durability: str | None = None,
         timeout_ms: int = 2000,
+        upsert: bool = False,
+        undo_rows: int = UNDO_ROWS,
     ) -> None:
         _check_said(table, columns, place_columns, existing, durability, timeout_ms)
         self.dsn = dsn
         schema, _, name = table.rpartition(".")
-        self._place_columns = tuple(place_columns) if columns else _GENERIC_PLACE
+        if upsert and columns:
+            raise PipelineError(f"PostgresSink({table!r}): upsert=True writes key and record; leave columns out")
+        check_range(f"PostgresSink({table!r})", "undo_rows", undo_rows, 0, UNDO_ROWS_MAX)
+        self.upsert = upsert
+        self._place_columns = tuple(place_columns) if columns else () if upsert else _GENERIC_PLACE
         self.durability = durability
         self.existing: str = existing
-        self._said = (schema, name, tuple(columns), self._place_columns, existing, "", timeout_ms)
+        self._said = (schema, name, tuple(columns), self._place_columns, existing, "", timeout_ms, upsert, undo_rows)
 
     def encode(self, records: Sequence[Any]) -> bytes:
         r"""See `Sink.encode`; for a table with columns, bytes become `\x` and hexadecimal digits, as in PostgreSQL."""
@@ -110,7 +121,8 @@ class PostgresSink(Sink):
         _needs_psycopg()
         from operators.sinks.postgres.postgres_store import PostgresStore, WithdrawingPostgresStore
 
-        return (WithdrawingPostgresStore if self._place_columns else PostgresStore)(self._target(), task)
+        withdraws = self._place_columns or self.upsert
+        return (WithdrawingPostgresStore if withdraws else PostgresStore)(self._target(), task)
 
     def check(self) -> None:
         """Raise `PipelineError` for mistakes in the dsn or the table.

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import ClassVar
 
 from operators.sinks.contract.account import MARK
 from operators.sinks.postgres.postgres_columns import taken_by
@@ -40,6 +41,11 @@ class Statements:
     columns: Sequence[str]
     place: Sequence[str]
     kinds: Mapping[str, str] = field(default_factory=dict)
+
+    generic: ClassVar[Sequence[str]] = ("task", "position", "record")
+    """The columns of a table that the sink creates."""
+    upsert: ClassVar[bool] = False
+    """Whether the table has one row per key; see `postgres_upserts`."""
 
     @property
     def name(self) -> str:
@@ -121,7 +127,7 @@ class Statements:
         """
         parts = [f"mine AS ({self._advance})"]
         if rows:
-            parts.append(f"rows AS ({self._insert('mine')})")
+            parts += self._insert_all()
         if refused:
             parts.append(
                 f"""out AS (INSERT INTO {self.ours(REFUSED)} SELECT mine.sink, mine.task, each.position, each.reason
@@ -147,7 +153,7 @@ class Statements:
             WHERE {MINE} AND run = %(run)s AND incarnation = %(incarnation)s::bigint RETURNING sink, task),
             gone AS (DELETE FROM {self.ours(PARTS)} AS old USING mine WHERE old.sink = mine.sink
             AND old.task = mine.task AND (old.kind = {MARK} OR old.epoch < %(kept_from)s::bigint)),
-            {self._hold} SELECT count(*)::int FROM mine"""
+            {self._also_truncated()}{self._hold} SELECT count(*)::int FROM mine"""
 
     @cached_property
     def replaced(self) -> str:
@@ -158,11 +164,22 @@ class Statements:
         return f"""WITH mine AS ({self._advance}),
             gone AS (DELETE FROM {self.ours(PARTS)} AS old USING mine
             WHERE old.sink = mine.sink AND old.task = mine.task),
-            back AS (DELETE FROM {self.rows} AS old USING mine
-            WHERE old.{quoted(self.place[0])} = mine.task AND old.{quoted(self.place[1])} >= %(next)s::bigint),
-            noted AS (DELETE FROM {self.ours(REFUSED)} AS old USING mine
+            {self._withdrawn()}noted AS (DELETE FROM {self.ours(REFUSED)} AS old USING mine
             WHERE old.sink = mine.sink AND old.task = mine.task AND old.position >= %(next)s::bigint),
             {self._hold} SELECT count(*)::int FROM mine"""
+
+    def _insert_all(self) -> list[str]:
+        """Return the parts of `bundle` that write its rows."""
+        return [f"rows AS ({self._insert('mine')})"]
+
+    def _also_truncated(self) -> str:
+        """Return further parts of `truncated`."""
+        return ""
+
+    def _withdrawn(self) -> str:
+        """Return the part of `replaced` that deletes rows."""
+        return f"""back AS (DELETE FROM {self.rows} AS old USING mine
+            WHERE old.{quoted(self.place[0])} = mine.task AND old.{quoted(self.place[1])} >= %(next)s::bigint), """
 
     @cached_property
     def refused_below(self) -> str:

@@ -15,11 +15,13 @@ from causal.ports import Bundle
 from causal.records.values import decode, encode
 from operators.sinks.contract.account import Account, Part, check_newest, foreign_rows, mark_parts, take_part
 from operators.sinks.contract.account_store import Before, ConnectedStore, WithdrawingConnectedStore, check_lines
+from operators.sinks.contract.upserts import undo_floor, undo_limit, undo_obstacle
 from operators.sinks.postgres.postgres_connection import BoundedConnection, connected
 from operators.sinks.postgres.postgres_errors import blames_a_row, translated
 from operators.sinks.postgres.postgres_refused import refused_rows
 from operators.sinks.postgres.postgres_sql import MINE, TASK, Statements
-from operators.sinks.postgres.postgres_table import emptied, kinds_of, make_tables
+from operators.sinks.postgres.postgres_table import check_one_table, emptied, kinds_of, make_tables
+from operators.sinks.postgres.postgres_upserts import UpsertStatements
 
 RETURN_MS = 600_000
 """The longest time for which a return to a savepoint may delete rows."""
@@ -39,10 +41,13 @@ class Target:
     existing: str
     durability: str
     timeout_ms: int
+    upsert: bool
+    undo_rows: int
 
     def statements(self, schema: str) -> Statements:
         """Return the statements for a server where unqualified names refer to the given schema."""
-        return Statements(self.schema or schema, self.table, self.columns, self.place_columns)
+        kind = UpsertStatements if self.upsert else Statements
+        return kind(self.schema or schema, self.table, self.columns, self.place_columns)
 
 
 class PostgresStore(ConnectedStore[BoundedConnection]):
@@ -105,6 +110,7 @@ class PostgresStore(ConnectedStore[BoundedConnection]):
         if foreign and target.existing == "refuse":
             raise foreign_rows(f"{target.place}: table {statements.name}", "PostgresSink")
         emptied(db, statements, self._run, rows=target.existing == "replace")
+        check_one_table(db, statements, self._task, target.place)
         stored = _stored(db, statements, self._key, target.place)
         if stored is None:
             account, self._sequence = Account(self._task, self._run, self._incarnation), 0
@@ -153,6 +159,9 @@ class PostgresStore(ConnectedStore[BoundedConnection]):
 
     def _shorten(self, db: BoundedConnection, account: Account, epoch: int) -> bool:
         owner = {**self._key, "run": self._run, "incarnation": self._incarnation, "kept_from": epoch}
+        if self._target.upsert:
+            marks_from = account.marks[0].next if account.marks else None
+            owner["floor"] = undo_floor(account.next, marks_from, self._target.undo_rows)
         return self._change(db, self._statements.truncated, owner, mark_parts(account, 0))
 
     def _change(self, db: BoundedConnection, statement: str, parameters: dict[str, Any], parts: Sequence[Part]) -> bool:
@@ -167,7 +176,26 @@ class WithdrawingPostgresStore(WithdrawingConnectedStore[BoundedConnection], Pos
     """A store for a table that has columns for task and position, so that its rows can be withdrawn."""
 
     def _take_back(self, db: BoundedConnection, account: Account, before: Before, parts: Sequence[Part]) -> bool:
-        return self._change(db, self._statements.replaced, _account_columns(account, self._key, *before), parts)
+        parameters, statements = _account_columns(account, self._key, *before), self._statements
+        if not isinstance(statements, UpsertStatements):
+            return self._change(db, statements.replaced, parameters, parts)
+        with db.transaction():
+            changed = self._change(db, statements.replaced, parameters, parts)
+            if changed:
+                statements.take_back(db, self._key, account.next)
+        return changed
+
+    @property
+    def limit(self) -> str:
+        """See `causal.ports.ReturningStore.limit`."""
+        return undo_limit(self._target.undo_rows) if self._target.upsert else ""
+
+    def _obstacle(self, db: BoundedConnection, account: Account, next_: int) -> str:
+        statements = self._statements
+        if not isinstance(statements, UpsertStatements):
+            return ""
+        (oldest,) = db.execute(statements.oldest_undo, self._key).fetchone()
+        return undo_obstacle(oldest, account.next, next_)
 
     def _returned(self, db: BoundedConnection, account: Account, next_: int, digest: int) -> None:
         # The rows of hours may have to be deleted.
@@ -240,6 +268,7 @@ def _row_columns(bundle: Bundle) -> dict[str, Any]:
     """Return the parameters for a bundle's rows: one text, and the positions to leave out with the reasons."""
     return {
         "rows": bundle.rows[:-1].decode(),
+        "epoch": bundle.epoch,
         "out": [position for position, _ in bundle.refused],
         "reasons": [reason for _, reason in bundle.refused],
     }

@@ -45,6 +45,7 @@ class Target:
     durability: str
     rows_max: int
     timeout_ms: int
+    undo_rows: int
 
 
 def connected(target: Target) -> redis.Redis:
@@ -106,6 +107,8 @@ class RedisStore(WithdrawingConnectedStore[redis.Redis]):
     """The stream and account of one sink task. Only one thread may use the store at a time."""
 
     _errors = redis.RedisError
+    form = ""
+    """The form of the output, if it is not a stream per task."""
     _losses = "it was emptied, it lost its last writes, or a replica took over"
 
     def __init__(self, target: Target, task: str) -> None:
@@ -128,12 +131,17 @@ class RedisStore(WithdrawingConnectedStore[redis.Redis]):
     def _claimed(self, client: redis.Redis) -> Account:
         target, run, stream = self._target, self._run, f"{self._place}: stream {self._target.stream}"
         check_durable(client, target)
-        claim = (self._task, run, self._incarnation, target.existing, target.stream)
+        claim = (self._task, run, self._incarnation, target.existing, target.stream, self.form)
         reply = client.eval(redis_scripts.OPEN, 1, f"{target.stream}:causal", *claim)
         if reply[0] == b"newer":
             check_newest(stream, run, reply[1].decode())
         if reply[0] in (b"newer", b"run"):
             raise foreign_rows(stream, "RedisSink")
+        if reply[0] == b"form":
+            has = "a stream per task" if self.form else "a hash by key"
+            raise PipelineError(f"{stream} has {has} (upsert=); use another stream")
+        if reply[0] == b"table":
+            raise PipelineError(f"{stream} already has the table of sink {reply[1].decode()!r}; use another stream")
         if reply[0] == b"taken":
             raise PipelineError(
                 f"{self._place}: the key {self._keys[0]} exists but was not created by a sink; use another stream"

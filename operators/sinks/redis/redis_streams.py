@@ -7,6 +7,8 @@ than the last one.
     XRANGE output:out/0 - +                     all rows of a task
     XREAD BLOCK 0 STREAMS output:out/0 41-1     the rows after position 41
 
+With `upsert=True`, a table is the hash `<stream>`: `HGET output KEY` is the row of a key, as JSON (`redis_upserts`).
+
 A bundle is one script, which the server performs completely or not at all: rows, position, digest, determinants and the
 comparison of the incarnation. Next to the stream are `…:causal` (the account), `…:held` (determinants of epochs that no
 complete checkpoint covers yet), `…:refused` (rows set aside: position and reason) and `<stream>:causal` (the tasks).
@@ -37,6 +39,7 @@ from causal.errors import PipelineError, Unavailable
 from causal.ports import SinkStore
 from operators.sinks.contract.options import EXISTING, WAIT_MS_MAX, check_choice, check_durability, check_range
 from operators.sinks.contract.sink import Sink
+from operators.sinks.contract.upserts import UNDO_ROWS, UNDO_ROWS_MAX
 
 if TYPE_CHECKING:
     from operators.sinks.redis.redis_store import Target
@@ -49,7 +52,7 @@ class RedisSink(Sink):
     """A sink that writes rows as entries of Redis streams.
 
     Needs: extra `redis`, Redis 6.2 or later.
-    Readers: streams `<stream>:<task>`, the position of a row is its ID.
+    Readers: streams `<stream>:<task>`, the position of a row is its ID; the hash `<stream>` with `upsert`.
     Step: one script on the server.
     Fence: the script compares incarnation, position and last bundle.
     Server: `durability="process"`: `appendonly yes` with `appendfsync` `always` or `no`.
@@ -64,6 +67,8 @@ class RedisSink(Sink):
         durability: "process", "os" or "server" (see the module); by default, the job's.
         rows_max: the approximate number of most recent rows that each stream keeps; None keeps all rows.
         timeout_ms: the time limit for each call; a call that exceeds it raises `Unavailable` and is retried.
+        upsert: keep one field per key of a table in the hash `stream`, for `table.sink`; not with `rows_max`.
+        undo_rows: with `upsert`, how many of its latest revisions a task can undo for a return to a savepoint.
     """
 
     everywhere = True
@@ -76,6 +81,8 @@ class RedisSink(Sink):
         durability: str | None = None,
         rows_max: int | None = None,
         timeout_ms: int = 2000,
+        upsert: bool = False,
+        undo_rows: int = UNDO_ROWS,
     ) -> None:
         said = f"RedisSink(stream={stream!r})"
         if not stream:
@@ -91,11 +98,15 @@ class RedisSink(Sink):
         if rows_max is not None and rows_max < 1:
             raise PipelineError(f"{said}: rows_max is {rows_max!r}; use 1 or more, or None for all rows")
         check_range(said, "timeout_ms", timeout_ms, 1, WAIT_MS_MAX)
+        if upsert and rows_max is not None:
+            raise PipelineError(f"{said}: upsert=True keeps a row per key, not the latest rows; leave rows_max out")
+        check_range(said, "undo_rows", undo_rows, 0, UNDO_ROWS_MAX)
+        self.upsert = upsert
         self.url = url
         self.stream = stream
         self.durability = durability
         self.existing: str = existing
-        self._said = (stream, existing, "", rows_max or 0, timeout_ms)
+        self._said = (stream, existing, "", rows_max or 0, timeout_ms, undo_rows)
 
     def key_of(self, task: str) -> str:
         """Return the key of the stream with the rows of one sink task."""
@@ -104,6 +115,10 @@ class RedisSink(Sink):
     def open_store(self, task: str, job_directory: Path) -> SinkStore:
         """Return the store of one sink task; the store connects only when it is opened."""
         _needs_redis()
+        if self.upsert:
+            from operators.sinks.redis.redis_upserts import RedisUpsertStore
+
+            return RedisUpsertStore(self._target(), task)
         from operators.sinks.redis.redis_store import RedisStore
 
         return RedisStore(self._target(), task)

@@ -1,23 +1,26 @@
 """A table of the latest throw of dice per key, kept in a store by key and, as revisions, in files.
 
 Settings: gate (the file without which the source does not end), count, rate, width (tasks of the sink by key), to (the
-sink by key), undo_rows.
+sink by key), server (its address), undo_rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from operators import Operator, Pipeline
-from operators.sinks import JsonLinesSink, SqliteSink
+from operators.sinks import JsonLinesSink, PostgresSink, RedisSink, SqliteSink
+from operators.sinks.contract import Sink
 from tests.faults.pipelines.held_source import held_generated
 
 pipeline = Pipeline("tabled")
 settings = pipeline.settings
 undo_rows = int(settings.get("undo_rows", 100_000))
-SINKS = {
+SINKS: dict[str, Callable[[], Sink]] = {
     "sqlite": lambda: SqliteSink("out.db", upsert=True, undo_rows=undo_rows),
+    "postgres": lambda: PostgresSink(settings["server"], table="tabled", upsert=True, undo_rows=undo_rows),
+    "redis": lambda: RedisSink(settings["server"], stream="tabled", upsert=True, undo_rows=undo_rows),
 }
 
 
