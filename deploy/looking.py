@@ -9,7 +9,7 @@ from typing import Any
 from deploy.command_frame import Parser, carried_out, without_commands
 from deploy.jobs.chosen import add_job
 
-NAMES = ("status", "logs", "ui", "top")
+NAMES = ("status", "logs", "ui", "top", "serve")
 
 
 def add_parsers(commands: Any) -> None:
@@ -27,10 +27,12 @@ def add_parsers(commands: Any) -> None:
     logging.add_argument("-n", "--lines", type=_count, metavar="N", help="begin with the last N lines; default: all")
     logging.set_defaults(act=_logs)
 
+    from deploy.serving import serve_command
     from deploy.ui import dashboard, top
 
     dashboard.add_parser(commands)
     top.add_parser(commands)
+    serve_command.add_parser(commands)
 
 
 def _status(arguments: argparse.Namespace) -> int:

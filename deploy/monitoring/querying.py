@@ -25,7 +25,8 @@ from deploy.jobs.lookup import names_job, running
 from deploy.savepoints.stored_checkpoints import fetch
 from operators.builder.loading import load_of_job
 from operators.engine.plan import Plan, plan
-from operators.runtime.inspection import all_tasks, as_of, key_of, keys_as_of, owners, text_of_key
+from operators.queries.inspection import all_tasks, as_of, keys_as_of, owners
+from operators.queries.key_text import key_of, text_of_key
 from operators.sinks.contract.sink import encode_json
 from standby.network.control import ask
 from standby.storage.journal import journaled

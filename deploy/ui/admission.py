@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from hmac import compare_digest
 
-LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
-TOKEN = "x-causal-token"
-"""A header rather than a cookie, because a browser never sends it automatically."""
+from deploy.serving.host_names import LOOPBACK, named_host
+from deploy.serving.host_names import TOKEN as TOKEN
+
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -37,7 +37,7 @@ def refusal(headers: Mapping[str, str], token: str, changes: bool, secret: bool 
         secret: whether the answer is about the job rather than being one of the page's own files.
     """
     host = headers.get("host", "")
-    if _name(host) not in LOOPBACK:
+    if named_host(host) not in LOOPBACK:
         return "the address of the page is not an address of this machine; open the one that `causal ui` has printed"
     if changes and headers.get("origin") != f"http://{host}":
         return "the request does not come from the page of this dashboard"
@@ -45,11 +45,3 @@ def refusal(headers: Mapping[str, str], token: str, changes: bool, secret: bool 
     if (secret or changes) and not compare_digest(presented, token.encode()):
         return "the token is missing or belongs to another dashboard; open the address that `causal ui` has printed"
     return None
-
-
-def _name(host: str) -> str:
-    """Return the name in a `Host` header, without the port; empty if there is none."""
-    name, colon, port = host.rpartition(":")
-    if not colon or host.endswith("]"):
-        return host
-    return name if port.isdecimal() else ""

@@ -89,6 +89,10 @@ class Image:
             self.whole = True
             yield done
 
+    def covers(self, files: Sequence[SnapshotFile]) -> bool:
+        """Return whether `load` would read only files whose barriers are later than those loaded."""
+        return not files or self._covered_by(files) > 0
+
     def _covered_by(self, files: Sequence[SnapshotFile]) -> int:
         """Return how many of `files` contain nothing that is not loaded; 0 if the complete one at the front does.
 

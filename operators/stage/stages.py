@@ -332,6 +332,13 @@ class Stage:
         shown = {table.name: table.inspect(key) for table in self.tables()}
         return {name: value for name, value in shown.items() if value is not None}
 
+    def windows(self, key: Any) -> list[tuple[float, float | None, Any]] | None:
+        """Return (start, end, content) of each open window of a key, in seconds; None if the stage has no windows.
+
+        The end is None if the window never ends.
+        """
+        return None
+
     def kept_keys(self) -> Iterable[Any]:
         """Return the keys for which `inspect` returns state; a key may occur more than once."""
         return (key for table in self.tables() for key in table.kept_keys())

@@ -128,6 +128,8 @@ class DueEntries(PairTable):
 
     def inspect(self, key: Any) -> Any:
         """Return [slot, value] for each slot of the key, in ascending order, or None if the key has no slots."""
+        if self.slot_index is not None:  # every entry is as it was loaded
+            return inspected(self.values, key, self.slot_index)
         entries = {entry[_KEY:_VALUE]: entry[_VALUE] for entry in (*self._heap, *self._recent)}
         return inspected(entries | self.values, key)
 

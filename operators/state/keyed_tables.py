@@ -20,6 +20,7 @@ from operators.records.ownership import SCALARS
 from operators.state.fragments import Entry, packed, unpacked
 from operators.state.merge_rules import BY_PAIR, WHOLE
 from operators.state.pending_keys import ListedKeys, PendingKeys
+from operators.state.slot_index import SlotIndex
 from operators.state.spool import Fragment, Spool
 
 UNDIVIDED = -2
@@ -94,12 +95,13 @@ class KeyedTable:
             part.
         of_one_group: whether the base of increments may be missing, because only one key group is loaded.
         defined: a clause for error messages with the file:line of the table's operator; empty if it is not known.
+        slot_index: the slots of each key, in a process that only loads snapshots of a table by (key, slot); else None.
         numeric: whether the most recently encoded values were numbers, which take almost no time to encode.
     """
 
     __slots__ = (
         "name", "operator", "key_groups", "values", "dirty", "since", "group_of", "cold", "of_one_group",
-        "large_fragments", "numeric", "defined", "_job",
+        "large_fragments", "numeric", "defined", "slot_index", "_job",
     )  # fmt: skip
 
     def __init__(
@@ -127,6 +129,7 @@ class KeyedTable:
         self.large_fragments = 0
         self.numeric = False
         self.defined = ""
+        self.slot_index: SlotIndex | None = None
         self._job: TableJob | None = None
 
     merges = WHOLE
@@ -201,6 +204,13 @@ class KeyedTable:
         self.values.clear()
         self.dirty = set()
         self.since.clear()
+        if self.slot_index is not None:
+            self.slot_index = SlotIndex()
+
+    def index_slots(self) -> None:
+        """Find the slots of a key by an index from now on; the table then changes only when snapshots are loaded."""
+        if self.group_of is not None:
+            self.slot_index = SlotIndex(self.values)
 
     def inspect(self, key: Any) -> Any:
         """Return the value of a key in a form for display, or None if there is none."""
@@ -220,6 +230,8 @@ class KeyedTable:
         for key in gone:
             self.values.pop(key, None)
         self.values.update(zip(keys, values, strict=True))
+        if self.slot_index is not None:
+            self.slot_index.loaded(keys, gone)
         self.shrink()
 
     def renumber(self, next: Callable[[], int]) -> None:

@@ -110,4 +110,6 @@ class ListTable(TypedTable):
             known[start:] = items
             if self.expiry is not None:
                 self.expiry.load(key, age)
+        if self.slot_index is not None:
+            self.slot_index.loaded(keys, removed)
         self.shrink()

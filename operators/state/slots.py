@@ -13,10 +13,13 @@ from typing import Any
 
 from operators.state.due_index import DueIndex, Pair
 from operators.state.keyed_tables import KeyedTable
+from operators.state.slot_index import SlotIndex
 
 
-def inspected(values: Mapping[Pair, Any], key: Any) -> Any:
+def inspected(values: Mapping[Pair, Any], key: Any, slot_index: SlotIndex | None = None) -> Any:
     """Return [slot, value] for each slot of the key, in ascending order, or None if the key has no slots."""
+    if slot_index is not None:
+        return [[slot, values[key, slot]] for slot in slot_index.of(key)] or None
     entries = [[slot, value] for (other, slot), value in values.items() if other == key]
     return sorted(entries, key=itemgetter(0)) or None
 
@@ -31,7 +34,7 @@ class PairTable(KeyedTable):
 
     def inspect(self, key: Any) -> Any:
         """Return [slot, value] for each slot of the key, in ascending order, or None if the key has no slots."""
-        return inspected(self.values, key)
+        return inspected(self.values, key, self.slot_index)
 
 
 class SlotTable(PairTable):

@@ -26,16 +26,28 @@ def newest_manifest(job: Path) -> tuple[int, dict[str, Files]] | None:
     Raises:
         CorruptData: the manifest is damaged.
     """
-    epochs = [int(match[1]) for match in map(MANIFEST.fullmatch, names_in(job / DIRECTORY)) if match]
-    if not epochs:
-        return None
-    path = job / DIRECTORY / f"manifest-{max(epochs)}.json"
+    epochs = epochs_in(job)
+    return (max(epochs), manifest_of(job, max(epochs))) if epochs else None
+
+
+def epochs_in(job: Path) -> list[int]:
+    """Return the epochs that have a manifest, in any order."""
+    return [int(match[1]) for match in map(MANIFEST.fullmatch, names_in(job / DIRECTORY)) if match]
+
+
+def manifest_of(job: Path, epoch: int) -> dict[str, Files]:
+    """Return the files of each task in the complete checkpoint of an epoch.
+
+    Raises:
+        CorruptData: the manifest is damaged or missing.
+    """
+    path = job / DIRECTORY / f"manifest-{epoch}.json"
     try:
         manifest = json.loads(path.read_text())
         digest = manifest.pop("digest")
-        if digest != digest_of(manifest) or manifest["epoch"] != max(epochs):
+        if digest != digest_of(manifest) or manifest["epoch"] != epoch:
             raise ValueError("its digest does not match")
-        return manifest["epoch"], as_files(manifest["files"])
+        return as_files(manifest["files"])
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
         raise CorruptData(f"{path} is damaged ({problem}); start the job again without --resume") from None
 

@@ -12,6 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("causal", "operators", "standby", "deploy")
 PURE = (
     "causal",
+    "deploy.serving.host_names",
     "deploy.ui.admission",
     "deploy.progress.progress_model",
     "deploy.monitoring.trace_spans",

@@ -315,7 +315,7 @@ class _ByWindow(ListTable):
 
     def inspect(self, key: Any) -> Any:
         """Return [slot, records] for each window of the key, in ascending order."""
-        return inspected(self.values, key)
+        return inspected(self.values, key, self.slot_index)
 
 
 def contents_of(

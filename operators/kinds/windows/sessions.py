@@ -184,6 +184,10 @@ class SessionStage(WindowedStage):
             shown[name] = [[seconds_of(session[_START]), seconds_of(session[_END])] for session in shown[name]]
         return shown
 
+    def _bounds_of(self, key: Any, slot: Any) -> tuple[int, int]:
+        start_ns, end_ns, _, _ = next(session for session in self._sessions[key] if session[_ID] == slot)
+        return start_ns, end_ns
+
     def changed(self, epoch: int) -> None:
         """Drop sessions that a shorter lateness has closed."""
         gone = [

@@ -80,6 +80,10 @@ class SliceStage(AssignedStage):
                 starts_of.setdefault(key, []).append(start_ns)
             self._emit(self._ends_by_key(starts_of, self._closed_of, self._mark_of_now), out)
 
+    def _bounds_of(self, key: Any, slot: Any) -> tuple[int, int]:
+        """Return the bounds of a slice, which belongs to several windows."""
+        return slot, slot + self._length_ns
+
     def _mark_of_now(self, key: Any) -> int:
         mark_ns = self._mark_of(key, self.mark_ns)
         return _NEVER_NS if mark_ns is None else mark_ns

@@ -20,7 +20,7 @@ from operators.stage.failures import NO_KEY
 from operators.stage.floors import Floors
 from operators.stage.scope import Scope
 from operators.stage.stages import Stage, without
-from operators.stage.watermark_merge import over_until
+from operators.stage.watermark_merge import END_NS, over_until
 from operators.state.due_index import Pair
 from operators.state.keyed_tables import KeyedTable
 
@@ -175,6 +175,18 @@ class WindowedStage(Stage, ABC):
             shown[name] = [[seconds_of(start_ns), content] for start_ns, content in shown[name]]
         return shown
 
+    def windows(self, key: Any) -> list[tuple[float, float | None, Any]]:
+        """Return the open windows of a key in ascending order."""
+        windows: list[tuple[float, float | None, Any]] = []
+        for slot, content in self._contents.table.inspect(key) or ():
+            start_ns, end_ns = self._bounds_of(key, slot)
+            windows.append((seconds_of(start_ns), None if end_ns == END_NS else seconds_of(end_ns), content))
+        return windows
+
+    @abstractmethod
+    def _bounds_of(self, key: Any, slot: Any) -> tuple[int, int]:
+        """Return the bounds of one of the key's open windows."""
+
     def tables(self) -> list[KeyedTable]:
         return [self._contents.table]
 
@@ -213,3 +225,6 @@ class AssignedStage(WindowedStage):
     def __init__(self, node: Node, scope: Scope) -> None:
         super().__init__(node, scope)
         self._assigner: Assigner = node.options["assigner"]
+
+    def _bounds_of(self, key: Any, slot: Any) -> tuple[int, int]:
+        return slot, self._assigner.end_ns(slot)

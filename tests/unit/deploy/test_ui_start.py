@@ -18,7 +18,7 @@ from deploy import looking
 from deploy.cli import main, parser
 from deploy.jobs.chosen import chosen_job
 from deploy.monitoring.querying import _without_job
-from deploy.ui.dashboard import _bound
+from deploy.serving.listening import ADDRESS, listen
 from tests.architecture.source import ROOT
 
 
@@ -55,7 +55,7 @@ def test_a_job_is_named_in_one_of_three_ways_or_is_the_only_one(jobs: Callable[.
 
 
 def test_an_answer_is_sent_without_waiting_for_an_acknowledgement() -> None:
-    with _bound(None) as listening, socket.create_connection(listening.getsockname()):
+    with listen(ADDRESS, None, 0) as listening, socket.create_connection(listening.getsockname()):
         accepted, _ = listening.accept()
         with accepted:
             assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)

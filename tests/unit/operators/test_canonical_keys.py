@@ -37,6 +37,7 @@ from operators import (
     ValueState,
 )  # fmt: skip
 from operators.engine.plan import plan
+from operators.queries.key_text import key_of as key_of_text
 from operators.records.keys import (
     Unroutable,
     canonical_key,
@@ -46,7 +47,6 @@ from operators.records.keys import (
     task_of_group,
 )
 from operators.records.keys import canonical as canonical_bytes
-from operators.runtime.inspection import key_of as key_of_text
 from operators.state.snapshot_parts import read_part
 from operators.testing import run
 from tests.members import examples

@@ -6,10 +6,7 @@ divided by key group. It is then inspected like a running chain. As in a standby
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Collection, Mapping, Sequence
-from datetime import datetime
-from decimal import Decimal
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,81 +18,10 @@ from operators.builder.pipeline import Pipeline
 from operators.engine.operator_chain import OperatorChain
 from operators.engine.plan import Plan
 from operators.graph import Node
-from operators.records.keys import Unroutable, canonical_key, key_group, task_of_group
+from operators.records.keys import key_group, task_of_group
 
-BEGINNINGS = ('"', "[", "{")
-"""The beginnings of JSON other than a number or constant; plain text that begins like this needs double quotes."""
 LOADED_BYTES_MAX = 64 << 20
 """The approximate limit on the bytes of snapshots loaded to list keys; a larger state is sampled by key group."""
-
-
-def key_of(text: str) -> Any:
-    """Parse a key: plain text, or JSON in which a list stands for a tuple and an object for a type that JSON lacks.
-
-    Raises:
-        PipelineError: the text is empty, looks like JSON but is not valid JSON, or is not a key.
-    """
-    try:
-        if _plain(text):
-            return text
-        return canonical_key(_meant(json.loads(text)))
-    except (ValueError, ArithmeticError, RecursionError) as problem:
-        fix = "use text, a number, or other JSON: a string in double quotes, a list for a tuple"
-        raise PipelineError(f"the key {text:.80} cannot be used ({problem}); {fix}") from None
-
-
-def text_of_key(key: Any) -> str:
-    """Return a text that `key_of` parses as this key: the key itself if it is plain text, otherwise JSON."""
-    if type(key) is str and _plain(key):
-        return key
-    return json.dumps(_spelled(key), ensure_ascii=False)
-
-
-def _plain(text: str) -> bool:
-    """Return whether a text neither is JSON nor looks as if it was meant to be JSON."""
-    if not text.strip() or text.lstrip().startswith(BEGINNINGS):
-        return False
-    try:
-        json.loads(text, parse_constant=_refused)
-    except ValueError:
-        return True
-    return False
-
-
-def _refused(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON")
-
-
-_KINDS: Mapping[str, Callable[[str], Any]] = {
-    "bytes": bytes.fromhex,
-    "decimal": Decimal,
-    "datetime": datetime.fromisoformat,
-}
-"""Parsers for the kinds of keys that JSON lacks, as in `{"decimal": "1.1"}`."""
-
-
-def _meant(value: Any) -> Any:
-    if type(value) is list:
-        return tuple(map(_meant, value))
-    if type(value) is dict:
-        [(kind, text)] = value.items() if len(value) == 1 else [("", "")]
-        if kind not in _KINDS or type(text) is not str:
-            raise Unroutable(f"the value of an object must be a string, after one of {', '.join(_KINDS)}")
-        return _KINDS[kind](text)
-    return value
-
-
-def _spelled(value: Any) -> Any:
-    """Return `value` in its JSON form; this is the inverse of `_meant`."""
-    if isinstance(value, tuple):
-        return list(map(_spelled, value))
-    if isinstance(value, bytes):
-        return {"bytes": value.hex()}
-    if isinstance(value, Decimal):
-        return {"decimal": str(value)}
-    if isinstance(value, datetime):
-        return {"datetime": value.isoformat()}
-    return value
 
 
 def owners(pipeline: Pipeline, plan: Plan, operator: str, key: Any, key_groups: int) -> list[Task]:

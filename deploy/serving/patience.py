@@ -1,4 +1,4 @@
-"""The protocol of the dashboard's server, which disconnects clients that send or read too slowly.
+"""The protocol of both servers, which disconnects clients that send or read too slowly.
 
 The number of connections is limited, so clients that never finish a request would otherwise exclude all others.
 """

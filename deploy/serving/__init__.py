@@ -1,0 +1,1 @@
+"""Answers questions about the state of a job over HTTP, for `causal serve` and `causal ui`."""

@@ -1,0 +1,279 @@
+"""Follows the complete checkpoints of a job and holds their state in memory, as a standby of all tasks would.
+
+Nothing is asked of the job: its tasks may run, recover or have ended. A thread looks for the next checkpoint, and a
+question waits only while that checkpoint's changes are added. States of earlier epochs are read when they are asked
+for, and few of them are held.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from causal.commands import Files
+from causal.config import JobConfig
+from causal.errors import CausalError, CorruptData, PipelineError, Unavailable
+from deploy.jobs.lookup import running
+from deploy.savepoints.savepoint_store import kept
+from deploy.savepoints.stored_checkpoints import fetch
+from deploy.serving.refused import CONFLICT, GONE, Refused
+from operators.builder.loading import version_of_job
+from operators.engine.plan import Plan, plan
+from operators.queries.held_state import NEVER, HeldState, Operators
+from standby.blueprint import FILE as GRAPH
+from standby.blueprint import Blueprint
+from standby.storage.manifest_files import epochs_in, manifest_of
+
+LOOK_S = 0.05
+"""The interval between looks for a new checkpoint."""
+EARLIER_MAX = 2
+"""The number of earlier epochs whose state is held."""
+AGAIN_S = 0.5
+"""The interval after a look that failed."""
+TURN_S = 30.0
+"""The time for which a question waits for its turn to read an earlier epoch."""
+
+Stamp = tuple[tuple[int, int], ...]
+Version = tuple[Stamp, JobConfig, Plan, Operators]
+
+
+class FollowedJob:
+    """The states of a job from which questions are answered; its methods may be called from several threads.
+
+    Args:
+        only: the operators whose state is held; all operators if it is empty.
+    """
+
+    def __init__(self, job: Path, only: Sequence[str] = ()) -> None:
+        self.job = job
+        self._only = tuple(only)
+        self._lock = threading.Lock()
+        self._reading_earlier = threading.Lock()
+        self._closing = threading.Event()
+        self._code = ExitStack()
+        """The context in which the code of the current version can be called."""
+        self._version: Version | None = None
+        self._held: HeldState | None = None
+        self._epoch = NEVER
+        """The epoch of the last checkpoint that was read, even if a later one could only be read in part."""
+        self._earlier: OrderedDict[int, HeldState] = OrderedDict()
+        self._problem = ""
+        """The reason why the last look failed; empty if it did not."""
+        self._thread = threading.Thread(target=self._follow, name="checkpoints", daemon=True)
+
+    def start(self, read: bool = True) -> None:
+        """Follow the job until `close`.
+
+        Args:
+            read: whether to read the last checkpoint, if there is one, before this returns.
+
+        Raises:
+            PipelineError: the job's code cannot be loaded, or an operator of `only` does not exist.
+        """
+        if read:
+            self._look()
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop following, and free all states."""
+        self._closing.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        self._forget()
+        self._code.close()
+
+    # Questions.
+
+    @property
+    def operators(self) -> Operators:
+        """The operators of the job's current version."""
+        if self._version is None:
+            raise Unavailable(self._problem or f"the code of the job in {self.job} is being loaded; repeat the request")
+        return self._version[3]
+
+    def holds(self, epoch: int | None) -> bool:
+        """Return whether `at` answers without reading files."""
+        held = self._held
+        return epoch is None or (held is not None and held.epoch == epoch) or epoch in self._earlier
+
+    @contextmanager
+    def at(self, epoch: int | None) -> Iterator[HeldState]:
+        """Yield the state at an epoch, or at the last complete checkpoint; it does not change during the context.
+
+        Raises:
+            Refused: nothing of the epoch is kept, or other code wrote it.
+            Unavailable: no checkpoint is complete yet, or it is still being read.
+        """
+        with self._lock:
+            held = self._held
+            if epoch is None or (held is not None and held.epoch == epoch):
+                if held is None or held.epoch == NEVER:
+                    raise Unavailable(self._lacking())
+                yield held
+                return
+        if epoch not in self._earlier:
+            self._read_earlier(epoch)
+        with self._lock:
+            earlier = self._earlier.get(epoch)
+            if earlier is None:
+                raise Unavailable(f"other epochs are asked for as often as {epoch}; repeat the request")
+            self._earlier.move_to_end(epoch)
+            yield earlier
+
+    def kept_epochs(self) -> dict[int, str]:
+        """Return the epochs that can be asked for, each with the name of its savepoint; empty for a checkpoint."""
+        named = {savepoint.epoch: savepoint.name for savepoint in kept(self.job)}
+        return dict(sorted({**dict.fromkeys(epochs_in(self.job), ""), **named}.items()))
+
+    def _lacking(self) -> str:
+        if self._problem:
+            return self._problem
+        if self._held is not None:
+            return "the checkpoint is being read; repeat the request in a moment"
+        if not running(self.job):
+            return f"the job in {self.job} is not running, and none of its checkpoints was complete when the job ended"
+        return f"no checkpoint of the job in {self.job} is complete yet; repeat the request, or use as_of=live"
+
+    # Earlier epochs.
+
+    def _read_earlier(self, epoch: int) -> None:
+        if not self._reading_earlier.acquire(timeout=TURN_S):
+            raise Unavailable("another epoch is being read; repeat the request in a moment")
+        try:
+            if epoch in self._earlier:
+                return
+            state = self._of_epoch(epoch)
+            with self._lock:
+                self._earlier[epoch] = state
+                over = self._earlier.popitem(last=False)[1] if len(self._earlier) > EARLIER_MAX else None
+                if over is not None:
+                    over.release()
+        finally:
+            self._reading_earlier.release()
+
+    def _of_epoch(self, epoch: int) -> HeldState:
+        places = [each.where for each in kept(self.job) if each.epoch == epoch]
+        for where in (self.job, *places):
+            if epoch not in epochs_in(where):
+                continue
+            _, config, planned, operators = self._loaded(where)
+            try:
+                files = manifest_of(where, epoch)
+                _check_tasks(planned, files)
+                if where == self.job:
+                    fetch(self.job, files.values(), config)
+                state = HeldState(operators, planned, where, self._only)
+                state.advance(epoch, files, {})
+                return state
+            except CorruptData:
+                if where != self.job or epoch in epochs_in(where):
+                    raise  # otherwise, a later checkpoint has replaced this one while it was read
+        known = ", ".join(map(str, self.kept_epochs())) or "none"
+        raise Refused(GONE, f"nothing is kept of epoch {epoch}; the epochs that are kept are {known}")
+
+    def _loaded(self, where: Path) -> Version:
+        """Return the current version, whose code and tasks must be those of the checkpoint in `where`."""
+        if self._version is None:
+            raise Unavailable(self._problem or "the code of the job is being loaded; repeat the request")
+        config = self._version[1]
+        if where != self.job:
+            other = JobConfig.load(where)
+            if other.code != config.code or Blueprint.load(where).topology != Blueprint.load(self.job).topology:
+                raise Refused(
+                    CONFLICT,
+                    f"another version of the job wrote this savepoint; ask it with: causal serve --state-dir {where}",
+                )
+        return self._version
+
+    # The last checkpoint.
+
+    def _follow(self) -> None:
+        while not self._closing.wait(AGAIN_S if self._problem else LOOK_S):
+            try:
+                self._look()
+                self._problem = ""
+            except (CausalError, OSError) as problem:  # shown to those who ask, until a later look succeeds
+                self._problem = " ".join(str(problem).split())
+
+    def _look(self) -> None:
+        """Move to the newest complete checkpoint, if there is one that is not held."""
+        stamp = self._stamp()
+        version = self._version
+        if version is None or version[0] != stamp:
+            version = self._load_version(stamp)
+        epochs = epochs_in(self.job)
+        if not epochs or (max(epochs) == self._epoch and self._holds_last()):
+            return
+        epoch = max(epochs)
+        try:
+            self._move(epoch, manifest_of(self.job, epoch), version)
+        except CorruptData:
+            if epoch in epochs_in(self.job):
+                raise  # otherwise, the next look finds the checkpoint that has replaced this one
+
+    def _holds_last(self) -> bool:
+        return self._held is not None and self._held.epoch != NEVER
+
+    def _move(self, epoch: int, files: Mapping[str, Files], version: Version) -> None:
+        _, config, planned, operators = version
+        _check_tasks(planned, files)
+        fetch(self.job, files.values(), config)
+        held = self._held
+        if held is None or held.epoch == NEVER or epoch <= self._epoch:
+            state = HeldState(operators, planned, self.job, self._only)
+            state.advance(epoch, files, {})
+            with self._lock:
+                replaced = [held, *self._earlier.values()]
+                self._held = state
+                self._earlier.clear()  # after a rollback, an epoch is another one
+                _release(replaced)
+        else:
+            fresh = held.prepared(files)
+            with self._lock:
+                held.advance(epoch, files, fresh)
+        self._epoch = epoch
+
+    def _load_version(self, stamp: Stamp) -> Version:
+        """Load the code of the job, and forget the states that other code has read."""
+        config = JobConfig.load(self.job)
+        fetch(self.job, (), config)
+        self._forget()
+        self._code.close()
+        pipeline = self._code.enter_context(version_of_job(self.job, config))
+        planned = plan(pipeline, config)
+        operators = Operators(pipeline, planned, config.key_groups)
+        for operator in self._only:
+            operators.tasks(operator)
+        self._version = stamp, config, planned, operators
+        return self._version
+
+    def _forget(self) -> None:
+        with self._lock:
+            states = [self._held, *self._earlier.values()]
+            self._version, self._held, self._epoch = None, None, NEVER
+            self._earlier.clear()
+            _release(states)
+
+    def _stamp(self) -> Stamp:
+        """Return what changes when another version of the job begins."""
+        try:
+            statuses = [os.stat(self.job / name) for name in ("job.json", GRAPH)]
+        except FileNotFoundError:
+            raise PipelineError(f"{self.job} no longer contains a job") from None
+        return tuple((status.st_mtime_ns, status.st_ino) for status in statuses)
+
+
+def _check_tasks(planned: Plan, files: Mapping[str, Files]) -> None:
+    """Refuse a checkpoint of other tasks, which a version of the job leaves until the next one completes its first."""
+    if any(task.name not in files for task in planned.topology.tasks):
+        raise Unavailable("the job has changed to another version, whose first checkpoint is not complete yet")
+
+
+def _release(states: Iterable[HeldState | None]) -> None:
+    for state in states:
+        if state is not None:
+            state.release()

@@ -1,0 +1,1 @@
+"""Answers questions about keyed state at a checkpoint, for `causal serve` and `causal state`."""
