@@ -46,6 +46,7 @@ BENCHMARKS = {
     "hosts": "benchmarks.hosts.hosts",
     "change": "benchmarks.recovery.change",
     "ui": "benchmarks.costs.ui",
+    "serve": "benchmarks.costs.serve",
     "quiet": "benchmarks.costs.quiet",
     "spark": "benchmarks.latency.spark",
     "host_losses": "tests.soak.host_losses",

@@ -1,7 +1,7 @@
 """The web application that answers questions about a job's state; every request needs the token.
 
-Most questions are answered at once from memory. Those that read files or wait for a task use a few threads, and are
-refused if many of them are under way.
+Most questions are answered immediately, from memory. Those that read files or wait for a task use a few threads, and
+are refused if many of them are under way.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from deploy.serving.refused import (
     WRONG_METHOD,
     Refused,
 )
-from operators.queries.held_state import NoSuchState
+from operators.queries.state_at import NoSuchState
 
 WAITING_MAX = 16
 """The number of questions that may wait for files or tasks at the same time."""

@@ -2,7 +2,7 @@
 
 Nothing is asked of the job: its tasks may run, recover or have ended. A thread looks for the next checkpoint, and a
 question waits only while that checkpoint's changes are added. States of earlier epochs are read when they are asked
-for, and few of them are held.
+for, and few of them are latest.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from deploy.savepoints.stored_checkpoints import fetch
 from deploy.serving.refused import CONFLICT, GONE, Refused
 from operators.builder.loading import version_of_job
 from operators.engine.plan import Plan, plan
-from operators.queries.held_state import NEVER, HeldState, Operators
+from operators.queries.state_at import NEVER, Operators, StateAt
 from standby.blueprint import FILE as GRAPH
 from standby.blueprint import Blueprint
 from standby.storage.manifest_files import epochs_in, manifest_of
@@ -31,7 +31,7 @@ from standby.storage.manifest_files import epochs_in, manifest_of
 LOOK_S = 0.05
 """The interval between looks for a new checkpoint."""
 EARLIER_MAX = 2
-"""The number of earlier epochs whose state is held."""
+"""The number of earlier epochs whose state is latest."""
 AGAIN_S = 0.5
 """The interval after a look that failed."""
 TURN_S = 30.0
@@ -57,10 +57,10 @@ class FollowedJob:
         self._code = ExitStack()
         """The context in which the code of the current version can be called."""
         self._version: Version | None = None
-        self._held: HeldState | None = None
+        self._latest: StateAt | None = None
         self._epoch = NEVER
         """The epoch of the last checkpoint that was read, even if a later one could only be read in part."""
-        self._earlier: OrderedDict[int, HeldState] = OrderedDict()
+        self._earlier: OrderedDict[int, StateAt] = OrderedDict()
         self._problem = ""
         """The reason why the last look failed; empty if it did not."""
         self._thread = threading.Thread(target=self._follow, name="checkpoints", daemon=True)
@@ -97,11 +97,11 @@ class FollowedJob:
 
     def holds(self, epoch: int | None) -> bool:
         """Return whether `at` answers without reading files."""
-        held = self._held
-        return epoch is None or (held is not None and held.epoch == epoch) or epoch in self._earlier
+        latest = self._latest
+        return epoch is None or (latest is not None and latest.epoch == epoch) or epoch in self._earlier
 
     @contextmanager
-    def at(self, epoch: int | None) -> Iterator[HeldState]:
+    def at(self, epoch: int | None) -> Iterator[StateAt]:
         """Yield the state at an epoch, or at the last complete checkpoint; it does not change during the context.
 
         Raises:
@@ -109,11 +109,11 @@ class FollowedJob:
             Unavailable: no checkpoint is complete yet, or it is still being read.
         """
         with self._lock:
-            held = self._held
-            if epoch is None or (held is not None and held.epoch == epoch):
-                if held is None or held.epoch == NEVER:
+            latest = self._latest
+            if epoch is None or (latest is not None and latest.epoch == epoch):
+                if latest is None or latest.epoch == NEVER:
                     raise Unavailable(self._lacking())
-                yield held
+                yield latest
                 return
         if epoch not in self._earlier:
             self._read_earlier(epoch)
@@ -132,7 +132,7 @@ class FollowedJob:
     def _lacking(self) -> str:
         if self._problem:
             return self._problem
-        if self._held is not None:
+        if self._latest is not None:
             return "the checkpoint is being read; repeat the request in a moment"
         if not running(self.job):
             return f"the job in {self.job} is not running, and none of its checkpoints was complete when the job ended"
@@ -155,7 +155,7 @@ class FollowedJob:
         finally:
             self._reading_earlier.release()
 
-    def _of_epoch(self, epoch: int) -> HeldState:
+    def _of_epoch(self, epoch: int) -> StateAt:
         places = [each.where for each in kept(self.job) if each.epoch == epoch]
         for where in (self.job, *places):
             if epoch not in epochs_in(where):
@@ -166,7 +166,7 @@ class FollowedJob:
                 _check_tasks(planned, files)
                 if where == self.job:
                     fetch(self.job, files.values(), config)
-                state = HeldState(operators, planned, where, self._only)
+                state = StateAt(operators, planned, where, self._only)
                 state.advance(epoch, files, {})
                 return state
             except CorruptData:
@@ -200,7 +200,7 @@ class FollowedJob:
                 self._problem = " ".join(str(problem).split())
 
     def _look(self) -> None:
-        """Move to the newest complete checkpoint, if there is one that is not held."""
+        """Move to the newest complete checkpoint, if there is one that is not latest."""
         stamp = self._stamp()
         version = self._version
         if version is None or version[0] != stamp:
@@ -216,25 +216,25 @@ class FollowedJob:
                 raise  # otherwise, the next look finds the checkpoint that has replaced this one
 
     def _holds_last(self) -> bool:
-        return self._held is not None and self._held.epoch != NEVER
+        return self._latest is not None and self._latest.epoch != NEVER
 
     def _move(self, epoch: int, files: Mapping[str, Files], version: Version) -> None:
         _, config, planned, operators = version
         _check_tasks(planned, files)
         fetch(self.job, files.values(), config)
-        held = self._held
-        if held is None or held.epoch == NEVER or epoch <= self._epoch:
-            state = HeldState(operators, planned, self.job, self._only)
+        latest = self._latest
+        if latest is None or latest.epoch == NEVER or epoch <= self._epoch:
+            state = StateAt(operators, planned, self.job, self._only)
             state.advance(epoch, files, {})
             with self._lock:
-                replaced = [held, *self._earlier.values()]
-                self._held = state
+                replaced = [latest, *self._earlier.values()]
+                self._latest = state
                 self._earlier.clear()  # after a rollback, an epoch is another one
                 _release(replaced)
         else:
-            fresh = held.prepared(files)
+            fresh = latest.prepared(files)
             with self._lock:
-                held.advance(epoch, files, fresh)
+                latest.advance(epoch, files, fresh)
         self._epoch = epoch
 
     def _load_version(self, stamp: Stamp) -> Version:
@@ -253,8 +253,8 @@ class FollowedJob:
 
     def _forget(self) -> None:
         with self._lock:
-            states = [self._held, *self._earlier.values()]
-            self._version, self._held, self._epoch = None, None, NEVER
+            states = [self._latest, *self._earlier.values()]
+            self._version, self._latest, self._epoch = None, None, NEVER
             self._earlier.clear()
             _release(states)
 
@@ -273,7 +273,7 @@ def _check_tasks(planned: Plan, files: Mapping[str, Files]) -> None:
         raise Unavailable("the job has changed to another version, whose first checkpoint is not complete yet")
 
 
-def _release(states: Iterable[HeldState | None]) -> None:
+def _release(states: Iterable[StateAt | None]) -> None:
     for state in states:
         if state is not None:
             state.release()

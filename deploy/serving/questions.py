@@ -16,9 +16,9 @@ from causal.errors import PipelineError
 from deploy.serving.followed_job import FollowedJob
 from deploy.serving.live_tasks import LiveTasks
 from deploy.serving.refused import BAD_REQUEST, NOT_FOUND, TOO_LARGE, Refused
-from operators.queries.held_state import HeldState, TaskAnswer, by_table
 from operators.queries.key_order import UNBOUNDED, KeyRange
 from operators.queries.key_text import json_of, key_of, text_of_key
+from operators.queries.state_at import StateAt, TaskAnswer, by_table
 from operators.records.keys import Unroutable
 
 STATE, WINDOWS = "state", "windows"
@@ -137,7 +137,7 @@ class Answers:
                 return encode({"as_of": CHECKPOINT, "epoch": state.epoch, "answers": answers})
             return encode({"as_of": CHECKPOINT, "epoch": state.epoch, **answers[0]})
 
-    def _overview(self, state: HeldState) -> dict[str, Any]:
+    def _overview(self, state: StateAt) -> dict[str, Any]:
         operators = [
             {
                 "operator": operator,
@@ -168,8 +168,8 @@ class Answers:
         return {"as_of": LIVE, **answers[0]}
 
 
-def _state(state: HeldState, operator: str, key: Any) -> dict[str, Any]:
-    _check_key(state.operators.keyed(operator), operator, key)
+def _state(state: StateAt, operator: str, key: Any) -> dict[str, Any]:
+    _check(state, operator, key)
     return _of_key(operator, key, [_of_task(answer) for answer in state.get(operator, key)])
 
 
@@ -186,8 +186,8 @@ def _of_key(operator: str, key: Any, tasks: list[dict[str, Any]]) -> dict[str, A
     }
 
 
-def _windows(state: HeldState, operator: str, key: Any) -> dict[str, Any]:
-    _check_key(state.operators.keyed(operator), operator, key)
+def _windows(state: StateAt, operator: str, key: Any) -> dict[str, Any]:
+    _check(state, operator, key)
     windows = [
         {"task": task, "start": start_s, "end": end_s, "content": json_of(content)}
         for task, start_s, end_s, content in state.windows(operator, key)
@@ -195,7 +195,7 @@ def _windows(state: HeldState, operator: str, key: Any) -> dict[str, Any]:
     return {"operator": operator, "key": text_of_key(key), "windows": windows}
 
 
-def _page(state: HeldState, question: Question) -> str:
+def _page(state: StateAt, question: Question) -> str:
     """Return the keys in a range, up to the limit of keys or of bytes, and where the next page begins."""
     operator = question.scanned
     ordered, start, stop = state.scan(operator, question.keys)
@@ -219,6 +219,11 @@ def _page(state: HeldState, question: Question) -> str:
         "next": text_of_key(ordered[start + len(texts) - 1]) if more else None,
     }
     return f'{encode(head)[:-1]},"keys":[{",".join(texts)}]}}'
+
+
+def _check(state: StateAt, operator: str, key: Any) -> None:
+    state.check(operator)
+    _check_key(state.operators.keyed(operator), operator, key)
 
 
 def _check_key(keyed: bool, operator: str, key: Any) -> None:

@@ -1,4 +1,4 @@
-"""The order of keys, and the part of the ordered keys that a scan returns: pure.
+"""The order of keys, and the part of the ordered keys that a scan returns, without I/O.
 
 Keys are ordered by kind (null, numbers, texts, bytes, times without a zone, times, tuples) and then by value; tuples
 are ordered by their first item, then by the second, and so on. A scan returns the keys that a filter over all keys

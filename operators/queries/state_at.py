@@ -32,7 +32,7 @@ class NoSuchState(PipelineError):
 
 @dataclass(frozen=True, slots=True)
 class TaskAnswer:
-    """What one task keeps for a key: the state by table, without the operator's name."""
+    """The state that one task keeps for a key, by table; table names are without the operator's name."""
 
     task: str
     state: Mapping[str, Any]
@@ -78,7 +78,7 @@ class Operators:
         return node
 
 
-class HeldState:
+class StateAt:
     """The state of all tasks with state, at the checkpoint of `epoch`.
 
     State: `epoch` is that of the last `advance`; `NEVER` before the first one, during one, and after one that failed.
@@ -155,6 +155,20 @@ class HeldState:
 
     # Questions.
 
+    def check(self, operator: str) -> None:
+        """Check that questions about an operator can be answered.
+
+        Raises:
+            NoSuchState: there is no such operator, or it keeps no state by key.
+            Unavailable: the state is of no single checkpoint.
+        """
+        if self.epoch == NEVER:
+            raise Unavailable("the checkpoint is being read; repeat the request in a moment")
+        tasks = self.operators.tasks(operator)
+        if not self._keeping.get(operator) or any(task.name not in self._images for task in tasks):
+            kept = ", ".join(self.keeping) or "none"
+            raise NoSuchState(f"operator {operator!r} keeps no state that is served; those that do are {kept}")
+
     def get(self, operator: str, key: Any) -> list[TaskAnswer]:
         """Return what each task that may keep state for a key keeps for it.
 
@@ -162,7 +176,7 @@ class HeldState:
             NoSuchState: there is no such operator, or it keeps no state by key.
             Unavailable: the state is of no single checkpoint.
         """
-        self._check(operator)
+        self.check(operator)
         return [
             TaskAnswer(task.name, by_table(self._images[task.name].chain.inspect(operator, key), operator))
             for task in self.operators.owners(operator, key)
@@ -175,16 +189,16 @@ class HeldState:
             NoSuchState: there is no such operator, or it has no windows.
             Unavailable: the state is of no single checkpoint.
         """
-        self._check(operator)
-        found = [
+        self.check(operator)
+        open_windows = [
             (task.name, stage.windows(key))
             for task in self.operators.owners(operator, key)
             for stage in self._images[task.name].chain.stages
             if stage.shown_as == operator
         ]
-        if all(windows is None for _, windows in found):
+        if all(windows is None for _, windows in open_windows):
             raise NoSuchState(f"operator {operator!r} has no windows by key; ask for its state instead")
-        return [(task, *window) for task, windows in found for window in windows or ()]
+        return [(task, *window) for task, windows in open_windows for window in windows or ()]
 
     def scan(self, operator: str, keys: KeyRange) -> tuple[Sequence[Any], int, int]:
         """Return (all keys of an operator in order, start, stop): the keys from `start` to `stop` are in the range.
@@ -193,21 +207,13 @@ class HeldState:
             NoSuchState: there is no such operator, or it keeps no state by key.
             Unavailable: the state is of no single checkpoint.
         """
-        self._check(operator)
+        self.check(operator)
         listed, ordered = self._ordered.get(operator, (0, OrderedKeys()))
         if listed != self._advances:
             chains = [self._images[task.name].chain for task in self.operators.tasks(operator)]
             ordered.update({key for chain in chains for key in chain.kept_keys(operator)})
             self._ordered[operator] = self._advances, ordered
         return ordered.keys, *keys.bounds(ordered.keys)
-
-    def _check(self, operator: str) -> None:
-        if self.epoch == NEVER:
-            raise Unavailable("the checkpoint is being read; repeat the request in a moment")
-        tasks = self.operators.tasks(operator)
-        if not self._keeping.get(operator) or any(task.name not in self._images for task in tasks):
-            kept = ", ".join(self.keeping) or "none"
-            raise NoSuchState(f"operator {operator!r} keeps no state that is served; those that do are {kept}")
 
 
 def by_table(tables: Mapping[str, Any], operator: str) -> dict[str, Any]:
@@ -216,7 +222,7 @@ def by_table(tables: Mapping[str, Any], operator: str) -> dict[str, Any]:
 
 
 def _index(image: Image) -> None:
-    """Let the tables of an image, which only loads snapshots, find the slots of a key by an index."""
+    """Index the slots in the tables of an image, which only loads snapshots."""
     for stage in image.chain.stages:
         for table in stage.tables():
             if table.slot_index is None:
