@@ -102,7 +102,7 @@ class Supervision:
             self.staging,
             self._refuses_change,
             self._reconciler.kill,
-            lambda reason: self._stop(1, reason),
+            self._fail,
         )
         self._detector = Detector(config.heartbeat_timeout_ms * 1_000_000, config.stuck_after_ms * 1_000_000)
         self._outbox = Outbox(self._apply)
@@ -546,6 +546,9 @@ class Supervision:
         for slot in self.assignments.slots.values():
             if slot.seen_ns:
                 self._outbox.send(slot.name, commands.Stop(self.job.stopping == FINISHED))
+
+    def _fail(self, reason: str) -> None:
+        self._stop(1, reason)
 
     def _settle_stop(self) -> None:
         """End the job once every task's process has reported its last counters and ended, or the deadline has

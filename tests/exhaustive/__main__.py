@@ -14,6 +14,8 @@ from time import process_time
 
 from tests.exhaustive.elections import Election, candidate
 from tests.exhaustive.explore import Exploration
+from tests.exhaustive.rescale import world as rescale
+from tests.exhaustive.rescale.state import NEW, OLD
 from tests.exhaustive.sabotages import SABOTAGES, in_force
 from tests.exhaustive.story import breach_lines, summary
 from tests.exhaustive.world import Job
@@ -23,6 +25,9 @@ STATES_MAX = 1_000_000
 
 ELECTIONS = (("ab", 2), ("abc", 0))
 """Supervisors that want to lead one job, and how many answers of the store are lost."""
+
+RESCALES = (rescale.Job("rescale", 2, 1), rescale.Job("rescale-three-records", 3, 1))
+"""A job that is changed while it runs."""
 
 
 def main() -> int:
@@ -38,7 +43,7 @@ def main() -> int:
             return explore([SABOTAGES[options.sabotage].job], options.states_max, options.audit)
     jobs = [JOBS[options.world]] if options.world else list(JOBS.values())
     status = explore(jobs, options.states_max, options.audit)
-    return status if options.world else max(status, elect())
+    return status if options.world else max(status, elect(), change())
 
 
 def elect() -> int:
@@ -53,6 +58,22 @@ def elect() -> int:
             f"{facts}; {verdict.breach or 'every invariant holds in each'}; {process_time() - began_s:.1f} s",
             flush=True,
         )
+    return 1 if broken else 0
+
+
+def change() -> int:
+    """Print the outcome of each world in which a job is rescaled, and return the exit status."""
+    broken = 0
+    for job in RESCALES:
+        began_s = process_time()
+        verdict = rescale.explore(job)
+        broken += bool(verdict.breach)
+        facts = f"{job.records} records, {job.crashes} death: {verdict.states} states, {verdict.deaths} deaths tried"
+        ends = f"{verdict.ends[OLD]} ends as the old version, {verdict.ends[NEW]} as the new one"
+        took = f"{process_time() - began_s:.1f} s"
+        print(f"{job.name}, {facts}, {ends}; {verdict.breach or 'every invariant holds in each'}; {took}", flush=True)
+        for action in verdict.path:
+            print(f"    {' '.join(map(str, action))}")
     return 1 if broken else 0
 
 
