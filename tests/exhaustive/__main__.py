@@ -26,7 +26,12 @@ STATES_MAX = 1_000_000
 ELECTIONS = (("ab", 2), ("abc", 0))
 """Supervisors that want to lead one job, and how many answers of the store are lost."""
 
-RESCALES = (rescale.Job("rescale", 2, 1), rescale.Job("rescale-three-records", 3, 1))
+CHANGES = (
+    rescale.Job("rescale", 2),
+    rescale.Job("rescale-three-records", 3),
+    rescale.Job("rescale-to-one", 2, widths=(2, 1)),
+    rescale.Job("rollback", 3, widths=(1, 1), returns=True),
+)
 """A job that is changed while it runs."""
 
 
@@ -62,9 +67,9 @@ def elect() -> int:
 
 
 def change() -> int:
-    """Print the outcome of each world in which a job is rescaled, and return the exit status."""
+    """Print the outcome of each world in which a job is changed, and return the exit status."""
     broken = 0
-    for job in RESCALES:
+    for job in CHANGES:
         began_s = process_time()
         verdict = rescale.explore(job)
         broken += bool(verdict.breach)

@@ -1,4 +1,4 @@
-"""A running job that is rescaled from one task to two: every order of its steps, and a death at each of them."""
+"""A running job that is rescaled or rolled back: every order of the steps, and a death at each of them."""
 
 from __future__ import annotations
 
@@ -18,14 +18,22 @@ from tests.simulation.sabotage import SABOTAGES
 
 SMALL = Job("rescale", records=2)
 LARGE = Job("rescale-three-records", records=3)
+SHRINK = Job("rescale-to-one", records=2, widths=(2, 1))
+ROLLBACK = Job("rollback", records=2, widths=(1, 1), returns=True)
 
 
-@pytest.mark.parametrize("job", [SMALL, campaign(LARGE)], ids=lambda job: job.name)
+@pytest.mark.parametrize("job", [SMALL, *map(campaign, (LARGE, SHRINK))], ids=lambda job: job.name)
 def test_a_death_at_any_step_leaves_the_old_or_the_new_version_and_every_row_once(job: Job) -> None:
     verdict = explore(job)
     assert not verdict.breach, (verdict.breach, verdict.path)
     assert verdict.whole and verdict.deaths > 1000
     assert verdict.ends[OLD] > 50 and verdict.ends[NEW] > 200
+
+
+def test_a_death_at_any_step_of_a_rollback_leaves_a_version_with_every_row_once() -> None:
+    verdict = explore(ROLLBACK)
+    assert not verdict.breach, (verdict.breach, verdict.path)
+    assert verdict.whole and verdict.deaths > 600 and verdict.ends[OLD] > 10 and verdict.ends[NEW] > 200
 
 
 def test_without_a_death_the_job_is_the_new_version() -> None:
@@ -54,6 +62,23 @@ def _remembered_by_a_resumed_job() -> Patches:
             apply(self, record)
 
     return {(NextVersion, "apply"): remembers}
+
+
+def _continues_without_its_rows() -> Patches:
+    """A rollback that is interrupted after it has begun to withdraw rows leaves the current version at work."""
+    end = NextVersion.end
+
+    def ends(self: NextVersion, *arguments: Any) -> None:
+        stop, self._stop = self._stop, lambda reason: None
+        end(self, *arguments)
+        self._stop = stop
+
+    return {(NextVersion, "end"): ends}
+
+
+def test_a_rollback_that_leaves_the_current_version_at_work_is_found() -> None:
+    with replaced(_continues_without_its_rows()):
+        assert explore(ROLLBACK).breach.startswith(("liveness", "exactly once"))
 
 
 @pytest.mark.parametrize(

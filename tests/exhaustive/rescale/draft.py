@@ -14,7 +14,7 @@ from standby.supervision import effects as fx
 from standby.supervision import events
 from standby.supervision.effects import Record
 from standby.supervision.next_version import COMMIT, RENEW
-from tests.exhaustive.rescale.command import Ask, Do, next_item
+from tests.exhaustive.rescale.command import LATER, Ask, Do, next_item
 from tests.exhaustive.rescale.state import NEW, NONE, OUT, READ, TASKS, Prepared, Process, State, owner
 from tests.exhaustive.rescale.supervisors import Supervisors
 
@@ -54,6 +54,11 @@ class Draft:
     def __getattr__(self, name: str) -> Any:
         return self.fields[name]
 
+    @property
+    def width(self) -> int:
+        """How many tasks count in the present version."""
+        return int(self.widths[self.version])
+
     def change(self, **fields: Any) -> None:
         """Change fields of the state."""
         self.fields.update(fields)
@@ -70,7 +75,7 @@ class Draft:
         newest = max(self.manifests)
         manifest = (newest, {task: ((path, 1, "d"),) for task, path in self.manifests[newest].items()})
         restored = events.Restored(tuple(map(decode, self.journal)), manifest)
-        self._supervise(*self._supervisors.begin(self.version, restored, self.ticks))
+        self._supervise(*self._supervisors.begin(self.width, restored, self.ticks))
         self._hear()
 
     def deliver(self, event: events.Event) -> None:
@@ -158,7 +163,7 @@ class Draft:
         prepared: Prepared | None = self.prepared
         if prepared is not None and prepared.ready:
             self.manifests[prepared.epoch] = dict(prepared.files)
-            self.change(prepared=None, version=NEW, journal=prepared.journal, started=len(self.rows))
+            self.change(prepared=None, version=NEW, journal=prepared.journal, started=prepared.started, intent=False)
 
     # -- processes -------------------------------------------------------------------------------------------------
 
@@ -239,7 +244,7 @@ class Draft:
             elif last > epoch:
                 self.change(barrier=(0, 0, False))  # it is not known any more
         else:
-            mine = [row for row in rows[self.started :] if owner(self.version, row) == task]
+            mine = [row for row in rows[self.started :] if owner(self.width, row) == task]
             begun = begun._replace(at=max(at, 1 + max(mine, default=NONE)))
         self._report(begun)
 
@@ -268,16 +273,16 @@ class Draft:
         process = self.processes[slot]
         if process.task == READ:
             self.change(barrier=(process.asked[0], process.at, process.asked[1]))
-        epoch, _, final = self.barrier
-        acked = (epoch, self.write(process.task, epoch, process.incarnation, process.at))
-        self._report(process._replace(epoch=epoch, stands=final, acked=acked, asked=(0, False)))
+        epoch, position, final = self.barrier
+        acked = (epoch, self.write(process.task, epoch, process.incarnation, position))
+        self._report(process._replace(epoch=epoch, at=position, stands=final, acked=acked, asked=(0, False)))
         self._hear()
 
     # -- the command -----------------------------------------------------------------------------------------------
 
     def answer(self, body: Mapping[str, Any]) -> None:
         """The supervisor answers the command."""
-        item = next_item(self.answers)
+        item = next_item(self.state())
         if self.answers is None or not self.waiting or not isinstance(item, Ask):
             return
         if body.get("step", item.step) == item.step:
@@ -286,7 +291,7 @@ class Draft:
 
     def proceed(self) -> None:
         """The command takes its next step."""
-        item = next_item(self.answers)
+        item = next_item(self.state())
         if isinstance(item, Ask):
             self.change(waiting=True)
             self.deliver(events.Admin(USER, "change", {"step": item.step, "change": "t", **item.facts}))
@@ -296,7 +301,7 @@ class Draft:
 
     def renew(self) -> None:
         """The command renews the change."""
-        if next_item(self.answers) is not None:
+        if next_item(self.state()) is not None:
             self.deliver(events.Admin(RENEWER, "change", {"step": RENEW, "change": "t"}))
 
     @property
@@ -305,42 +310,72 @@ class Draft:
         return bool(self.version == NEW)
 
     def _done(self, item: Do) -> tuple[bool, Any]:
-        epoch, incarnation = max(self.manifests), item.incarnation
-        at = self.snapshots[self.manifests[epoch][OUT]]
+        """Perform a step of the command on the files or on the store; return whether it succeeds, and its result."""
+        incarnation = item.incarnation
         if item.what == "look":
             return True, self.committed
         if item.what == "remove":
-            if not self.committed:
-                self.change(prepared=None)
-                for path in [path for path in self.snapshots if path.endswith(f"-i{incarnation}.snap")]:
-                    del self.snapshots[path]
-            return True, None
-        if item.what == "open":
-            if self.opened > incarnation:
-                return False, None
-            self.change(opened=incarnation)
-            return len(self.rows) == at, None
-        files = {task: self.write(task, epoch, incarnation, at) for task in TASKS[NEW]}
-        lists = {task: [[path, 1, "d"]] for task, path in files.items()}
-        if item.what == "convert":
-            return True, {"epoch": epoch, "files": lists}
-        records: list[Record] = [
-            {"kind": "changed", "incarnation": incarnation, "savepoint": f"{epoch}-r", "stores": {}, "left": {}},
-            {"kind": "savepoint", "epoch": epoch, "final": True},
-            {"kind": "checkpoint", "count": 0, "epoch": epoch, "files": lists, "took_ms": 0.0},
-        ]
-        journal = tuple(encode(dict(record)) for record in records)
-        self.change(prepared=Prepared(epoch, incarnation, tuple(sorted(files.items())), journal))
+            self._remove(incarnation)
+        elif item.what == "intend":
+            self.change(intent=True)
+        elif item.what in ("open", "withdraw"):
+            return self._use_store(item), None
+        else:
+            files, at = self._converted(item)
+            if item.what == "convert":
+                return True, {"epoch": item.epoch or max(self.manifests), "files": _listed(files)}
+            self._prepare(item, files, at)
         return True, None
 
+    def _remove(self, incarnation: int) -> None:
+        if not self.committed:
+            self.change(prepared=None)
+            for path in [path for path in self.snapshots if path.endswith(f"-i{incarnation}.snap")]:
+                del self.snapshots[path]
+
+    def _use_store(self, item: Do) -> bool:
+        """Open the store for the new version, or withdraw its rows; return whether it accepts that."""
+        if self.opened > item.incarnation:
+            return False
+        self.change(opened=item.incarnation)
+        at = self.snapshots[self.manifests[1 if self.returns else max(self.manifests)][OUT]]
+        if item.what == "withdraw":
+            self.change(rows=self.rows[:at], withdrawn=self.withdrawn + len(self.rows) - at)
+        return bool(self.returns or len(self.rows) == at)
+
+    def _converted(self, item: Do) -> tuple[dict[str, str], int]:
+        """Return the files of the new version, and the position that they restore."""
+        epoch = 1 if self.returns else max(self.manifests)
+        at = self.snapshots[self.manifests[epoch][OUT]]
+        tasks = TASKS[self.widths[NEW]]
+        return {task: self.write(task, item.epoch or epoch, item.incarnation, at) for task in tasks}, at
+
+    def _prepare(self, item: Do, files: Mapping[str, str], at: int) -> None:
+        epoch = item.epoch or max(self.manifests)
+        begins = {"incarnation": item.incarnation, "savepoint": f"{epoch}-r", "stores": {}, "left": {}}
+        records: list[Record] = [
+            {"kind": "changed", **begins},
+            {"kind": "savepoint", "epoch": epoch, "final": True},
+            {"kind": "checkpoint", "count": 0, "epoch": epoch, "files": _listed(files), "took_ms": 0.0},
+        ]
+        journal = tuple(encode(dict(record)) for record in records)
+        self.change(prepared=Prepared(epoch, item.incarnation, at, tuple(sorted(files.items())), journal))
+
     def kill_everything(self, command_too: bool) -> None:
-        """The machine fails, and the job is resumed."""
+        """The machine fails, and the job is resumed; if rows may be withdrawn, by the same rollback."""
         self.kill_supervisor()
         self.processes = {}
         self._carry_out()
-        self.change(barrier=(0, 0, False), journal=(*self.journal, encode({"kind": "resumed", "at_ns": 1})))
+        self.change(barrier=(0, 0, False), ended=None)
         if command_too:
             self.change(answers=None)
+        if self.intent:  # `causal run --resume --rollback`
+            item = Do("withdraw", self.opened + LATER, max(self.manifests) + LATER)
+            self._use_store(item)
+            self._prepare(item, *self._converted(item))
+            self.change(prepared=self.prepared._replace(ready=True))
+            self._carry_out()
+        self.change(journal=(*self.journal, encode({"kind": "resumed", "at_ns": 1})))
 
     def wait(self) -> None:
         """Nothing happens for a while: everything reports, and the command repeats its request."""
@@ -355,3 +390,7 @@ class Draft:
 
 def _pid(slot: str) -> int:
     return 100 + int(slot[1:])
+
+
+def _listed(files: Mapping[str, str]) -> dict[str, list[list[Any]]]:
+    return {task: [[path, 1, "d"]] for task, path in files.items()}

@@ -1,4 +1,4 @@
-"""One state of a job that is being rescaled, as a value.
+"""One state of a job that is being changed, as a value.
 
 A task is a position in its input: that one version recovers exactly is shown by the other worlds, so a promoted task
 continues where its last incarnation is known to have been.
@@ -12,12 +12,13 @@ from benchmarks.harness.graphs import chain_of, graph
 from tests.exhaustive.frozen import digest_of
 
 OLD, NEW = 0, 1
-READ, COUNTS, OUT = "read/0", (("count/0",), ("count/0", "count/1")), "out/0"
-TOPOLOGIES = (
-    chain_of(READ, COUNTS[OLD][0], OUT),
-    graph((READ, *COUNTS[NEW], OUT), (-1, 0), (0, 1), (0, 2), (1, 3), (2, 3), (3, -1)),
-)
-TASKS = tuple([str(task.name) for task in topology.tasks] for topology in TOPOLOGIES)
+READ, COUNTS, OUT = "read/0", {1: ("count/0",), 2: ("count/0", "count/1")}, "out/0"
+"""The tasks; those between the first and the last, by their number."""
+TOPOLOGIES = {
+    1: chain_of(READ, *COUNTS[1], OUT),
+    2: graph((READ, *COUNTS[2], OUT), (-1, 0), (0, 1), (0, 2), (1, 3), (2, 3), (3, -1)),
+}
+TASKS = {width: [str(task.name) for task in topology.tasks] for width, topology in TOPOLOGIES.items()}
 
 NONE = -1
 
@@ -55,6 +56,7 @@ class Prepared(NamedTuple):
 
     epoch: int
     incarnation: int
+    started: int
     files: tuple[tuple[str, str], ...]
     journal: tuple[bytes, ...]
     ready: bool = False
@@ -64,6 +66,8 @@ class State(NamedTuple):
     """One state of the whole world.
 
     Attributes:
+        widths: how many tasks count in the old and in the new version; returns: whether the new one begins at the
+            savepoint of the first checkpoint, and the rows since then are withdrawn.
         version: whether the job is the old or the new one; started: the rows that were visible when it began.
         supervisor: the number of its state; `NONE` if it is dead.
         snapshots: file → the position that it restores; manifests: epoch → the file of each task.
@@ -71,9 +75,12 @@ class State(NamedTuple):
         barrier: the last one in the input: its epoch, its position, and whether it is final.
         answers: what the command has heard, which is all that it knows; None if it was killed.
         waiting: whether a request of the command is with the supervisor.
+        intent: whether only a rollback can continue the job; withdrawn: the rows that were withdrawn.
         ended: the status with which the job has ended.
     """
 
+    widths: tuple[int, int] = (1, 2)
+    returns: bool = False
     journal: tuple[bytes, ...] = ()
     version: int = OLD
     started: int = 0
@@ -89,12 +96,14 @@ class State(NamedTuple):
     waiting: bool = False
     crashes: int = 0
     ticks: int = 0
+    intent: bool = False
+    withdrawn: int = 0
     ended: tuple[int, str] | None = None
 
 
-def owner(version: int, record: int) -> str:
+def owner(width: int, record: int) -> str:
     """Return the task that counts a record."""
-    return COUNTS[version][record % len(COUNTS[version])]
+    return COUNTS[width][record % width]
 
 
 def form_of(state: State) -> bytes:

@@ -25,17 +25,17 @@ class Supervisors:
         self._config = JobConfig(
             run="r", name="w", pipeline="p", standbys="0", checkpoint_interval_s=1e5, heartbeat_timeout_ms=10**8
         )
-        self._blueprints = [Blueprint(topology) for topology in TOPOLOGIES]
+        self._blueprints = {width: Blueprint(topology) for width, topology in TOPOLOGIES.items()}
         self._frozen: list[bytes] = []
         self._numbers: dict[bytes, int] = {}
         self._steps: dict[Any, tuple[int, list[fx.Effect]]] = {}
         self._views: dict[int, tuple[bool, Phase]] = {}
 
-    def begin(self, version: int, restored: events.Restored, tick: int) -> tuple[int, list[fx.Effect]]:
+    def begin(self, width: int, restored: events.Restored, tick: int) -> tuple[int, list[fx.Effect]]:
         """Return the state of a new supervisor, and its effects."""
-        key = (version, repr(restored), tick)
+        key = (width, repr(restored), tick)
         if key not in self._steps:
-            self._steps[key] = self._step(Supervision(self._config, self._blueprints[version]), restored, tick)
+            self._steps[key] = self._step(Supervision(self._config, self._blueprints[width]), restored, tick)
         return self._steps[key]
 
     def step(self, number: int, event: events.Event, tick: int) -> tuple[int, list[fx.Effect]]:

@@ -1,4 +1,4 @@
-"""A job that is rescaled from one task to two, in every order of its records, of the steps of the change and of deaths.
+"""A job that is rescaled or rolled back, in every order of its records, of the steps of the change and of deaths.
 
 The supervisor and its journal are those that ship (`standby.supervision`).  It may die between any two of its effects
 and of the steps of a commit.  Processes come up, and their deaths are reported, in the order of their names.
@@ -31,12 +31,15 @@ class Job:
 
     Attributes:
         records: how many there are; the first is visible, and covered by a checkpoint, when the change begins.
+        widths: how many tasks count before and after the change; returns: whether that is a rollback.
         crashes: how many deaths there may be, of processes, of the supervisor, of the command, or of all together.
     """
 
     name: str
     records: int = 3
     crashes: int = 1
+    widths: tuple[int, int] = (1, 2)
+    returns: bool = False
 
 
 class World:
@@ -48,8 +51,8 @@ class World:
 
     def first(self) -> State:
         """Return the state in which all tasks of the old version run, and its first checkpoint is complete."""
-        draft = Draft(self.supervisors, State(rows=(0,), crashes=self.job.crashes))
-        files = {task: draft.write(task, 1, 1, 1) for task in TASKS[OLD]}
+        draft = Draft(self.supervisors, State(self.job.widths, self.job.returns, rows=(0,), crashes=self.job.crashes))
+        files = {task: draft.write(task, 1, 1, 1) for task in TASKS[self.job.widths[OLD]]}
         lists = {task: [[path, 1, "d"]] for task, path in files.items()}
         checkpoint = {"kind": "checkpoint", "count": 1, "epoch": 1, "files": lists, "took_ms": 0.0}
         draft.manifests[1] = files
@@ -67,7 +70,8 @@ class World:
             len(state.rows) == self.job.records
             and state.supervisor != NONE
             and self.supervisors.at_rest(state.supervisor)
-            and next_item(state.answers) is None
+            and next_item(state) is None
+            and not state.intent
             and not any(process.dead or process.stands for process in state.processes)
         )
 
@@ -80,15 +84,22 @@ class World:
         if not fair:
             yield ("wait",), True
         if state.crashes:
-            for action in ("supervisor dies",), ("command dies",), ("all die", False), ("all die", True):
-                if action[0] != "supervisor dies" or state.supervisor != NONE:
-                    yield action, False
+            yield from ((action, False) for action in (("command dies",), ("all die", True)))
+            if state.supervisor != NONE:
+                yield ("supervisor dies",), False
+            if (
+                not state.returns
+            ):  # a command that survives the machine is suspended, and finds other owners of the store
+                yield ("all die", False), False
             yield from ((("dies", process.slot), False) for process in state.processes if not process.dead)
 
     def _progress(self, state: State) -> Iterator[Action]:
+        if state.ended is not None:
+            yield ("resume", False)
+            return
         if state.supervisor == NONE:
             yield ("begin",)
-        if next_item(state.answers) is not None and not (state.waiting or state.supervisor == NONE):
+        if next_item(state) is not None and not (state.waiting or state.supervisor == NONE):
             yield ("command",)
         tasks = {(process.version, process.task): process for process in state.processes if process.task}
         starting = [process.slot for process in state.processes if not process.up and not process.dead]
@@ -110,11 +121,11 @@ class World:
         if process.task == READ:
             return list(range(process.at, limit))[:1]
         shown = (*range(process.restored), *state.rows[state.started :])
-        ready, taken = [], shown if process.task == OUT else range(process.at)
-        for name in _above(process):
+        width, ready, taken = state.widths[process.version], [], shown if process.task == OUT else range(process.at)
+        for name in _above(state, process):
             sender, counts = tasks.get((process.version, name)), name if process.task == OUT else process.task
             records = range(min(sender.at, limit)) if sender is not None else ()
-            ready += [each for each in records if owner(process.version, each) == counts and each not in taken][:1]
+            ready += [each for each in records if owner(width, each) == counts and each not in taken][:1]
         return ready
 
     def after(self, state: State, action: Action, dies_after: int = NONE) -> tuple[State, list[str], bool]:
@@ -129,14 +140,14 @@ class World:
             draft.broken.append(f"{type(problem).__name__}: {problem}")
         if draft.died:
             draft.change(crashes=state.crashes - 1)
-        if draft.ended is not None:
+        if draft.ended is not None and "--rollback" not in draft.ended[1]:
             draft.broken.append(f"the job ends with {draft.ended}")
         return draft.state(), draft.broken, draft.died
 
 
-def _above(process: Process) -> tuple[str, ...]:
+def _above(state: State, process: Process) -> tuple[str, ...]:
     """Return the tasks from which a task receives."""
-    return COUNTS[process.version] if process.task == OUT else (READ,)
+    return COUNTS[state.widths[process.version]] if process.task == OUT else (READ,)
 
 
 def _meets_barrier(state: State, process: Process, tasks: Mapping[tuple[int, str], Process]) -> bool:
@@ -144,9 +155,17 @@ def _meets_barrier(state: State, process: Process, tasks: Mapping[tuple[int, str
     if process.task == READ:
         return process.asked[0] > process.epoch
     epoch, position, _ = state.barrier
-    above = [tasks.get((process.version, name)) for name in _above(process)]
+    width = state.widths[process.version]
+    left = (
+        []
+        if process.task == OUT
+        else [each for each in range(process.at, position) if owner(width, each) == process.task]
+    )
+    if process.task == OUT and process.at != position or left:
+        return False
+    above = [tasks.get((process.version, name)) for name in _above(state, process)]
     passed = all(sender is not None and sender.epoch >= epoch for sender in above)
-    return process.epoch < epoch and process.at == position and passed
+    return process.epoch < epoch and passed
 
 
 _DEATHS = ("supervisor dies", "command dies", "all die", "dies")
@@ -162,6 +181,7 @@ _ACTIONS: dict[str, Callable[..., None]] = {
     "supervisor dies": Draft.kill_supervisor,
     "command dies": lambda draft: draft.change(answers=None, waiting=False),
     "all die": Draft.kill_everything,
+    "resume": Draft.kill_everything,
     "dies": Draft.kill,
 }
 
