@@ -85,6 +85,9 @@ def test_killed_altogether_after_a_change(start: Start, tmp_path: Path) -> None:
     job.start("--resume", *sets(parallelism=3))
     job.until_warm(records=900)
     job.kill_everything()
+    job.start("--resume")  # a setting changes at a savepoint only
+    job.until_warm(records=1200)
+    stop(job)
     done = further(tmp_path)
     job.start("--resume", *sets(parallelism=3, count=done, rate=100_000))
     job.finish_well()

@@ -56,7 +56,7 @@ class Draft:
 
     @property
     def width(self) -> int:
-        """How many tasks count in the present version."""
+        """The number of tasks that count in the present version."""
         return int(self.widths[self.version])
 
     def change(self, **fields: Any) -> None:
