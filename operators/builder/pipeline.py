@@ -33,7 +33,7 @@ from operators.builder.arguments.basics import (
 from operators.builder.arguments.calling import call_options
 from operators.builder.arguments.table_inputs import by_key, check_sink, checked_retracting, suppress_options
 from operators.builder.arguments.timing import watermark_options
-from operators.builder.arguments.windowing import window_options
+from operators.builder.arguments.windowing import check_merges, window_options
 from operators.builder.declarations import Declarations, Outlet
 from operators.builder.pipeline_settings import Settings
 from operators.graph import LEFT, SPECULATIVE, ByColumn, Node
@@ -41,7 +41,7 @@ from operators.kinds.joins.sides import pair
 from operators.kinds.process.accumulating import NO_INITIAL
 from operators.kinds.tables.revisions import end_of_window
 from operators.kinds.windows.aggregates import Aggregate
-from operators.kinds.windows.assigners import Assigned, Sliding, Tumbling
+from operators.kinds.windows.assigners import Assigned, Session, Sliding, Tumbling
 from operators.kinds.windows.triggers import Trigger
 from operators.sinks.contract.sink import Sink
 from operators.source import Source
@@ -925,7 +925,7 @@ class KeyedStream(Stream[T], Generic[K, T]):
     def window_table(
         self,
         name: str,
-        assigner: Tumbling | Sliding,
+        assigner: Tumbling | Sliding | Session,
         aggregate: Aggregate[T, Any],
         grace_s: float = 0.0,
         parallelism: int | None = None,
@@ -934,18 +934,20 @@ class KeyedStream(Stream[T], Generic[K, T]):
 
         State: open windows.
 
-        Each record that changes a row immediately emits a revision. This method needs event time, but no watermarks.
+        Each record that changes a row immediately emits a revision; one that extends or joins sessions deletes their
+        rows and adds a row. This method needs event time, but no watermarks.
 
         Args:
-            assigner: `Tumbling` or `Sliding` event-time windows.
+            assigner: `Tumbling`, `Sliding` or `Session` event-time windows; sessions need an aggregate with `merge`.
             grace_s: how far a record of an ended window may lag behind stream time. A record that lags further is
                 counted as late and goes to `.side("late")`. Stream time is the watermark or, without watermarks, the
                 largest event time that the task has seen so far.
         """
         where = graph.caller()
         what = f"window_table {name!r}"
-        check_event_windows(where, what, assigner, "; use window")
+        check_event_windows(where, what, assigner, "; use window", sessions=True)
         known = checked_aggregate(where, what, aggregate)
+        check_merges(where, what, assigner, known)
         grace_ns = seconds(where, f"{what} has grace_s", grace_s, 0)
         output = self._outlet.feed(
             where, name, "window_table", known, parallelism, time_of=end_of_window, assigner=assigner, grace_ns=grace_ns

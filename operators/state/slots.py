@@ -100,6 +100,15 @@ class Slots:
             self.values.update(fresh)
             self.added(fresh)
 
+    def remove(self, pairs: Collection[Pair]) -> None:
+        """Remove pairs that have values."""
+        self.touch(pairs)
+        for pair in pairs:
+            del self.values[pair]
+            self._index.remove(pair, self._due_ns(pair[1]))
+        if self._by_key:
+            self._unlist(pairs)
+
     def take(self, until_ns: int) -> list[tuple[Pair, Any]]:
         """Remove and return (pair, value) for the pairs due by `until_ns`, in the order (due time, key order, slot)."""
         self._settle()

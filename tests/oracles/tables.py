@@ -7,9 +7,10 @@ batch over the same records gives.
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import add
 from typing import Any
 
-from operators import Aggregate, Count, Max, Mean, Min, Pipeline, Sliding, Sum, Tumbling
+from operators import Aggregate, Count, Max, Mean, Min, Pipeline, Session, Sliding, Sum, Tumbling
 from operators.testing import TrialResult
 from tests.oracles.frame import Check, Draw, Mismatch, Scenario, counted, every, exact, oracle, same, sink, source
 from tests.oracles.windows import aligned, marks, us
@@ -63,7 +64,7 @@ def aggregate(draw: Draw) -> tuple[Any, Callable[[list[Any]], Any]]:
             (Min(of), lambda rows: min(values(rows))),
             (Max(of), lambda rows: max(values(rows))),
             (Mean(of), lambda rows: sum(values(rows)) / len(rows)),
-            (Aggregate(list, more, result=sorted, subtract=less), lambda rows: sorted(values(rows))),
+            (Aggregate(list, more, result=sorted, merge=add, subtract=less), lambda rows: sorted(values(rows))),
         ]
     )
 
@@ -189,6 +190,57 @@ def _window_table(draw: Draw) -> Scenario:
     return Scenario(
         pipeline, {"in": records}, every(*checks, exact("late", late), counted("w", {"late": len(late)})),
         shown=f"{vars(assigner)} grace {grace} bound {bound}",
+    )  # fmt: skip
+
+
+@oracle("session-table")
+def _session_table(draw: Draw) -> Scenario:
+    """`window_table` of sessions: whatever the order of records, the rows that stay are those of sorted records."""
+    pipeline, grace, gap = Pipeline("p"), draw.choice((0, 2, 7, 100)), draw.choice((1, 2, 4))
+    aggregation, judge = aggregate(draw)
+    records: list[Row] = []
+    at = 0
+    for _ in range(draw.randint(0, 25)):
+        at += draw.choice((0, 1, 2, -3, -6, 5))
+        records.append({"g": draw.choice("xy"), "at": at, "v": draw.choice(VALUES)})
+    bound = draw.choice((None, 0, 2))
+    stream = source(pipeline)
+    stream = stream.timed(lambda r: r["at"]) if bound is None else stream.watermarks(
+        "time", lambda r: r["at"], out_of_order_s=bound
+    )  # fmt: skip
+    counts = stream.key_by(lambda r: r["g"]).window_table("w", Session(gap), aggregation, grace_s=grace, parallelism=1)
+    sink(counts.revisions("rows"))
+    sink(counts.side("late"), "late")
+    sink(counts.suppress("final", until="closed").revisions("final-rows"), "closed")
+    closed: dict[Any, list[Row]] = {}
+    opened: dict[str, list[list[Row]]] = {"x": [], "y": []}
+    late = []
+
+    def end(session: list[Row]) -> int:
+        return us(max(row["at"] for row in session)) + us(gap)
+
+    def close(until: int | None) -> None:
+        for key, sessions in opened.items():
+            for session in [each for each in sessions if until is None or end(each) <= until]:
+                sessions.remove(session)
+                closed[key, min(row["at"] for row in session), bound_of(end(session))] = session
+
+    for row, mark in zip(records, marks(records, bound or 0), strict=False):
+        if mark is not None:
+            close(mark - us(grace))
+        sessions, time = opened[row["g"]], us(row["at"])
+        reached = [each for each in sessions if us(min(r["at"] for r in each)) < time + us(gap) and time < end(each)]
+        joined = [*(each for session in reached for each in session), row]
+        if mark is not None and time < mark - us(grace) and end(joined) <= mark:
+            late.append(row)
+            continue
+        opened[row["g"]] = [*(each for each in sessions if each not in reached), joined]
+    close(None)
+    final = {key: judge(each) for key, each in closed.items()}
+    checks = [table(final), table(final, "closed"), once("closed", final)]
+    return Scenario(
+        pipeline, {"in": records}, every(*checks, exact("late", late), counted("w", {"late": len(late)})),
+        shown=f"gap {gap} grace {grace} bound {bound}",
     )  # fmt: skip
 
 

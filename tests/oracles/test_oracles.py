@@ -13,7 +13,17 @@ from tests.oracles.__main__ import main
 from tests.oracles.all import ORACLES
 from tests.oracles.frame import Draw, Mismatch, Scenario, exact, examine, oracle, sink, source
 
-ALONE = ("windows", "sessions", "count-windows", "triggers", "ttl", "join-as-of", "timers-event", "ordered-timers")
+ALONE = (
+    "windows",
+    "sessions",
+    "session-table",
+    "count-windows",
+    "triggers",
+    "ttl",
+    "join-as-of",
+    "timers-event",
+    "ordered-timers",
+)
 """Oracles that are the only tests of boundaries."""
 CASES = [case for name in ORACLES for case in sample(product([name], range(48)), 20 if name in ALONE else 4)]
 

@@ -11,7 +11,7 @@ from operators.functions import PLAIN, check_function
 from operators.graph import ARRIVAL, ORDERED
 from operators.kinds.process.accumulating import NO_INITIAL
 from operators.kinds.windows.aggregates import Aggregate
-from operators.kinds.windows.assigners import Sliding, Tumbling
+from operators.kinds.windows.assigners import Session, Sliding, Tumbling
 from operators.records.seconds import ns_of_seconds
 
 
@@ -85,13 +85,15 @@ def checked_aggregate(where: str, what: str, aggregate: object) -> Aggregate[Any
     return aggregate
 
 
-def check_event_windows(where: str, what: str, assigner: object, instead: str = "") -> None:
+def check_event_windows(where: str, what: str, assigner: object, instead: str = "", sessions: bool = False) -> None:
     """Refuse all windows other than tumbling and sliding event-time windows.
 
     Args:
         instead: the remedy to suggest for wall-clock windows.
+        sessions: whether sessions are also accepted.
     """
-    if not isinstance(assigner, (Tumbling, Sliding)):
-        raise PipelineError(f"{where}: {what} was given {kind_of(assigner)}; pass Tumbling(size_s) or Sliding")
+    if not isinstance(assigner, (Tumbling, Sliding, Session) if sessions else (Tumbling, Sliding)):
+        kinds = "Tumbling(size_s), Sliding or Session" if sessions else "Tumbling(size_s) or Sliding"
+        raise PipelineError(f"{where}: {what} was given {kind_of(assigner)}; pass {kinds}")
     if assigner.clock != "event":
         raise PipelineError(f"{where}: {what} uses event time, but its windows use the wall clock{instead}")

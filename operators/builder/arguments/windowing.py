@@ -36,6 +36,12 @@ def end_of(result: Any) -> Any:
     return result[3] - 1e-6
 
 
+def check_merges(where: str, what: str, assigned: object, contents: object) -> None:
+    """Refuse an aggregate of sessions that cannot merge two of them."""
+    if isinstance(assigned, Session) and isinstance(contents, Aggregate) and contents.merge is None:
+        raise PipelineError(f"{where}: {what} aggregates without merge; use Aggregate(..., merge=fn)")
+
+
 def window_options(
     where: str,
     name: str,
@@ -58,8 +64,7 @@ def window_options(
             f"{where}: window {name!r} on vectors takes a number of seconds and a function of (batch, window); "
             "put .to_rows(name) before any other window"
         )
-    if isinstance(assigned, Session) and isinstance(contents, Aggregate) and contents.merge is None:
-        raise PipelineError(f"{where}: session window {name!r} aggregates without merge; use Aggregate(..., merge=fn)")
+    check_merges(where, f"session window {name!r}", assigned, contents)
     _check_trigger(where, name, assigned, trigger)
     lateness_ns = seconds(where, f"window {name!r} has lateness_s", lateness_s, 0)
     if lateness_ns and isinstance(assigned, (CountWindow, Global)):

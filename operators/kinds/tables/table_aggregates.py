@@ -84,6 +84,12 @@ class AggregateRow:
             )
         )
 
+    def merged(self, one: Any, other: Any) -> Any:
+        """Return the accumulator of two; neither changes if they are kept."""
+        merge = self._aggregate.merge
+        invariant(merge is not None, "an aggregate of sessions can merge")
+        return self._fitting(merge(self._copied(one), self._copied(other)))  # type: ignore[misc]
+
     def less(self, accumulator: Any, record: Any) -> Any:
         """Return the accumulator with one record subtracted."""
         subtract = self._aggregate.subtract

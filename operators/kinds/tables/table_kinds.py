@@ -6,13 +6,17 @@ from causal.errors import PipelineError
 from operators.graph import Node, time_of_inputs, watermarked
 from operators.kinds.tables.latest import LatestStage
 from operators.kinds.tables.revisions import DeriveStage, GroupStage, RevisionsStage, ToStreamStage
+from operators.kinds.tables.session_rows import SessionTableStage
 from operators.kinds.tables.suppressing import SuppressStage
 from operators.kinds.tables.table_aggregates import AggregateGroupsStage, AggregateTableStage
 from operators.kinds.tables.table_join import TableJoinStage
 from operators.kinds.tables.windowed import WindowTableStage
 from operators.kinds.windows import window_kinds
 from operators.kinds.windows.aggregates import shown_aggregate
+from operators.kinds.windows.assigners import Session
 from operators.stage.kind import Kind
+from operators.stage.scope import Scope
+from operators.stage.stages import Stage
 
 
 def _check_windowed(node: Node) -> None:
@@ -34,6 +38,11 @@ def _check_suppress(node: Node) -> None:
                 )
 
 
+def _windowed(node: Node, scope: Scope) -> Stage:
+    kind = SessionTableStage if isinstance(node.options["assigner"], Session) else WindowTableStage
+    return kind(node, scope)
+
+
 def _aggregate(node: Node) -> str:
     return shown_aggregate(node.subject)
 
@@ -50,7 +59,7 @@ KINDS = {
     "table": Kind(LatestStage, keyed="needed"),
     "aggregate_table": Kind(AggregateTableStage, keyed="needed", meaning=_aggregate),
     "window_table": Kind(
-        WindowTableStage, keyed="needed", check=_check_windowed, asides=("late",), meaning=window_kinds.meaning
+        _windowed, keyed="needed", check=_check_windowed, asides=("late",), meaning=window_kinds.meaning
     ),
     "table_filter": Kind(DeriveStage, keeps_time=True),
     "map_values": Kind(DeriveStage, keeps_time=True),

@@ -21,7 +21,7 @@ from operators.kinds.tables.sameness import same
 from operators.kinds.tables.table_aggregates import ABSENT, AggregateRow
 from operators.kinds.tables.unsettled import RowStage
 from operators.kinds.windows.aggregates import Aggregate, keeps_records
-from operators.kinds.windows.assigners import Sliding, Tumbling
+from operators.kinds.windows.assigners import Session, Sliding, Tumbling
 from operators.records.keys import canonical_key
 from operators.records.ownership import copy_containers
 from operators.records.seconds import seconds_of
@@ -42,7 +42,7 @@ class WindowTableStage(SelectingStage, RowStage):
         invariant(time_of is not None, "a windowed table is checked before it is built", operator=node.name)
         self._time_of: Callable[[Any], Any] = time_of  # type: ignore[assignment]
         self.makes_marks = not all(watermarked(edge.source) for edge in node.edges)
-        self._assigner: Tumbling | Sliding = node.options["assigner"]
+        self._assigner: Tumbling | Sliding = node.options["assigner"]  # of sessions, a subclass knows the bounds
         self._aggregate: Aggregate[Any, Any] = node.subject
         self._row = AggregateRow(self._aggregate, scope.failures.set_aside, self.own_row)
         self._grace_ns: int = node.options["grace_ns"]
@@ -51,7 +51,10 @@ class WindowTableStage(SelectingStage, RowStage):
         self._forgotten_ns: int | None = None
         """The time up to which ended windows have been removed, even if the grace has changed since."""
         self._begin_settled(node, scope, itemgetter(0))
-        self._slots = Slots(f"{node.name}:panes", node.name, scope.config.key_groups, self._assigner.end_ns)
+        sessions = isinstance(node.options["assigner"], Session)
+        self._slots = Slots(
+            f"{node.name}:panes", node.name, scope.config.key_groups, lambda slot: self._bounds(slot)[1], sessions
+        )
         self._ready: list[tuple[Any, int | None]] = []
         self._kept: list[int] = []
 
@@ -64,7 +67,7 @@ class WindowTableStage(SelectingStage, RowStage):
             self._time_of, records, lambda index, problem: self.failed(index, records[index], problem, keys[index])
         )
         places: Sequence[int] = without(range(len(records)), lost) if lost else range(len(records))
-        panes = self._assigner.panes(times)
+        panes = self._panes(times)
         self._slots.touch([(keys[at], start) for at, starts in zip(places, panes, strict=True) for start in starts])
         self._kept = []
         out: list[Revision] = []
@@ -84,9 +87,7 @@ class WindowTableStage(SelectingStage, RowStage):
         if stream_ns is not None and (over_ns := self._over_ns(time_ns, stream_ns)) is not None:
             starts = [start for start in starts if end_of(start) > over_ns]
             if not starts:
-                self.count("late", 1)
-                if "late" in self._tags:
-                    self.aside.setdefault("late", []).append(record)
+                self._count_late(record)
                 return
         shared = len(starts) > 1 and keeps_records(self._aggregate)
         try:
@@ -107,10 +108,24 @@ class WindowTableStage(SelectingStage, RowStage):
                 self._kept.append(index)
                 out.append(self._revision(self._key_of((key, start)), old, new))
 
-    def _key_of(self, pair: tuple[Any, int]) -> Any:
+    def _panes(self, times: Sequence[int]) -> Sequence[Sequence[Any]]:
+        """Return the slots to which records at these times belong."""
+        return self._assigner.panes(times)
+
+    def _bounds(self, slot: Any) -> tuple[int, int]:
+        """Return the start and end of the window in a slot."""
+        return slot, self._assigner.end_ns(slot)
+
+    def _count_late(self, record: Any) -> None:
+        self.count("late", 1)
+        if "late" in self._tags:
+            self.aside.setdefault("late", []).append(record)
+
+    def _key_of(self, pair: tuple[Any, Any]) -> Any:
         """Return the key of a window's row."""
-        key, start = pair
-        return canonical_key((key, seconds_of(start), seconds_of(self._assigner.end_ns(start))))
+        key, slot = pair
+        start_ns, end_ns = self._bounds(slot)
+        return canonical_key((key, seconds_of(start_ns), seconds_of(end_ns)))
 
     def _over_ns(self, time_ns: int, stream_ns: int) -> int | None:
         """Return the time up to which windows are closed for a record with this time; None if all are still open."""

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from causal.errors import PipelineError
-from operators import Aggregate, Count, Max, Mean, Min, Pipeline, Reduce, Session, Sliding, Sum, Tumbling
+from operators import Aggregate, Count, CountWindow, Max, Mean, Min, Pipeline, Reduce, Session, Sliding, Sum, Tumbling
 from operators.engine.plan import Plan, plan
 from tests.unit.operators.join_scene import SECOND_NS, Task, key_of, time_of
 from tests.unit.operators.scene import NoSink, config, source
@@ -179,7 +179,11 @@ def untimed(pipeline: Pipeline) -> Any:
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda s, p: s.window_table("t", Session(5), Count()), "pass Tumbling(size_s) or Sliding"),
+        (lambda s, p: s.window_table("t", CountWindow(5), Count()), "pass Tumbling(size_s), Sliding or Session"),
+        (
+            lambda s, p: s.window_table("t", Session(5), Aggregate(int, max)),
+            "aggregates without merge; use Aggregate(...",
+        ),
         (lambda s, p: s.window_table("t", Tumbling(5, clock="processing"), Count()), "its windows use the wall clock"),
         (lambda s, p: s.window_table("t", Tumbling(5), len), "use Count(), Sum(of) or another Aggregate"),
         (lambda s, p: s.window_table("t", Tumbling(5), Count(), grace_s=-1), "has grace_s -1; use seconds"),
