@@ -259,7 +259,8 @@ def _start(
             back = _back(arguments, directory.path, before, path, explicit)
             if back is None and directory.finished():
                 config = settings.resumed(before, path, explicit, arguments.config)
-                return say(namesakes.finished(directory.path, before, path, config), DONE)
+                code_kept = arguments.code == versions.KEPT
+                return say(namesakes.finished(directory.path, before, path, config, code_kept), DONE)
             written = present(directory.path) if back is not None else None
             config, version = _next(arguments, directory, before, path, explicit, back)
         else:

@@ -37,11 +37,11 @@ def _same_code(job: Path, config: JobConfig, path: Path) -> bool:
         return False
 
 
-def _changes(job: Path, before: JobConfig, path: Path, config: JobConfig) -> list[str]:
+def _changes(job: Path, before: JobConfig, path: Path, config: JobConfig, code_kept: bool) -> list[str]:
     """Return the names of the job's files and settings whose current values would change its behaviour."""
     settings = sorted({*before.settings, *config.settings})
     differing = [name for name in settings if before.settings.get(name) != config.settings.get(name)]
-    if not path.exists() or (not differing and not changed_since(job, before)):
+    if not path.exists() or (not differing and (code_kept or not changed_since(job, before))):
         return []
     version = versions.first(path, dict(config.settings))
     default = version.pipeline.settings.default
@@ -50,7 +50,8 @@ def _changes(job: Path, before: JobConfig, path: Path, config: JobConfig) -> lis
         for name in differing
         if before.settings.get(name, default(name)) != config.settings.get(name, default(name))
     ]
-    return [*changed(Archive.load(job, before.code), version.archive), *others]
+    files = [] if code_kept else changed(Archive.load(job, before.code), version.archive)
+    return [*files, *others]
 
 
 def check_unfinished(job: Path, path: Path) -> None:
@@ -71,16 +72,17 @@ def check_unfinished(job: Path, path: Path) -> None:
         )
 
 
-def finished(job: Path, before: JobConfig, path: Path, config: JobConfig) -> str:
+def finished(job: Path, before: JobConfig, path: Path, config: JobConfig, code_kept: bool = False) -> str:
     """Return the message for resuming `path` if the job has finished.
 
     Args:
         before: the settings of the finished job; `config` contains those for the resumption.
+        code_kept: whether the resumption uses the code of the finished job, whatever `path` contains now.
 
     Raises:
         PipelineError: the job belongs to another file, or the current version would behave differently.
     """
-    changes = [] if of_other_file(job, before, path) else _changes(job, before, path, config)
+    changes = [] if of_other_file(job, before, path) else _changes(job, before, path, config, code_kept)
     if changes:
         raise PipelineError(
             f"job {config.name} has finished, and {listed(changes)} changed since: its windows and timers ended "

@@ -79,6 +79,10 @@ def test_what_an_interrupted_and_a_finished_job_left_is_neither_overwritten_nor_
     assert_refused(job, ("--resume", "--rollback"), 2, "so --rollback needs the name of a savepoint")
     changed = ("--resume", "--set", "existing=replace")
     assert_refused(job, changed, 2, "has finished, and setting existing changed since")
+    (tmp_path / "counts.py").write_text(PIPELINE.replace("i % 7", "i % 8"))
+    assert_refused(job, ("--resume",), 2, "has finished, and counts.py changed since")
+    status, said = job.start("--resume", "--code", "kept").finish()
+    assert status == 0 and "has finished already" in said
     assert_exact(tmp_path)
 
 

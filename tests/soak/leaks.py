@@ -41,7 +41,7 @@ def after(state: Path, runtimes: Iterable[Path], shared: Iterable[Path], well: b
         state: the job's directory.
         runtimes: its directories of sockets, as they were while it ran; each life has its own.
         shared: shared memory that its processes were seen to use.
-        well: it ended well, so its checkpoints are in order as well.
+        well: it ended well and was not changed shortly before, so its checkpoints are in order as well.
     """
     left = [f"process {pid}: {command}" for pid, command in of_job(state).items()]
     for runtime in sorted(runtimes):
@@ -73,13 +73,10 @@ def _files(directory: Path) -> list[Path]:
 
 
 def _stray_checkpoints(state: Path) -> list[str]:
-    """Return manifests and snapshots older than the last two checkpoints that neither of them names.
-
-    After a change of the running job, the next version removes them with the first checkpoint of its own.
-    """
+    """Return manifests and snapshots older than the last two checkpoints that neither of them names."""
     folder = state / "checkpoints"
     manifests = {int(path.stem[len("manifest-") :]): path for path in folder.glob("manifest-*.json")}
-    if not manifests or any((state / "savepoints").glob(f"{max(manifests)}-*")):
+    if not manifests:
         return []
     kept = sorted(manifests)[-MANIFESTS_KEPT:]
     strays = [f"{manifests[epoch].relative_to(state)}" for epoch in sorted(manifests) if epoch not in kept]

@@ -159,7 +159,7 @@ def _one(options: argparse.Namespace, number: int, sums: Sums, keep: Path, progr
         finally:
             fire.settle(everything=True)
             run.close()
-        left = run.usage.grown() + leaks.after(run.state, run.runtimes, run.usage.shared)
+        left = run.usage.grown() + leaks.after(run.state, run.runtimes, run.usage.shared, well=not fire.changes)
         sums.leaks += [f"job {number} ({name}): {leak}" for leak in dict.fromkeys(left)]
         for kind, count in problems.items():
             sums.violations[kind] += count

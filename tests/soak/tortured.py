@@ -176,7 +176,7 @@ class TortureRun:
             return
         alive = self.workers()
         for name, pid in self.servers().items():
-            self.usage.look(pid, name, expected=2 * len(alive))
+            self.usage.look(pid, name, expected=3 * len(alive))
         for process in view["processes"]:
             if alive.get(process["slot"]) == process["pid"]:
                 self.usage.look(process["pid"], f"{process['slot']} as {process['task'] or 'a standby'}")
