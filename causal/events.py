@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from causal.cut import Mark
 from causal.logs.log import LogDelta
 from causal.logs.rollback import Extent, Rollback
 from causal.ports import StoreState
@@ -108,6 +109,7 @@ class SourceRead:
     records: list[Any]
     origin_ns: int
     ended: bool
+    marks: Sequence[Mark] = ()
 
 
 @dataclass(slots=True)

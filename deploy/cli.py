@@ -45,6 +45,7 @@ from deploy.savepoints.upgrading import (
     present,
 )
 from deploy.spark import options
+from operators.builder.pipeline_settings import asking_again
 from operators.engine.plan import Plan, plan
 from operators.sources.lines import standard_input
 from standby.blueprint import Blueprint, CompanionCall, Constraint
@@ -305,6 +306,7 @@ def _planned(arguments: argparse.Namespace, config: JobConfig, version: versions
     Unless a new job keeps the sinks of a savepoint, its run ID is newer than that of any run that wrote to its sinks.
     """
     planned = plan(version.pipeline, config)
+    config = planned.fixing_partitions(config)
     if arguments.keep_sinks:
         config = replace(config, run=JobConfig.load(Path(arguments.from_)).run)
     elif not arguments.resume and (run := after(config.run, planned.newest_run())) != config.run:
@@ -372,7 +374,9 @@ def _next(
         config = settings.resumed(saved, path, explicit, arguments.config)
         version = versions.of_savepoint(where, saved, config, path, arguments.code)
     else:
-        config = settings.resumed(before, path, explicit, arguments.config)
+        stopped = directory.stopped() and arguments.code != versions.KEPT
+        begun = replace(before, settings=asking_again(before.settings)) if stopped else before
+        config = settings.resumed(begun, path, explicit, arguments.config)
         written = resuming.written(directory.path, before)
         if arguments.code == versions.KEPT:
             config = resuming.kept(written, config, explicit)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
+from causal.cut import Mark
 from causal.records.batch import Records
 
 if TYPE_CHECKING:
@@ -31,6 +32,11 @@ class Read:
     origin_ns: int
     """The `time.monotonic_ns()` at which the first of the records entered the job; latency metrics ignore 0."""
     ended: bool = False
+    marks: Sequence[Mark] = ()
+    """For each record, the mark with which the element after it is found again; none if positions suffice.
+
+    Without records, one mark is that of the requested position itself.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +56,10 @@ class SourceContext:
     """The URL of the storage that all hosts share; empty if the job has none."""
     place_in_store: str = ""
     """The prefix of everything that this run stores there."""
+    position: int = 0
+    """The position in the partition at which the checkpoint is from which the task continues."""
+    mark: Mark | None = None
+    """The mark that the checkpoint keeps for that position; None if the readers have given none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +82,9 @@ class PartitionReader(Protocol):
     """A reader of one partition. Its methods never block for longer than a disk read."""
 
     def read(self, position: int, count_max: int) -> Read | None:
-        """Return 1 to `count_max` records from `position` (0 only with `ended`), or None while none are available.
+        """Return 1 to `count_max` records from `position`, or None while none are available.
+
+        There may be 0 records with `ended`, or with the mark of the position.
 
         Raises:
             Unavailable: the read can be retried later.
@@ -109,6 +121,10 @@ class Source(ABC, Generic[R_co]):
 
     positions_travel = True
     """Whether a position means the same element in every job directory, so that another job can begin with it."""
+
+    asks_partitions = False
+    """Whether the readers' system knows the number of partitions: `causal run` asks for it by reading `partitions`, and
+    fixes it for all processes of the job by setting `partitions`."""
 
     takes_standard_input = False
     """Whether the source's companion reads the standard input of `causal run`, which passes it on."""

@@ -39,7 +39,8 @@ class Channels:
         for ordinal, channel in enumerate(topology.inputs(task)):
             position, digest, ended = cut.inputs.get(channel.id, (0, 0, False))
             if channel.source == OUTSIDE:
-                partition = Partition(channel.id, ordinal, channel.source, position, ended)
+                place = cut.places.get(channel.id)
+                partition = Partition(channel.id, ordinal, channel.source, position, ended, place)
                 self.partitions.append(partition)
                 self.inputs.append(partition)
                 continue

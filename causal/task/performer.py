@@ -374,7 +374,7 @@ class Performer:
             # For a record that was due before this process started, use the time at which the record is read.
             since_ns = batch.origin_ns
             self.first_record_ns = since_ns if since_ns >= self._began_ns else self._peers.now_ns()
-        self._answers.append(SourceRead(channel, position, batch.records, batch.origin_ns, batch.ended))
+        self._answers.append(SourceRead(channel, position, batch.records, batch.origin_ns, batch.ended, batch.marks))
 
     def _source_completed(self, effect: SourceCompleted) -> None:
         self._peers.readers[effect.channel].completed(effect.position)

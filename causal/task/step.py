@@ -119,7 +119,8 @@ class Step:
         inputs = {c.id: (c.delivered, c.digest_at_barrier(epoch), c.ended) for c in self._inputs}
         outputs: dict[int, tuple[int, int]] = {o.id: (o.position, o.digest) for o in self._outputs}
         marks = {c.id: (c.mark, c.idle) for c in self._inputs if c.mark is not None or c.idle}
-        self._checkpointing.freeze(Cut(epoch, inputs, outputs, self._cursor.last_ns, schedule.finished, marks))
+        places = {c.id: place for c in self._channels.partitions if (place := c.place()) is not None}
+        self._checkpointing.freeze(Cut(epoch, inputs, outputs, self._cursor.last_ns, schedule.finished, marks, places))
         self.unchanged = True
 
     def _emit(self, outputs: list[Output]) -> None:

@@ -434,7 +434,8 @@ class TaskProtocol:
         return self._pump(now_ns)
 
     def _source_read(self, event: SourceRead, now_ns: int) -> list[Effect]:
-        self._partitions[event.channel].answered(event.first, event.records, event.origin_ns, event.ended)
+        partition = self._partitions[event.channel]
+        partition.answered(event.first, event.records, event.origin_ns, event.ended, event.marks)
         return []
 
     # -- the outside -----------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ from deploy.savepoints import savepoint_store
 from deploy.savepoints.rolling_back import reaches
 from deploy.savepoints.savepoint_store import Savepoint
 from deploy.savepoints.upgrading import present
-from operators.builder.pipeline_settings import PARALLELISM
+from operators.builder.pipeline_settings import PARALLELISM, asking_again
 from operators.code_archive.archive import Archive
 from operators.engine.plan import Plan, plan
 from standby.blueprint import Blueprint, Constraint
@@ -96,11 +96,13 @@ def _upgrade(arguments: argparse.Namespace) -> int:
         job = find_job(arguments.name, arguments.state_dir)
     before = _of_running(job)
     savepoint_store.check_room(job)
-    config = settings.resumed(before, path, explicit, arguments.config)
+    unfixed = replace(before, settings=asking_again(before.settings))
+    config = settings.resumed(unfixed, path, explicit, arguments.config)
     _check_settings(before, config)
     loaded = versions.first(path, dict(config.settings))
     settings.check_read(explicit, loaded.pipeline.settings, arguments)
     planned = plan(loaded.pipeline, config)
+    config = planned.fixing_partitions(config)
     version = _version(job, config, planned, loaded.planned(planned).archive, arguments.allow_dropped_state)
     if arguments.canary is None and (arguments.accept_differences or arguments.json):
         raise PipelineError("--accept-differences and --json are options of --canary SECONDS, which is missing")
@@ -177,13 +179,14 @@ def _rescaled_version(job: Path, numbers: Mapping[str, str]) -> Version:
     before = _of_running(job)
     savepoint_store.check_room(job)
     wanted = {PARALLELISM + name: number for name, number in numbers.items()}
-    config = replace(before, settings={**before.settings, **wanted})
+    config = replace(before, settings={**asking_again(before.settings), **wanted})
     archive = Archive.load(job, before.code)
     loaded = versions.kept(archive, config)
     for name in wanted:
         if problem := loaded.pipeline.settings.unread(name):
             raise PipelineError(problem)
-    return _version(job, config, plan(loaded.pipeline, config), archive)
+    planned = plan(loaded.pipeline, config)
+    return _version(job, planned.fixing_partitions(config), planned, archive)
 
 
 def _roll_back(arguments: argparse.Namespace) -> int:

@@ -151,6 +151,8 @@ class Pipeline:
             raise PipelineError(
                 f"{where}: source {name!r} was given {kind_of(source)}; pass a source of operators.sources"
             )
+        if source.asks_partitions and (fixed := self.settings.partitions(name)) is not None:
+            source.partitions = fixed
         return Stream(self, self._declared.add(where, name, "source", source, parallelism, []))
 
     def stream(self, name: str) -> Stream[Any]:

@@ -9,6 +9,13 @@ from causal.errors import PipelineError
 
 PARALLELISM = "parallelism."
 """The prefix of a setting that replaces the parallelism of one operator, as in `--set parallelism.count=4`."""
+PARTITIONS = "partitions."
+"""The prefix of a setting that fixes the number of partitions of a source that asks the outside for it."""
+
+
+def asking_again(settings: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings without numbers of partitions, so that sources ask for these once more."""
+    return {name: value for name, value in settings.items() if not name.startswith(PARTITIONS)}
 
 
 class Settings(Mapping[str, str]):
@@ -37,12 +44,23 @@ class Settings(Mapping[str, str]):
         Raises:
             PipelineError: the setting is not a number.
         """
-        name = PARALLELISM + operator
         self._operators[operator] = None
+        number = self._number(PARALLELISM + operator)
+        return declared if number is None else number
+
+    def partitions(self, source: str) -> int | None:
+        """Return the number of partitions that these settings fix for a source, or None.
+
+        Raises:
+            PipelineError: the setting is not a number.
+        """
+        return self._number(PARTITIONS + source)
+
+    def _number(self, name: str) -> int | None:
         if name not in self._values:
-            return declared
+            return None
         text = self[name]
-        if not text.isdecimal() or len(text) > 9:
+        if not text.isdecimal() or len(text) > 9 or not int(text):
             raise PipelineError(f"setting {name} is {text!r:.40}; use a whole number from 1")
         return int(text)
 

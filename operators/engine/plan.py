@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from causal.config import JobConfig
+from causal.cut import Mark
 from causal.errors import PipelineError, Unavailable, invariant
 from causal.ids import OUTSIDE, ChannelId, TaskIndex, TaskName
 from causal.ports import SinkStore, WithdrawingStore
 from causal.storage.shared import Depot
 from causal.topology import DEAD_LETTERS, LETTER_TASK, REQUESTS, Channel, Task, Topology
 from operators.builder.pipeline import Pipeline
+from operators.builder.pipeline_settings import PARTITIONS
 from operators.engine.cell_chain import CellChain, Inside, Member, Outside
 from operators.engine.cells import PER_TASK, apart, cells
 from operators.engine.chain import FusedChain
@@ -299,18 +301,23 @@ class Plan:
         """Return whether the operator named `operator` keeps its state per record key."""
         return any(node.keyed for group in self._groups for node in group.nodes if node.name == operator)
 
-    def reader(self, channel: Channel, job_directory: Path, began_ns: int) -> PartitionReader:
+    def reader(
+        self, channel: Channel, job_directory: Path, began_ns: int, position: int = 0, mark: Mark | None = None
+    ) -> PartitionReader:
         """Return a reader of the partition that `channel` (from OUTSIDE) represents.
 
         Args:
             began_ns: the value of `time.monotonic_ns()` when the job began to read.
+            position: the position at the checkpoint from which the task continues.
+            mark: the mark of that position in the checkpoint.
         """
         invariant(channel.source == OUTSIDE, "a reader is for a channel from outside", channel=channel)
         node = self._group_of[self.topology.subtask_channel(channel).target].root
         config = self._config
         context = SourceContext(
-            node.name, job_directory, began_ns, config.guarantee != "none", config.store, config.place_in_store
-        )
+            node.name, job_directory, began_ns, config.guarantee != "none", config.store, config.place_in_store,
+            position, mark,
+        )  # fmt: skip
         return checked(node.name, node.subject, node.subject.open(channel.partition, context))
 
     def store(self, channel: Channel, job_directory: Path) -> SinkStore:
@@ -394,11 +401,11 @@ class Plan:
             if group.root.kind == "source":
                 group.root.subject.check_resumed(group.root.name, job_directory, rolled_back)
 
-    def check_readable(self, positions: Mapping[tuple[str, int], int], job_directory: Path) -> None:
+    def check_readable(self, positions: Mapping[tuple[str, int], tuple[int, Mark | None]], job_directory: Path) -> None:
         """Ask the sources whether their partitions can still be read from earlier positions.
 
         Args:
-            positions: (source, partition) → position.
+            positions: (source, partition) → (position, its mark, if the checkpoint has one).
         Raises:
             PipelineError: the input from one of these positions is no longer kept.
         """
@@ -406,9 +413,12 @@ class Plan:
         for group in self._groups:
             if group.root.kind == "source":
                 name, source = group.root.name, group.root.subject
-                context = SourceContext(name, job_directory, 0, True, config.store, config.place_in_store)
                 for partition in range(source.partitions):
-                    source.check_readable(partition, positions.get((name, partition), 0), context)
+                    position, mark = positions.get((name, partition), (0, None))
+                    context = SourceContext(
+                        name, job_directory, 0, True, config.store, config.place_in_store, position, mark
+                    )
+                    source.check_readable(partition, position, context)
 
     def check_stores(self, job_directory: Path, run: str) -> None:
         """Check the stores of sinks that refuse rows of an earlier run, before that run's state is discarded.
@@ -511,6 +521,20 @@ class Plan:
             letters = self._task_of(self._letter_task).name
             reasons.append((letters, "dead letters are kept on the machine of their task"))
         return reasons
+
+    def fixing_partitions(self, config: JobConfig) -> JobConfig:
+        """Return settings that also fix the number of partitions of sources which ask the outside for it."""
+        roots = [group.root for group in self._groups if group.root.kind == "source"]
+        fixed = {PARTITIONS + root.name: str(root.subject.partitions) for root in roots if root.subject.asks_partitions}
+        return replace(config, settings={**config.settings, **fixed}) if fixed else config
+
+    def asks_partitions(self, source: str) -> bool:
+        """Return whether a source asks the outside for its number of partitions, which may therefore grow."""
+        return any(
+            group.root.subject.asks_partitions
+            for group in self._groups
+            if group.root.kind == "source" and group.root.name == source
+        )
 
     @property
     def positions_travel(self) -> bool:

@@ -189,7 +189,8 @@ class Performance:
             name, source = planned.source_of(channel)
             if not source.lend(name, job_directory, scratch):
                 raise PipelineError(f"source {name!r} {NOT_READ}")
-            reader = planned.reader(channel, scratch, LONG_AGO_NS)
+            position, place = cut.inputs[channel.id][0], cut.places.get(channel.id)
+            reader = planned.reader(channel, scratch, LONG_AGO_NS, position, place)
             self._inputs[name, channel.partition] = _Input(ordinal, source, reader, cut.inputs[channel.id][2])
         self._outputs = [
             (planned.topology.account(channel), planned.sink_of(channel)) for channel in planned.topology.outputs(CELL)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import fcntl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from causal.channels.partition import Partition
 from causal.errors import Unavailable
 from causal.ids import OUTSIDE, TaskIndex
 from causal.network.host_file import HostFile, RosterFile, keys_of
@@ -16,7 +17,7 @@ from causal.network.transport import Network
 from causal.process.clock import monotonic_ns, of_host, of_job, take_offset
 from causal.storage.shared import Depot, insist
 from causal.task.performer import Reader
-from causal.topology import Topology
+from causal.topology import Channel, Topology
 from operators.engine.plan import Plan
 
 
@@ -93,11 +94,15 @@ def began_ns(job_directory: Path) -> int:
     return monotonic_ns()
 
 
-def readers_of(plan: Plan, task: TaskIndex, directory: Path, remote: bool) -> dict[int, Reader]:
+def readers_of(
+    plan: Plan, task: TaskIndex, partitions: Sequence[Partition], directory: Path, remote: bool
+) -> dict[int, Reader]:
     """Return the readers of a task's partitions by channel; if `remote`, their times are in the job's time."""
     began = of_host(began_ns(directory))
-    channels = [channel for channel in plan.topology.inputs(task) if channel.source == OUTSIDE]
-    readers: dict[int, Reader] = {channel.id: plan.reader(channel, directory, began) for channel in channels}
+    channels: dict[int, Channel] = {c.id: c for c in plan.topology.inputs(task) if c.source == OUTSIDE}
+    readers: dict[int, Reader] = {
+        each.id: plan.reader(channels[each.id], directory, began, each.delivered, each.place()) for each in partitions
+    }
     return {channel: JobTimeReader(reader) for channel, reader in readers.items()} if remote else readers
 
 

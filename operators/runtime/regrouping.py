@@ -52,7 +52,7 @@ def saved_subtasks(topology: Topology, saved: Sequence[Saved]) -> list[Saved]:
                 channel.id: cut.inputs.get(channel.id, (0, 0, has_ended))
                 for channel, has_ended in zip(topology.subtasks.inputs(subtask.index), ended, strict=True)
             }
-            cut = Cut(cut.epoch, inputs, cut.outputs, cut.last_ns, over)
+            cut = Cut(cut.epoch, inputs, cut.outputs, cut.last_ns, over, places=cut.places)
             result[subtask.index] = Saved(subtask, cut, tuple(files[subtask.name]))
     return [result[subtask.index] for subtask in topology.subtasks.tasks]
 
@@ -69,6 +69,7 @@ def _outer_cut(topology: Topology, task: Task, cut: Cut) -> Cut:
         cut.last_ns,
         cut.finished,
         {numbers[channel]: mark for channel, mark in cut.marks.items()},
+        {numbers[channel]: place for channel, place in cut.places.items()},
     )
 
 
@@ -80,6 +81,7 @@ def grouped_cuts(topology: Topology, cuts: Mapping[str, Cut]) -> dict[str, Cut]:
         inputs = {channel: where for cut in own for channel, where in cut.inputs.items()}
         outputs = {channel: where for cut in own for channel, where in cut.outputs.items()}
         marks = {channel: mark for cut in own for channel, mark in cut.marks.items()}
+        places = {channel: place for cut in own for channel, place in cut.places.items()}
         result[task.name] = Cut(
             own[0].epoch,
             {c.id: inputs[topology.subtask_channel(c).id] for c in topology.inputs(task.index)},
@@ -91,6 +93,7 @@ def grouped_cuts(topology: Topology, cuts: Mapping[str, Cut]) -> dict[str, Cut]:
             max(cut.last_ns for cut in own),
             all(cut.finished for cut in own),
             {c.id: marks[n] for c in topology.inputs(task.index) if (n := topology.subtask_channel(c).id) in marks},
+            {c.id: places[n] for c in topology.inputs(task.index) if (n := topology.subtask_channel(c).id) in places},
         )
     return result
 

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from causal.cut import Cut
+from causal.cut import Cut, Mark
 from causal.errors import PipelineError
 from causal.ids import OUTSIDE
 from causal.ports import Chain
@@ -340,10 +340,13 @@ class Rescaling:
         cuts: dict[str, Cut] = {task.name: self._cut(task, stores) for task in self._plan.subtasks.tasks}
         return grouped_cuts(self._plan.topology, cuts)
 
-    def positions(self) -> dict[tuple[str, int], int]:
-        """Return the position from which each partition is read, by source and partition."""
+    def positions(self) -> dict[tuple[str, int], tuple[int, Mark | None]]:
+        """Return the position from which each partition is read, and its mark, by source and partition."""
         return {
-            (task.operators[0], channel.partition): self._partition(task.operators[0], channel.partition)[0]
+            (task.operators[0], channel.partition): (
+                self._partition(task.operators[0], channel.partition)[0],
+                self._mark_of(task.operators[0], channel.partition),
+            )
             for task in self._plan.subtasks.tasks
             for channel in self._plan.subtasks.inputs(task.index)
             if channel.source == OUTSIDE
@@ -370,24 +373,40 @@ class Rescaling:
         outputs: dict[int, tuple[int, int]] = {
             channel.id: stores[task.name] for channel in topology.outputs(task.index) if channel.target == OUTSIDE
         }
+        places: dict[int, Mark] = {
+            channel.id: place
+            for channel in topology.inputs(task.index)
+            if channel.source == OUTSIDE and (place := self._mark_of(task.operators[0], channel.partition)) is not None
+        }
         last_ns = max(saved.cut.last_ns for saved in self._saved)
-        return Cut(epoch, inputs, outputs, last_ns, finished, marks)
+        return Cut(epoch, inputs, outputs, last_ns, finished, marks, places)
 
     def _has_ended(self, source: int) -> bool:
         return source != OUTSIDE and self._finished[source]
 
     def _partition(self, source: str, partition: int) -> tuple[int, int, bool]:
+        found = self._channel_of(source, partition)
+        return (0, 0, False) if found is None else found[0].inputs[found[1]]
+
+    def _mark_of(self, source: str, partition: int) -> Mark | None:
+        found = self._channel_of(source, partition)
+        return None if found is None else found[0].places.get(found[1])
+
+    def _channel_of(self, source: str, partition: int) -> tuple[Cut, int] | None:
+        """Return the cut of the task that has read a partition, and the partition's channel in it."""
         for index in self._had.get(source, ()):
             for channel in self._before.inputs(self._before.tasks[index].index):
                 if channel.source == OUTSIDE and channel.partition == partition:
-                    return self._saved[index].cut.inputs[channel.id]
-        return 0, 0, False
+                    return self._saved[index].cut, channel.id
+        return None
 
     # Refusals.
 
     def _check_sources(self) -> None:
         before, now = _partitions(self._before), _partitions(self._plan.subtasks)
         for source, count in before.items():
+            if source in now and now[source] > count and self._plan.asks_partitions(source):
+                continue  # new partitions begin at their first element
             if source in now and now[source] != count:
                 raise PipelineError(
                     f"the number of partitions of source {source!r} was {count} at the savepoint and is "

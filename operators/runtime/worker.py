@@ -443,7 +443,7 @@ class Worker:
         stores: dict[int, SinkStore] = {
             c.id: self.plan.store(c, self.directory) for c in topology.outputs(task) if c.target == OUTSIDE
         }
-        readers = readers_of(self.plan, task, self.directory, bool(self.transport.remote))
+        readers = readers_of(self.plan, task, protocol.channels.partitions, self.directory, bool(self.transport.remote))
         self.driver = TaskDriver(
             protocol, self.config.run, self.transport, disk, stores, readers, self.report, self.asking,
             self.config.sink_retry_timeout_s, self.work.turn, self._commanded, answers,

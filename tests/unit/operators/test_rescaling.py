@@ -283,3 +283,25 @@ def timed(build: Build) -> Build:
 def chains_of(job_plan: Plan) -> list[Any]:
     tasks = [task for task in job_plan.topology.tasks if "op" in task.operators]
     return [job_plan.chain(task.index) for task in tasks]
+
+
+def test_a_source_that_asks_for_its_partitions_may_get_more() -> None:
+    def of(partitions: int, asks: bool = True) -> Plan:
+        pipeline = Pipeline("test")
+        numbers = source(partitions)
+        numbers.asks_partitions = asks
+        pipeline.source("in", numbers, parallelism=min(2, partitions)).sink("out", NoSink())
+        return plan(pipeline, config(key_groups=GROUPS))
+
+    before, after = of(2), of(3)
+    saved_tasks = saved(before, {})
+    for each in saved_tasks:
+        each.cut.places = {channel: 70 + channel for channel in each.cut.inputs if channel < 2}
+    rescaling = rescaled(before, saved_tasks, after)
+    assert rescaling.positions() == {("in", 0): (7, 70), ("in", 1): (7, 71), ("in", 2): (0, None)}
+    rescaling.chains()
+    cuts = rescaling.cuts({"out/0": (0, 0)})
+    assert [dict(cuts[name].places) for name in ("in/0", "in/1")] == [{0: 70}, {1: 71}]
+    for fewer_or_fixed in (of(1), of(3, asks=False)):
+        with pytest.raises(PipelineError, match="the number of partitions of source 'in' was 2"):
+            rescaled(before, saved(before, {}), fewer_or_fixed)
