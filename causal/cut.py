@@ -10,7 +10,7 @@ from causal.errors import CorruptData, PeerViolation
 from causal.records.values import decode, encode
 
 Mark = int | str
-"""What finds an element of a source's partition again, where its position alone does not (D23)."""
+"""The type of marks: a mark finds an element of a partition again, where its position alone does not (D23)."""
 
 
 @dataclass(slots=True)

@@ -95,6 +95,32 @@ class Topics:
         finally:
             consumer.close()
 
+    def grow(self, topic: str, partitions: int) -> None:
+        """Raise the number of partitions of a topic."""
+        from confluent_kafka.admin import AdminClient, NewPartitions
+
+        admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
+        admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(ASK_S)
+
+    def delete(self, topic: str, partition: int, offset: int) -> None:
+        """Delete the records of a partition before an offset, as retention does."""
+        from confluent_kafka import TopicPartition
+        from confluent_kafka.admin import AdminClient
+
+        admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
+        for deleted in admin.delete_records([TopicPartition(topic, partition, offset)]).values():
+            deleted.result(ASK_S)
+
+    def committed(self, group: str, topic: str, partition: int) -> int:
+        """Return the offset that a consumer group has committed; a negative number if it has none."""
+        from confluent_kafka import Consumer, TopicPartition
+
+        consumer = Consumer({"bootstrap.servers": self.servers, "group.id": group, "log_level": 0})
+        try:
+            return int(consumer.committed([TopicPartition(topic, partition)], ASK_S)[0].offset)
+        finally:
+            consumer.close()
+
     def answers(self) -> bool:
         """Return whether it answers now."""
         from confluent_kafka import KafkaException

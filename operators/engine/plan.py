@@ -530,11 +530,8 @@ class Plan:
 
     def asks_partitions(self, source: str) -> bool:
         """Return whether a source asks the outside for its number of partitions, which may therefore grow."""
-        return any(
-            group.root.subject.asks_partitions
-            for group in self._groups
-            if group.root.kind == "source" and group.root.name == source
-        )
+        roots = [group.root for group in self._groups if group.root.kind == "source"]
+        return any(root.name == source and root.subject.asks_partitions for root in roots)
 
     @property
     def positions_travel(self) -> bool:

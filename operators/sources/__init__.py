@@ -13,6 +13,7 @@ from operators.sources.files.files_source import FilesSource
 from operators.sources.generated import ArrowSource, GeneratedSource, SequenceSource
 
 if TYPE_CHECKING:
+    from operators.sources.kafka.kafka_source import KafkaSource
     from operators.sources.lines.http_source import HttpSource
     from operators.sources.lines.stdin_source import StdinSource
     from operators.spark.spark_source import SparkSource
@@ -23,6 +24,7 @@ __all__ = [
     "FilesSource",
     "GeneratedSource",
     "HttpSource",
+    "KafkaSource",
     "PartitionReader",
     "Read",
     "SequenceSource",
@@ -35,6 +37,7 @@ __all__ = [
 
 _MODULES = {
     "HttpSource": "operators.sources.lines.http_source",
+    "KafkaSource": "operators.sources.kafka.kafka_source",
     "SparkSource": "operators.spark.spark_source",
     "StdinSource": "operators.sources.lines.stdin_source",
 }

@@ -12,7 +12,15 @@ checks need functions that make the system outside unavailable, let it forget el
 from collections.abc import Callable
 
 from operators.sources.conformance import deaths, positions, servers
-from operators.sources.conformance.subject import Checkpoint, NotConforming, Reading, Subject, expect, refused, same
+from operators.sources.conformance.source_subject import (
+    Checkpoint,
+    NotConforming,
+    Reading,
+    Subject,
+    expect,
+    refused,
+    same,
+)
 
 __all__ = ["CHECKS", "Checkpoint", "NotConforming", "Reading", "Subject", "expect", "refused", "same"]
 

@@ -13,7 +13,7 @@ from typing import Any
 from unittest import SkipTest
 
 from operators.sinks.conformance.dying import forked
-from operators.sources.conformance.subject import Checkpoint, Subject, expect, spelled
+from operators.sources.conformance.source_subject import Checkpoint, Subject, expect, spelled
 
 KILLS = 12
 LIFE_S_MAX = 0.1

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from unittest import SkipTest
 
 from causal.records.unreadable import Unreadable
-from operators.sources.conformance.subject import Subject, expect
+from operators.sources.conformance.source_subject import Subject, expect
 
 STEPS = (1, 3, 1000)
 """The numbers of elements that a task asks for at a time."""
@@ -83,9 +83,9 @@ def continues_in_another_directory(subject: Subject) -> None:
 
     A source whose `positions_travel` is false does not promise this.
     """
-    if not subject.make().positions_travel:
+    if not subject.source().positions_travel:
         raise SkipTest("positions of this source do not travel")
-    if subject.make().companions("source", subject.job_directory):
+    if subject.source().companions("source", subject.job_directory):
         raise SkipTest("this source's own process writes into the job directory, or into storage that hosts share")
     for partition in subject.partitions():
         count = len(subject.holds(partition))
@@ -125,9 +125,9 @@ def gives_damaged_elements_their_places(subject: Subject) -> None:
     if not damaged:
         raise SkipTest("let Subject(holds=…) contain an Unreadable to have damaged input checked")
     expect(
-        subject.make().may_be_unreadable, "a source says that its input may be damaged", "may_be_unreadable is false"
+        subject.source().may_be_unreadable, "a source says that its input may be damaged", "may_be_unreadable is false"
     )
-    expect(bool(subject.make().bad_input_remedy), "a source has a remedy for damage", "bad_input_remedy is empty")
+    expect(bool(subject.source().bad_input_remedy), "a source has a remedy for damage", "bad_input_remedy is empty")
 
 
 CHECKS: tuple[Callable[[Subject], None], ...] = (

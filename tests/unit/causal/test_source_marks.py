@@ -21,7 +21,7 @@ def mark_at(position: int) -> int:
 
 @given(st.lists(st.tuples(st.integers(1, 6), st.integers(0, 9)), max_size=12))
 def test_the_mark_is_that_of_the_next_element(steps: list[tuple[int, int]]) -> None:
-    """Each step reads some records, and delivers at most so many."""
+    """Each step reads a number of records, and delivers up to a number of them."""
     partition = Partition(0, 0, -1, BEGIN, False, mark_at(BEGIN))
     for read, delivered in steps:
         first = partition.next

@@ -18,7 +18,7 @@ from causal.errors import DeterminantsLost
 from causal.records.unreadable import Unreadable
 from operators.sources import FilesSource, GeneratedSource, HttpSource, StdinSource, conformance
 from operators.sources.conformance import Subject
-from operators.sources.conformance import subject as material
+from operators.sources.conformance import source_subject as material
 from operators.sources.lines.lines_log import LineSource, LineWriter, log_of
 from tests.unit.sources.toy import OTHERS, SABOTAGES, Toy
 

@@ -123,7 +123,7 @@ class ToyReader:
     def read(self, position: int, count_max: int) -> Read | None:
         sabotage, toy = self._sabotage, self._toy
         if (toy.directory / "away").exists():
-            if sabotage == "ends while its server is away":
+            if sabotage == "ends when its server does not answer":
                 return Read([], 0, ended=True)
             raise Unavailable("away")
         first, mark = self._begins
@@ -154,7 +154,7 @@ class ToyReader:
         records = [element(self._partition, *row) for row in rows]
         if sabotage == "leaves damaged elements out":
             records = [{"offset": 0, "value": 0} if type(each) is Unreadable else each for each in records]
-        if sabotage == "acknowledges what it has read":
+        if sabotage == "acknowledges all that was read":
             self.completed(position + len(records))
         return Read(records, 1, marks=marks)
 
@@ -179,11 +179,11 @@ SABOTAGES = {
     "gives_damaged_elements_their_places": "does not say that input may be damaged",
     "survives_kills": "has wrong marks",
     "has_what_it_acknowledged": "acknowledges what is not stored",
-    "waits_for_an_unavailable_server": "ends while its server is away",
+    "waits_for_an_unavailable_server": "ends when its server does not answer",
     "continues_after_a_restart": "forgets where it is at a restart",
     "says_what_was_forgotten": "skips what is forgotten",
     "reads_new_partitions": "begins new partitions late",
-    "releases_only_what_is_complete": "acknowledges what it has read",
+    "releases_only_what_is_complete": "acknowledges all that was read",
 }
 """A check → a sabotage that it finds."""
 OTHERS = {

@@ -73,20 +73,29 @@ class Subject:
     restart: Callable[[], object] | None = None
     acknowledged: Callable[[int], int] | None = None
     ingest: Callable[[Callable[[Any], None]], object] | None = None
+    fixed: int = field(default=0, init=False)
 
     def context(self, at: Checkpoint = BEGINNING, directory: Path | None = None) -> SourceContext:
-        """Return what a task is told that continues from a checkpoint."""
+        """Return the context of a task that continues from a checkpoint."""
         began_ns = time.monotonic_ns() - 10**12
         place = self.job_directory if directory is None else directory
         return SourceContext("source", place, began_ns, position=at.position, mark=at.mark)
 
     def opened(self, partition: int = 0, at: Checkpoint = BEGINNING, directory: Path | None = None) -> Reading:
         """Open a reader of a partition as a new process would that continues from a checkpoint."""
-        return Reading(self.make().open(partition, self.context(at, directory)), at)
+        return Reading(self.source().open(partition, self.context(at, directory)), at)
+
+    def source(self) -> Source[Any]:
+        """Return a new source object with the number of partitions that the job has fixed, if it fixes one."""
+        source = self.make()
+        if source.asks_partitions:
+            self.fixed = self.fixed or source.partitions
+            source.partitions = self.fixed
+        return source
 
     def partitions(self) -> range:
-        """Return the partitions that the source has now."""
-        return range(self.make().partitions)
+        """Return the partitions that the job reads."""
+        return range(self.source().partitions)
 
     def expect(self, partition: int, first: int, elements: Sequence[Any], promise: str) -> None:
         """Require that these are the elements of a partition from position `first` on."""
@@ -98,7 +107,7 @@ class Subject:
 
 
 class Reading:
-    """A reader, and what it has given since a checkpoint.
+    """A reader, and the elements that it has given since a checkpoint.
 
     Attributes:
         elements: the elements from the checkpoint's position on.

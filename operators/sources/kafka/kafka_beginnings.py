@@ -1,0 +1,63 @@
+"""The offsets at which a job begins to read a topic: decided once, and durable before any message is read.
+
+The first reader that asks writes the offsets of all partitions that there are; everybody else reads what it wrote. A
+partition that is not among them was added later, so the job reads all of it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from causal.errors import CorruptData
+from causal.storage.directory import Directory
+from causal.storage.objects import Missing, Objects
+from causal.storage.shared import Depot
+from operators.source import SourceContext
+
+FOLDER = "ingest"
+
+
+class Beginnings:
+    """The first offsets of one source, in the directory of the job or in the store that its hosts share."""
+
+    def __init__(self, objects: Objects, source: str) -> None:
+        self._objects = objects
+        self._folder = f"{FOLDER}/{source}"
+
+    def offset(self, partition: int, first: Callable[[], Mapping[int, int]], added: Callable[[], int]) -> int:
+        """Return the offset at which a partition begins.
+
+        Args:
+            first: returns the offsets of all partitions; it is called by the first reader of the job.
+            added: returns the first offset of this partition, which was added later.
+
+        Raises:
+            Unavailable: the storage or the cluster does not answer.
+        """
+        offsets = self._agreed("begins", lambda: {str(each): offset for each, offset in first().items()})
+        if str(partition) not in offsets:
+            offsets = self._agreed(f"begins-{partition}", lambda: {str(partition): added()})
+        return int(offsets[str(partition)])
+
+    def _agreed(self, name: str, decide: Callable[[], Mapping[str, int]]) -> Mapping[str, Any]:
+        path = f"{self._folder}/{name}"
+        try:
+            return self._read(path)
+        except Missing:
+            self._objects.create(path, json.dumps(decide(), sort_keys=True).encode())
+            return self._read(path)
+
+    def _read(self, path: str) -> Mapping[str, Any]:
+        try:
+            return dict(json.loads(self._objects.read(path)))
+        except ValueError as problem:
+            raise CorruptData(f"{self._objects.where(path)} is damaged ({problem}); use a new --state-dir") from None
+
+
+def beginnings_of(context: SourceContext) -> Beginnings:
+    """Return the first offsets of the source of this context."""
+    if context.store:
+        return Beginnings(Depot(context.store, context.place_in_store, proof=""), context.name)
+    return Beginnings(Directory(context.job_directory), context.name)
