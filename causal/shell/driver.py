@@ -182,9 +182,16 @@ class TaskDriver:
         return {"staged_rows": sum(r for r, _ in staged), "staged_bytes": sum(b for _, b in staged)} if staged else {}
 
     def _source_counters(self) -> dict[str, int | float]:
-        """Return the counters that readers keep for their sources in addition to record counts."""
-        figures = [counters() for counters in self._counting]
-        return {name: value for counters in figures for name, value in counters.items()} | self._input_counters()
+        """Return the counters that readers keep for their sources in addition to record counts.
+
+        Numbers are summed over the readers; of times, which are floats, the longest counts.
+        """
+        sums: dict[str, int | float] = {}
+        for counters in self._counting:
+            for name, value in counters().items():
+                known = sums.get(name, 0)
+                sums[name] = max(known, value) if isinstance(value, float) else known + value
+        return sums | self._input_counters()
 
     def _input_counters(self) -> dict[str, int]:
         """Return the total input size and the amount read, if all readers of the task know them (`measured`)."""

@@ -98,6 +98,10 @@ FIGURES = [
     Figure("ingest_store_waiting_s", _LEVEL,
            "Time for which the shared store has not answered a task that reads the ingest log there.",
            "ingest_store_waiting_seconds"),
+    Figure("input_lag", _LEVEL, "Offsets that the partitions of this source task have beyond the last record read.",
+           "input_lag", "source", label="input lag"),
+    Figure("new_partitions", _LEVEL, "Partitions of the input that the job does not read yet, at the first partition.",
+           "new_partitions", "source"),
     Figure("unwritten_bytes", _LEVEL, "Bytes of determinants that are not written yet."),
     Figure("latency_ms_max", _PEAK, "The longest time from the source to the visible row."),
 ]  # fmt: skip
