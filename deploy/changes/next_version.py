@@ -211,7 +211,7 @@ def roll_back(
     version = _numbered(job, version, incarnation)
     begins = read_beginning(back.where, back, version.planned, version.config, version.allow_dropped, epoch)
     begins = replace(begins, incarnation=incarnation)
-    version.planned.check_readable(begins.rescaling.positions(), job)
+    version.planned.check_readable(begins.rescaling.places(), job)
     snapshots = Snapshots(job, version, incarnation)
 
     def write(stood: Stood) -> None:
@@ -230,7 +230,7 @@ def roll_back(
         if int(answer["epoch"]) >= epoch:
             raise Unavailable(f"the job in {job} has completed {LATER} checkpoints meanwhile; repeat the command")
         returned = Return(back, epoch, incarnation, False, facts.left, None)
-        version.planned.check_readable(begins.rescaling.positions(), job)  # the current version may have released more
+        version.planned.check_readable(begins.rescaling.places(), job)  # the current version may have released more
         rows = withdraw(job, written, returned, lambda: _announced(conversation))
         return_input(job, back, begins.rescaling.positions())
         stores = open_stores(job, version.config, version.planned, begins)

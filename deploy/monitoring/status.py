@@ -166,7 +166,7 @@ def _work(task: TaskView, view: JobView) -> Iterator[str]:
     if waited_s := task.number("ingest_store_waiting_s"):
         yield f"has waited for the ingest log for {waited_s:.1f} s: the shared store does not answer"
     if added := task.number("new_partitions"):
-        yield f"{added:,} new partitions of its input are read after a rescale, an upgrade, or a resume from a savepoint"
+        yield f"{added:,} new partitions are read after a rescale, an upgrade, or a resume from a savepoint"
     if rows := task.number("staged_rows"):
         yield f"{rows:,} rows ({task.number('staged_bytes'):,} bytes) wait for their checkpoint"
     for label, value in figures.listed(task):

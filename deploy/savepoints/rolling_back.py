@@ -190,7 +190,7 @@ def roll_back(
     job, savepoint = directory.path, back.savepoint
     check_unbound(config, written)
     begins = read_beginning(savepoint.where, savepoint, planned, config, allow_dropped, back.epoch)
-    planned.check_readable(begins.rescaling.positions(), job)
+    planned.check_readable(begins.rescaling.places(), job)
     withdrawn = withdraw(job, written, back)
     return_input(job, savepoint, begins.rescaling.positions())
     begin_with(directory, config, planned, blueprint, replace(begins, incarnation=back.incarnation))

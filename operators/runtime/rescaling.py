@@ -340,7 +340,11 @@ class Rescaling:
         cuts: dict[str, Cut] = {task.name: self._cut(task, stores) for task in self._plan.subtasks.tasks}
         return grouped_cuts(self._plan.topology, cuts)
 
-    def positions(self) -> dict[tuple[str, int], tuple[int, Mark | None]]:
+    def positions(self) -> dict[tuple[str, int], int]:
+        """Return the position from which each partition is read, by source and partition."""
+        return {partition: position for partition, (position, _) in self.places().items()}
+
+    def places(self) -> dict[tuple[str, int], tuple[int, Mark | None]]:
         """Return the position from which each partition is read, and its mark, by source and partition."""
         return {
             (task.operators[0], channel.partition): (

@@ -298,7 +298,7 @@ def test_a_source_that_asks_for_its_partitions_may_get_more() -> None:
     for each in saved_tasks:
         each.cut.places = {channel: 70 + channel for channel in each.cut.inputs if channel < 2}
     rescaling = rescaled(before, saved_tasks, after)
-    assert rescaling.positions() == {("in", 0): (7, 70), ("in", 1): (7, 71), ("in", 2): (0, None)}
+    assert rescaling.places() == {("in", 0): (7, 70), ("in", 1): (7, 71), ("in", 2): (0, None)}
     rescaling.chains()
     cuts = rescaling.cuts({"out/0": (0, 0)})
     assert [dict(cuts[name].places) for name in ("in/0", "in/1")] == [{0: 70}, {1: 71}]

@@ -107,7 +107,7 @@ def _of_lines(make: Callable[[], LineSource], directory: Path, ingest: Any) -> S
     """Return a subject whose log has the lines; `ingest` adds more."""
 
     def publish(*lines: bytes) -> None:
-        LineWriter(log_of(directory, "source"), 1 << 30).publish(lines, "")
+        LineWriter(log_of(directory, "source")).publish(lines, "")
 
     for begin in range(0, len(LINES), 9):
         publish(*LINES[begin : begin + 9])
@@ -129,7 +129,7 @@ def _stored(directory: Path) -> list[bytes]:
 
 
 def _published(source: StdinSource, directory: Path, say: Callable[[Any], None]) -> None:
-    writer = LineWriter(log_of(directory, "source"), 1 << 30)
+    writer = LineWriter(log_of(directory, "source"))
     for number in range(1000):
         value = {"process": os.getpid(), "n": number}
         writer.publish([json.dumps(value).encode()], "")
@@ -138,7 +138,7 @@ def _published(source: StdinSource, directory: Path, say: Callable[[Any], None])
 
 def _posted(source: HttpSource, directory: Path, say: Callable[[Any], None]) -> None:
     """Post lines to the process that listens; an answer 200 acknowledges them."""
-    writer = LineWriter(log_of(directory, "source"), 1 << 30)
+    writer = LineWriter(log_of(directory, "source"))
     threading.Thread(target=source.ingest, args=(writer, "source", directory, os.getpid()), daemon=True).start()
     assert source.address is not None
     connection = http.client.HTTPConnection(*source.address)
