@@ -46,6 +46,7 @@ from deploy.savepoints.upgrading import (
 )
 from deploy.spark import options
 from operators.builder.pipeline_settings import asking_again
+from operators.engine.counted_partitions import fixing_partitions
 from operators.engine.plan import Plan, plan
 from operators.sources.lines import standard_input
 from standby.blueprint import Blueprint, CompanionCall, Constraint
@@ -306,7 +307,7 @@ def _planned(arguments: argparse.Namespace, config: JobConfig, version: versions
     Unless a new job keeps the sinks of a savepoint, its run ID is newer than that of any run that wrote to its sinks.
     """
     planned = plan(version.pipeline, config)
-    config = planned.fixing_partitions(config)
+    config = fixing_partitions(planned, config)
     if arguments.keep_sinks:
         config = replace(config, run=JobConfig.load(Path(arguments.from_)).run)
     elif not arguments.resume and (run := after(config.run, planned.newest_run())) != config.run:

@@ -33,7 +33,7 @@ class Read:
     """The `time.monotonic_ns()` at which the first of the records entered the job; latency metrics ignore 0."""
     ended: bool = False
     marks: Sequence[Mark] = ()
-    """For each record, the mark with which the element after it is found again; none if positions suffice.
+    """The mark, for each record, with which the element after it is found again; none if positions suffice.
 
     Without records, one mark is that of the requested position itself.
     """

@@ -32,6 +32,7 @@ from deploy.savepoints.savepoint_store import Savepoint
 from deploy.savepoints.upgrading import present
 from operators.builder.pipeline_settings import PARALLELISM, asking_again
 from operators.code_archive.archive import Archive
+from operators.engine.counted_partitions import fixing_partitions
 from operators.engine.plan import Plan, plan
 from standby.blueprint import Blueprint, Constraint
 from standby.storage.manifest_files import newest_manifest
@@ -102,7 +103,7 @@ def _upgrade(arguments: argparse.Namespace) -> int:
     loaded = versions.first(path, dict(config.settings))
     settings.check_read(explicit, loaded.pipeline.settings, arguments)
     planned = plan(loaded.pipeline, config)
-    config = planned.fixing_partitions(config)
+    config = fixing_partitions(planned, config)
     version = _version(job, config, planned, loaded.planned(planned).archive, arguments.allow_dropped_state)
     if arguments.canary is None and (arguments.accept_differences or arguments.json):
         raise PipelineError("--accept-differences and --json are options of --canary SECONDS, which is missing")
@@ -186,7 +187,7 @@ def _rescaled_version(job: Path, numbers: Mapping[str, str]) -> Version:
         if problem := loaded.pipeline.settings.unread(name):
             raise PipelineError(problem)
     planned = plan(loaded.pipeline, config)
-    return _version(job, planned.fixing_partitions(config), planned, archive)
+    return _version(job, fixing_partitions(planned, config), planned, archive)
 
 
 def _roll_back(arguments: argparse.Namespace) -> int:

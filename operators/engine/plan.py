@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,6 @@ from causal.ports import SinkStore, WithdrawingStore
 from causal.storage.shared import Depot
 from causal.topology import DEAD_LETTERS, LETTER_TASK, REQUESTS, Channel, Task, Topology
 from operators.builder.pipeline import Pipeline
-from operators.builder.pipeline_settings import PARTITIONS
 from operators.engine.cell_chain import CellChain, Inside, Member, Outside
 from operators.engine.cells import PER_TASK, apart, cells
 from operators.engine.chain import FusedChain
@@ -521,17 +520,6 @@ class Plan:
             letters = self._task_of(self._letter_task).name
             reasons.append((letters, "dead letters are kept on the machine of their task"))
         return reasons
-
-    def fixing_partitions(self, config: JobConfig) -> JobConfig:
-        """Return settings that also fix the number of partitions of sources which ask the outside for it."""
-        roots = [group.root for group in self._groups if group.root.kind == "source"]
-        fixed = {PARTITIONS + root.name: str(root.subject.partitions) for root in roots if root.subject.asks_partitions}
-        return replace(config, settings={**config.settings, **fixed}) if fixed else config
-
-    def asks_partitions(self, source: str) -> bool:
-        """Return whether a source asks the outside for its number of partitions, which may therefore grow."""
-        roots = [group.root for group in self._groups if group.root.kind == "source"]
-        return any(root.name == source and root.subject.asks_partitions for root in roots)
 
     @property
     def positions_travel(self) -> bool:

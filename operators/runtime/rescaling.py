@@ -18,6 +18,7 @@ from causal.ports import Chain
 from causal.records.values import decode
 from causal.topology import Channel, Task, Topology
 from operators.engine.chain import FusedChain
+from operators.engine.counted_partitions import counted_sources
 from operators.engine.plan import Plan
 from operators.kinds.tables.unsettled import RowStage
 from operators.records.keys import key_group, task_of_group
@@ -389,12 +390,12 @@ class Rescaling:
         return source != OUTSIDE and self._finished[source]
 
     def _partition(self, source: str, partition: int) -> tuple[int, int, bool]:
-        found = self._channel_of(source, partition)
-        return (0, 0, False) if found is None else found[0].inputs[found[1]]
+        before = self._channel_of(source, partition)
+        return (0, 0, False) if before is None else before[0].inputs[before[1]]
 
     def _mark_of(self, source: str, partition: int) -> Mark | None:
-        found = self._channel_of(source, partition)
-        return None if found is None else found[0].places.get(found[1])
+        before = self._channel_of(source, partition)
+        return None if before is None else before[0].places.get(before[1])
 
     def _channel_of(self, source: str, partition: int) -> tuple[Cut, int] | None:
         """Return the cut of the task that has read a partition, and the partition's channel in it."""
@@ -409,7 +410,7 @@ class Rescaling:
     def _check_sources(self) -> None:
         before, now = _partitions(self._before), _partitions(self._plan.subtasks)
         for source, count in before.items():
-            if source in now and now[source] > count and self._plan.asks_partitions(source):
+            if source in now and now[source] > count and source in counted_sources(self._plan):
                 continue  # new partitions begin at their first element
             if source in now and now[source] != count:
                 raise PipelineError(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +19,7 @@ from operators.sources.conformance import Subject
 
 Check = Callable[[Subject], None]
 ALONE = ("waits_for_an_unavailable_server", "continues_after_a_restart")
-"""The checks that kill a broker of their own."""
+"""The checks that stop a broker of their own."""
 
 
 def checks(alone: bool) -> pytest.MarkDecorator:
@@ -31,7 +33,7 @@ def test_the_source_keeps_every_promise(check: Check, shared_kafka: Topics, tmp_
 
 
 @checks(alone=True)
-def test_the_source_keeps_every_promise_while_its_broker_is_killed(
+def test_the_source_keeps_every_promise_while_its_broker_is_stopped(
     check: Check, own_kafka: Broker, tmp_path: Path
 ) -> None:
     check(subject(own_kafka.topics, check.__name__, tmp_path, own_kafka))
@@ -40,12 +42,12 @@ def test_the_source_keeps_every_promise_while_its_broker_is_killed(
 def subject(topics: Topics, topic: str, job_directory: Path, broker: Broker | None = None) -> Subject:
     """A topic of two partitions with aborted transactions, their gaps, a tombstone and a damaged message."""
     topics.create(topic, 2)
-    held = {partition: fill(topics, topic, partition) for partition in range(2)}
+    committed = {partition: fill(topics, topic, partition) for partition in range(2)}
     group = f"group-{topic}"
 
     def put(partition: int, *values: bytes) -> None:
         topics.put(topic, *values, partition=partition)
-        held.setdefault(partition, []).extend(values)
+        committed.setdefault(partition, []).extend(values)
 
     def extend() -> None:
         for partition in range(2):
@@ -62,22 +64,32 @@ def subject(topics: Topics, topic: str, job_directory: Path, broker: Broker | No
         offset = topics.committed(group, topic, partition)
         return sum(row.offset < offset for row in topics.rows(topic, partitions=[partition]))
 
-    def restart() -> None:
+    @contextmanager
+    def stopped() -> Iterator[None]:
+        """Stop it in order: after `kill -9`, noida-db lacks rows of the last second."""
         assert broker is not None
+        for pid in broker.pids:
+            os.kill(pid, signal.SIGTERM)
+        while topics.answers():
+            pass
         with broker.down():
+            yield
+
+    def restart() -> None:
+        with stopped():
             pass
 
     return Subject(
         lambda: KafkaSource(topics.servers, topic, group=group),
-        lambda partition: [value_of(value) for value in held[partition]],
+        lambda partition: [value_of(value) for value in committed[partition]],
         job_directory, extend=extend, grow=grow, expire=expire, acknowledged=acknowledged,
-        away=broker.down if broker else None, restart=restart if broker else None,
+        away=stopped if broker else None, restart=restart if broker else None,
     )  # fmt: skip
 
 
 def fill(topics: Topics, topic: str, partition: int) -> list[bytes | None]:
     """Write three transactions, of which the second is aborted, and others; return the values that are committed."""
-    held: list[bytes | None] = []
+    committed: list[bytes | None] = []
     for number in range(3):
         values: list[bytes | None] = [b'{"n": %d}' % (10 * number + n) for n in range(8)]
         if number == 2:
@@ -85,10 +97,10 @@ def fill(topics: Topics, topic: str, partition: int) -> list[bytes | None]:
         with transaction(topics, f"{topic}-{partition}-{number}", commits=number != 1) as producer:
             for value in values:
                 producer.produce(topic, value, partition=partition)
-        held += values if number != 1 else []
+        committed += values if number != 1 else []
     plain = [b'{"n": "plain %d"}' % n for n in range(6)]
     topics.put(topic, *plain, partition=partition)
-    return [*held, *plain]
+    return [*committed, *plain]
 
 
 @contextmanager
