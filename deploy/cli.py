@@ -80,7 +80,6 @@ def parser() -> Parser:
     from deploy.kill_command import kill
     from deploy.launching import host_agent
     from deploy.monitoring import probe
-    from deploy.monitoring.querying import state
     from deploy.plan_command import print_plan
     from deploy.savepoint_command import savepoint
 
@@ -125,17 +124,6 @@ def parser() -> Parser:
     saving.set_defaults(act=savepoint)
 
     change_commands.add_parsers(commands)
-
-    querying = commands.add_parser("state", help="show what an operator keeps for a key, or its keys")
-    add_job(querying)
-    querying.add_argument("operator", metavar="OPERATOR")
-    querying.add_argument(
-        "key", metavar="KEY", nargs="?", help="a text or JSON, where a list stands for a tuple; without it, list keys"
-    )
-    querying.add_argument("--prefix", metavar="TEXT", default="", help="list the keys that begin so")
-    querying.add_argument("--live", action="store_true", help="ask the running task, not the last checkpoint")
-    querying.add_argument("--json", action="store_true", help="as JSON")
-    querying.set_defaults(act=state)
 
     looking.add_parsers(commands)
     return parser

@@ -19,7 +19,7 @@ ENOUGH_S = 5.0
 
 RUNNING = (["run"], ["agent"])
 """The commands that start processes of a job."""
-LOOKING = (["status"], ["logs"], ["ui"], ["top"], ["serve"])
+LOOKING = (["status"], ["logs"], ["state"], ["ui"], ["top"], ["serve"])
 """The commands that only show a job; they need little of the product, so they start without loading the rest."""
 
 _came_s: list[float] = []

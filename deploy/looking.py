@@ -9,7 +9,7 @@ from typing import Any
 from deploy.command_frame import Parser, carried_out, without_commands
 from deploy.jobs.chosen import add_job
 
-NAMES = ("status", "logs", "ui", "top", "serve")
+NAMES = ("status", "logs", "state", "ui", "top", "serve")
 
 
 def add_parsers(commands: Any) -> None:
@@ -27,6 +27,17 @@ def add_parsers(commands: Any) -> None:
     logging.add_argument("-n", "--lines", type=_count, metavar="N", help="begin with the last N lines; default: all")
     logging.set_defaults(act=_logs)
 
+    querying = commands.add_parser("state", help="show what an operator keeps for a key, or its keys")
+    add_job(querying)
+    querying.add_argument("operator", metavar="OPERATOR")
+    querying.add_argument(
+        "key", metavar="KEY", nargs="?", help="a text or JSON, where a list stands for a tuple; without it, list keys"
+    )
+    querying.add_argument("--prefix", metavar="TEXT", default="", help="list the keys that begin so")
+    querying.add_argument("--live", action="store_true", help="ask the running task, not the last checkpoint")
+    querying.add_argument("--json", action="store_true", help="as JSON")
+    querying.set_defaults(act=_state)
+
     from deploy.serving import serve_command
     from deploy.ui import dashboard, top
 
@@ -39,6 +50,12 @@ def _status(arguments: argparse.Namespace) -> int:
     from deploy.monitoring.status import status
 
     return status(arguments)
+
+
+def _state(arguments: argparse.Namespace) -> int:
+    from deploy.monitoring.querying import state
+
+    return state(arguments)
 
 
 def _logs(arguments: argparse.Namespace) -> int:

@@ -2,6 +2,8 @@
 
 The command only reads.  A complete checkpoint shows all tasks at the same barrier, whether the job is running or has
 ended.  With --live, the task is asked between two of its events.
+
+The code of the pipeline, and most of the product, is loaded only for state that cannot be read without it.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from heapq import nsmallest
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from causal.config import JobConfig
 from causal.errors import CorruptData, PipelineError, Unavailable
@@ -23,15 +25,16 @@ from causal.topology import Task
 from deploy.jobs.chosen import chosen_job
 from deploy.jobs.lookup import names_job, running
 from deploy.savepoints.stored_checkpoints import fetch
-from operators.builder.loading import load_of_job
-from operators.engine.plan import Plan, plan
-from operators.queries.inspection import all_tasks, as_of, keys_as_of, owners
-from operators.queries.key_text import key_of, text_of_key
+from operators.queries.key_spelling import key_of, text_of_key
+from operators.queries.stored_state import NeedsCode, StoredState, by_table
+from operators.records.keys import key_group, task_of_group
 from operators.sinks.contract.sink import encode_json
-from standby.network.control import ask
-from standby.storage.journal import journaled
+from standby.blueprint import Blueprint
 from standby.storage.manifest_files import newest_manifest
-from standby.supervision.savepoints import finished
+
+if TYPE_CHECKING:
+    from operators.builder.pipeline import Pipeline
+    from operators.engine.plan import Plan
 
 T = TypeVar("T")
 
@@ -67,24 +70,16 @@ def state(arguments: argparse.Namespace) -> int:
     if arguments.prefix:
         raise PipelineError("--prefix lists keys; use either a prefix or a key")
     key = key_of(arguments.key)
-    pipeline = load_of_job(job, config)
-    planned = plan(pipeline, config)
-
-    def kept_for(key: Any) -> list[dict[str, Any]]:
-        tasks = owners(pipeline, planned, operator, key, config.key_groups)
-        if arguments.live:
-            return [_asked(job, task, operator, key) for task in tasks]
-        return _read(job, planned, tasks, operator, key, config.key_groups)
-
-    answers = kept_for(key)
+    reading = _Reading(job, config, operator, arguments.live)
+    answers = reading.kept_for(key)
     if arguments.json:
         print(encode_json({"operator": arguments.operator, "key": key, "live": arguments.live, "tasks": answers}))
     else:
-        _show(answers, key, below_full=arguments.live and config.sharing_depth < _depth(planned))
-        if not arguments.live and not running(job) and finished(journaled(job)):
+        _show(answers, key, below_full=arguments.live and config.sharing_depth < reading.depth)
+        if not arguments.live and not running(job) and _finished(job):
             print("the job has finished since, and its events after that checkpoint are not in this state")
     if not _keeps(answers):
-        near = [other for other in _alike(key, planned.keyed(operator)) if _keeps(kept_for(other))]
+        near = [other for other in _alike(key, reading.keyed) if _keeps(reading.kept_for(other))]
         hint = f"; it has state for the key {encode_json(near[0])}" if near else ""
         print(f"causal: operator {operator!r} has no state for the key {encode_json(key)}{hint}", file=sys.stderr)
     return 0
@@ -115,24 +110,94 @@ def _alike(key: Any, keyed: bool) -> list[Any]:
     return [number] if type(number) in (int, float) else []
 
 
-def _depth(planned: Plan) -> int:
-    return len(planned.topology.tasks)
+def _finished(job: Path) -> bool:
+    from standby.storage.journal import journaled
+    from standby.supervision.savepoints import finished
+
+    return finished(journaled(job))
+
+
+class _Reading:
+    """Reads what an operator keeps for keys, without the code of the pipeline as long as it can.
+
+    Attributes:
+        keyed: whether the operator follows key_by; known once a key has been read.
+    """
+
+    def __init__(self, job: Path, config: JobConfig, operator: str, live: bool) -> None:
+        self.keyed = True
+        self._job = job
+        self._config = config
+        self._operator = operator
+        self._live = live
+        self._version: tuple[Pipeline, Plan] | None = None
+        self._topology = Blueprint.load(job).topology
+
+    @property
+    def depth(self) -> int:
+        """The number of tasks, which is full sharing depth."""
+        return len(self._topology.tasks)
+
+    def kept_for(self, key: Any) -> list[dict[str, Any]]:
+        """Return what each task that may keep state for a key keeps for it."""
+        if self._version is None and not self._live:
+            try:
+                return self._stored(key)
+            except NeedsCode:
+                self._version = _loaded(self._job, self._config)
+        from operators.queries.inspection import as_of, owners
+
+        self._version = self._version or _loaded(self._job, self._config)
+        pipeline, planned = self._version
+        job, operator, key_groups = self._job, self._operator, self._config.key_groups
+        tasks = owners(pipeline, planned, operator, key, key_groups)
+        self.keyed = planned.keyed(operator)
+        if self._live:
+            return [_asked(job, task, operator, key) for task in tasks]
+
+        def state_of(task: Task, files: Sequence[SnapshotFile]) -> Mapping[str, Any]:
+            return as_of(planned, task, files, job, operator, key, key_groups)
+
+        return self._answers(tasks, *_at_checkpoint(job, tasks, state_of))
+
+    def _stored(self, key: Any) -> list[dict[str, Any]]:
+        """Return what the files of the tasks say.
+
+        Raises:
+            NeedsCode: the state cannot be read without the code of the pipeline.
+        """
+        operator, key_groups = self._operator, self._config.key_groups
+        tasks = [task for task in self._topology.tasks if operator in task.operators]
+        if not tasks:
+            raise NeedsCode
+        owner = task_of_group(key_group(key, key_groups), len(tasks), key_groups)
+
+        def stored(task: Task, files: Sequence[SnapshotFile]) -> Mapping[str, Any] | None:
+            state = StoredState(self._job, files, operator, key_groups)
+            self.keyed = state.keyed
+            return state.get(key) if task is tasks[owner] or not state.keyed else None
+
+        epoch, states = _at_checkpoint(self._job, tasks, stored)
+        answers = [(task, state) for task, state in zip(tasks, states, strict=True) if state is not None]
+        return self._answers([task for task, _ in answers], epoch, [state for _, state in answers])
+
+    def _answers(self, tasks: Sequence[Task], epoch: int, states: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        return [
+            {"task": task.name, "epoch": epoch, "state": _by_table(state, self._operator)}
+            for task, state in zip(tasks, states, strict=True)
+        ]
+
+
+def _loaded(job: Path, config: JobConfig) -> tuple[Pipeline, Plan]:
+    """Return the pipeline of a job and its plan, whose code is loaded."""
+    from operators.builder.loading import load_of_job
+    from operators.engine.plan import plan
+
+    pipeline = load_of_job(job, config)
+    return pipeline, plan(pipeline, config)
 
 
 # State at a checkpoint.
-
-
-def _read(
-    job: Path, planned: Plan, tasks: list[Task], operator: str, key: Any, key_groups: int
-) -> list[dict[str, Any]]:
-    def state_of(task: Task, files: Sequence[SnapshotFile]) -> Mapping[str, Any]:
-        return as_of(planned, task, files, job, operator, key, key_groups)
-
-    epoch, states = _at_checkpoint(job, tasks, state_of)
-    return [
-        {"task": task.name, "epoch": epoch, "state": _by_table(state, operator)}
-        for task, state in zip(tasks, states, strict=True)
-    ]
 
 
 def _at_checkpoint(
@@ -169,8 +234,9 @@ def _listed(job: Path, config: JobConfig, operator: str, prefix: str) -> dict[st
     """Return those keys of an operator at the last checkpoint that begin with the prefix, in the form `key_of`
     parses.
     """
-    pipeline = load_of_job(job, config)
-    planned = plan(pipeline, config)
+    from operators.queries.inspection import all_tasks, keys_as_of
+
+    pipeline, planned = _loaded(job, config)
 
     def keys_in(task: Task, files: Sequence[SnapshotFile]) -> tuple[set[Any], bool]:
         return keys_as_of(planned, task, files, job, operator, config.key_groups)
@@ -211,6 +277,8 @@ def _keys_shown(listed: Mapping[str, Any]) -> str:
 
 
 def _asked(job: Path, task: Task, operator: str, key: Any) -> dict[str, Any]:
+    from standby.network.control import ask
+
     deadline, why = time.monotonic() + WITHIN_S, ""
     while time.monotonic() < deadline:
         if not running(job):
@@ -232,9 +300,8 @@ def _asked(job: Path, task: Task, operator: str, key: Any) -> dict[str, Any]:
 
 
 def _by_table(tables: Mapping[str, Any], operator: str) -> dict[str, Any]:
-    """Return the state by table, without the operator's name in the table names."""
-    short = {name: name.removeprefix(operator).lstrip(":.") or "state" for name in tables}
-    return {short[name]: _plain(value) for name, value in tables.items()}
+    """Return the state by table, without the operator's name in the table names, as values of JSON."""
+    return {name: _plain(value) for name, value in by_table(tables, operator).items()}
 
 
 def _plain(value: Any) -> Any:

@@ -10,6 +10,7 @@ import os
 import secrets
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from causal.commands import Files
 from causal.config import JobConfig
@@ -17,8 +18,10 @@ from causal.errors import CorruptData, PipelineError, Unavailable
 from causal.snapshot_files import SNAPSHOT_SUFFIX
 from causal.storage.shared import Depot
 from operators.code_archive.archive import path_of
-from operators.engine.plan import Plan
 from standby.storage.manifest_files import DIRECTORY
+
+if TYPE_CHECKING:
+    from operators.engine.plan import Plan
 
 
 def fetch(job: Path, files: Iterable[Files], config: JobConfig | None = None) -> None:

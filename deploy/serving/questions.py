@@ -17,8 +17,9 @@ from deploy.serving.followed_job import FollowedJob
 from deploy.serving.live_tasks import LiveTasks
 from deploy.serving.refused import BAD_REQUEST, NOT_FOUND, TOO_LARGE, Refused
 from operators.queries.key_order import UNBOUNDED, KeyRange
-from operators.queries.key_text import json_of, key_of, text_of_key
-from operators.queries.state_at import StateAt, TaskAnswer, by_table
+from operators.queries.key_spelling import json_of, key_of, text_of_key
+from operators.queries.state_at import StateAt, TaskAnswer
+from operators.queries.stored_state import by_table
 from operators.records.keys import Unroutable
 
 STATE, WINDOWS = "state", "windows"

@@ -17,6 +17,7 @@ from operators.builder.pipeline import Pipeline
 from operators.engine.plan import Plan
 from operators.graph import Node
 from operators.queries.key_order import KeyRange, OrderedKeys
+from operators.queries.stored_state import by_table
 from operators.records.keys import key_group, task_of_group
 from operators.runtime.image import Image
 
@@ -214,11 +215,6 @@ class StateAt:
             ordered.update({key for chain in chains for key in chain.kept_keys(operator)})
             self._ordered[operator] = self._advances, ordered
         return ordered.keys, *keys.bounds(ordered.keys)
-
-
-def by_table(tables: Mapping[str, Any], operator: str) -> dict[str, Any]:
-    """Return the state by table, without the operator's name in the table names."""
-    return {name.removeprefix(operator).lstrip(":.") or "state": value for name, value in tables.items()}
 
 
 def _index(image: Image) -> None:

@@ -15,7 +15,7 @@ from deploy.serving.host_names import named_host
 from deploy.serving.questions import ASKED_MAX, PAGE, PAGE_MAX, URL_BYTES_MAX, Question, parsed
 from deploy.serving.refused import BAD_REQUEST, NOT_FOUND, Refused
 from operators.queries.key_order import KeyRange
-from operators.queries.key_text import text_of_key
+from operators.queries.key_spelling import text_of_key
 from operators.queries.state_at import NoSuchState
 
 

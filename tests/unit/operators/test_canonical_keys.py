@@ -37,7 +37,7 @@ from operators import (
     ValueState,
 )  # fmt: skip
 from operators.engine.plan import plan
-from operators.queries.key_text import key_of as key_of_text
+from operators.queries.key_spelling import key_of as key_of_text
 from operators.records.keys import (
     Unroutable,
     canonical_key,

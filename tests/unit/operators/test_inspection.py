@@ -20,7 +20,7 @@ from operators.engine.chain import FusedChain
 from operators.engine.plan import plan
 from operators.kinds.windows.assigners import Session, Sliding, Tumbling
 from operators.queries.inspection import LOADED_BYTES_MAX, as_of, keys_as_of, owners
-from operators.queries.key_text import key_of, text_of_key
+from operators.queries.key_spelling import key_of, text_of_key
 from operators.records.keys import canonical_key
 from tests.unit.operators.scene import (
     NoSink,

@@ -19,7 +19,7 @@ from causal.storage.files import write_parts
 from operators import ListState, Operator, Pipeline, Session, Sliding, Tumbling
 from operators.engine.plan import plan
 from operators.queries.key_order import UNBOUNDED, KeyRange, OrderedKeys, in_order, place_of
-from operators.queries.key_text import json_of
+from operators.queries.key_spelling import json_of
 from operators.queries.state_at import NoSuchState, Operators, StateAt
 from operators.records.keys import canonical_key
 from operators.state.slot_index import SlotIndex
