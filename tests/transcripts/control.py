@@ -81,6 +81,7 @@ _MESSAGES: dict[str, Any] = {
     "completed": lambda m, w: [f"checkpoint {m['epoch']} is complete"],
     "inquire": lambda m, w: [f"inquiry {m['number']}: who depends on more than {w.extents(_extents(m['lost']))}?"],
     "keep": lambda m, w: [f"decision {m['rollback']['number']}: you stay, {_retreats(m['rollback'], w)}"],
+    "admin": lambda m, w: [],
     "stop": lambda m, w: ["end normally"],
     "exited": lambda m, w: [f"{m['slot']}, immediately"],
     "started": lambda m, w: [m["slot"]],
@@ -113,5 +114,9 @@ _RECORDS: dict[str, Any] = {
         f"decision {r['rollback']['number']}: {_retreats(r['rollback'], w)}",
         *(f"{task}: {why}" for task, why in r["why"].items()),
     ],
+    "savepoint": lambda r, w: [f"{r['epoch']} is to be the {'final one' if r['final'] else 'next one'}"],
+    "change": lambda r, w: [r["step"]],
+    "next_process": lambda r, w: [f"{r['slot']}, to be {r['purpose']} of the next version"],
     "first_record": lambda r, w: [],
+    "resumed_at": lambda r, w: [],
 }

@@ -16,6 +16,7 @@ cut A->B | heal                                 frames of that direction are los
 standby B | hear B                              a hot standby of B starts; it hears which checkpoint is complete
 echo B [N|all] | answer B                       frames to that standby arrive, it performs; its answer arrives
 lose echo B | lose answer B                     the oldest frame to it, or answer of it, does not
+change facts|prepare [A -> B]|follow|stand|write|commit|cancel     the next step of a command that changes the job
 kill supervisor [after its next decisions] | restart supervisor
 checkpoint | slow disk | fast disk | wait 200ms
 quietly COMMAND                                 only a count of the frames is written down
@@ -33,6 +34,7 @@ from causal.config import JobConfig
 from causal.events import Turn
 from causal.ids import OUTSIDE
 from causal.topology import Topology
+from tests.transcripts.changing import Changing
 from tests.transcripts.conditions import mismatch
 from tests.transcripts.operators import TRAITS
 from tests.transcripts.peers import Partition
@@ -119,7 +121,7 @@ class Interpreter:
         settings.setdefault("channel_window_bytes", 1 << 16)
         config = JobConfig("r", "transcript", "p", determinant_flush=flush, **settings)  # type: ignore[arg-type]
         topology = topology_of(" ".join(part for part in words if "=" not in part))
-        self._stage = (Supervised if supervised else Stage)(topology, config, self._traits)
+        self._stage = (Changing if supervised else Stage)(topology, config, self._traits)
         self._stage.start_all()
 
     def do_supervised(self, rest: str) -> None:
@@ -130,6 +132,15 @@ class Interpreter:
         if not isinstance(self.stage, Supervised):
             raise Unmet("there is no supervisor; begin with: supervised job A -> B")
         return self.stage
+
+    def do_change(self, rest: str) -> None:
+        if not isinstance(self.stage, Changing):
+            raise Unmet("only a supervised job changes")
+        step, _, text = rest.partition(" ")
+        if step == "write":
+            self.stage.write_change()
+        else:
+            self.stage.request(step, topology_of(text) if text else None)
 
     def do_operator(self, rest: str) -> None:
         if self._stage is not None:

@@ -21,8 +21,8 @@ from tests.simulation.chains import Whole
 MS = 1_000_000
 TIMER_MS = 100
 
-TRAITS = ("clock", "random", "call", "timer", "misbehaves")
-"""The requests of an operator; `call=N` calls for an answer of N bytes."""
+TRAITS = ("clock", "random", "call", "timer", "misbehaves", "keyed")
+"""The requests of an operator; `call=N` calls for an answer of N bytes. `keyed` counts for each first letter."""
 
 
 class Numbering(PlainChain):
@@ -50,12 +50,19 @@ class Numbering(PlainChain):
         return self._out([self._one(record, services) for record in records])
 
     def _one(self, record: Any, services: Services) -> Any:
-        self._state["count"] += 1
+        count = self._counted(record)
         if self._kind != "operator":
             return record
         label, *padding = record if isinstance(record, tuple) else (record,)
-        label += str(self._state["count"]) + self._extra(services)
+        label += str(count) + self._extra(services)
         return (label, *padding) if padding else label
+
+    def _counted(self, record: Any) -> int:
+        name = "count"
+        if "keyed" in self._traits:
+            name = f"count {(record[0] if isinstance(record, tuple) else record)[0]}"
+        self._state[name] = self._state.get(name, 0) + 1
+        return self._state[name]
 
     def _extra(self, services: Services) -> str:
         extra = ""

@@ -163,7 +163,8 @@ class NotedDisk(Segments):
         if isinstance(effect, WriteSnapshot):
             if not self._puts_off("SNAPSHOT", effect, f"epoch {effect.epoch}"):
                 outside.snapshots[process.index, effect.epoch] = effect.parts
-                self.answer(SnapshotWritten(effect.epoch, ("f", 1, "d")))
+                name = f"checkpoints/{process.name}/e{effect.epoch:08}-i{process.incarnation}.snap"
+                self.answer(SnapshotWritten(effect.epoch, (name, 1, "d")))
         elif isinstance(effect, ReadStable):
             youngest = outside.stable.youngest(*process.life)
             deltas = [LogDelta(process.index, epoch, 0, content) for epoch, content in sorted(youngest.items())]

@@ -139,12 +139,17 @@ class Supervised(Stage):
 
     # -- workers -----------------------------------------------------------------------------------------
 
-    def _start_worker(self, slot: str) -> None:
+    def _start_worker(self, slot: str, topology: Topology | None = None) -> None:
         if slot in self.workers:
             return
         pid = 100 + int(slot[1:])
         membership = Membership(
-            slot, pid, f"ipc:///{slot}", self.topology, self.config.heartbeat_ms, lambda: self._vitals(slot)
+            slot,
+            pid,
+            f"ipc:///{slot}",
+            topology or self.topology,
+            self.config.heartbeat_ms,
+            lambda: self._vitals(slot),
         )
         self.workers[slot] = Worker(slot, pid, membership)
         self._control.append((AGENT, "supervisor", {"kind": "started", "slot": slot, "pid": pid, "at_ns": self.now_ns}))
@@ -182,7 +187,7 @@ class Supervised(Stage):
         if isinstance(act, SendReport):
             self._deliver(worker, {"kind": act.kind, "slot": worker.slot, **act.facts})
         elif isinstance(act, Load):
-            self.member(worker, Loaded(self.complete))
+            self.member(worker, Loaded(act.epoch))
         elif isinstance(act, Begin):
             self._begin(worker, act)
         elif isinstance(act, Start) and worker.process is not None:

@@ -90,7 +90,7 @@ class Words:
             short = len(determinant.answer) <= ANSWER_SHOWN_MAX
             return f"call {determinant.answer.decode()!r}" if short else f"call ({size(len(determinant.answer))})"
         if isinstance(determinant, Barrier):
-            return f"barrier {determinant.epoch}"
+            return f"{'final ' if determinant.final else ''}barrier {determinant.epoch}"
         return determinant.kind
 
     def determinants(self, task: int, log: bytes, start: int, end: int) -> str:
