@@ -2,6 +2,7 @@
 #
 #   make demo    the inverted index on real input, with kill -9 of a source, an index task and the sink
 #   make demo-hosts  the same index on a Spark cluster of three network namespaces, with hosts that are lost (root, Linux)
+#   make demo-kafka  counts into Kafka, on a broker that it starts, with kill -9 of every process and a restart of the broker
 #   make test    every check and every test, of each campaign a sample
 #   make docs    the site, into build/site (open index.html; it needs no server)
 #   make dist    an sdist and a wheel in dist/, each installed into an empty environment and run
@@ -25,7 +26,7 @@ export PIP_NO_CACHE_DIR = 1
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-hosts test check docs dist soak fuzz bench bench-check clean
+.PHONY: help demo demo-hosts demo-kafka test check docs dist soak fuzz bench bench-check clean
 .DELETE_ON_ERROR:
 
 help:
@@ -63,11 +64,18 @@ $(VENV)/hosts: $(VENV)/spark
 	$(RUN) -m pip install --quiet --editable '.[spark,hosts]'
 	@touch $@
 
+$(VENV)/kafka: $(VENV)/made setup.cfg pyproject.toml
+	$(RUN) -m pip install --quiet --editable '.[kafka]' 'noida-db>=0.2.3'
+	@touch $@
+
 demo: $(VENV)/spark
 	$(RUN) -m examples.inverted_index
 
 demo-hosts: $(VENV)/hosts
 	$(RUN) -m examples.hosts
+
+demo-kafka: $(VENV)/kafka
+	$(RUN) -m examples.kafka_demo
 
 test: check $(VENV)/spark
 	$(RUN) -m tests

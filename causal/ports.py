@@ -364,6 +364,15 @@ class LastingStore(SinkStore, Protocol):
 
 
 @runtime_checkable
+class PreparedStore(SinkStore, Protocol):
+    """A store whose connections take time, which a standby makes in advance."""
+
+    def prepare(self) -> None:
+        """Begin to connect, without waiting for an answer; nothing is fenced, read or written before `open`."""
+        ...
+
+
+@runtime_checkable
 class WithdrawingStore(SinkStore, Protocol):
     """A store that can withdraw rows whose determinants are lost (D9); with other stores, the job ends in this case."""
 

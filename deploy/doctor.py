@@ -21,7 +21,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from causal.errors import PipelineError
+from causal.errors import CausalError, PipelineError
 from deploy.installation import installed
 from deploy.ui.dashboard import PORT as DASHBOARD_PORT
 from operators.spark.java import find_java
@@ -41,10 +41,13 @@ EXTRAS = {
     "spark": ("pyspark", "pyarrow", "pandas"),
     "postgres": ("psycopg",),
     "redis": ("redis",),
+    "kafka": ("confluent_kafka", "fastavro"),
     "hosts": ("obstore",),
     "ui": ("starlette", "uvicorn", "textual"),
     "otel": ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"),
 }
+KAFKA_S = 5.0
+"""The longest time that a Kafka cluster may need to answer."""
 SOCKET_PATH_MAX = 100
 """The length of the longest socket path; the kernel allows 108 bytes."""
 
@@ -64,12 +67,17 @@ def add_parser(commands: Any) -> None:
         metavar="PORT",
         help=f"a port that must be free; default: {DASHBOARD_PORT}, which may be used",
     )
+    looking.add_argument(
+        "--kafka", metavar="SERVERS", default="", help="brokers that must answer and have transactions, as one:9092,two"
+    )
     looking.set_defaults(act=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the results of all checks; return 1 if any of them is wrong."""
     lines = list(examined(Path(arguments.state_dir), arguments.port))
+    if arguments.kafka:
+        lines.append(kafka(arguments.kafka))
     for state, subject, text in lines:
         print(f"{state:<6} {subject:<10} {text}")
     return 1 if any(state == WRONG for state, _, _ in lines) else 0
@@ -192,6 +200,34 @@ def sockets() -> Line:
     except OSError as problem:
         return WRONG, "sockets", f"none in {tempfile.gettempdir()}: {problem.strerror}; set TMPDIR to a local directory"
     return OK, "sockets", f"in {tempfile.gettempdir()}"
+
+
+def kafka(servers: str) -> Line:
+    """Check that a Kafka cluster answers, and that it has the transactions that `KafkaSink` needs."""
+    from operators.kafka.kafka_cluster import cluster_of
+    from operators.kafka.kafka_handles import Handle, require_kafka
+
+    try:
+        cluster = cluster_of("causal doctor --kafka", servers, None)
+        require_kafka("causal doctor --kafka")
+        import confluent_kafka
+
+        writer = Handle(cluster, "producer", {"transactional.id": "causal.doctor"})
+        try:
+            brokers = writer.client.list_topics(timeout=KAFKA_S).brokers
+            text = f"{cluster.place}: {len(brokers)} broker{'s' if len(brokers) != 1 else ''}"
+            try:
+                writer.client.init_transactions(KAFKA_S)
+            except confluent_kafka.KafkaException as problem:
+                why = writer.translated(problem, "transactions")
+                return NOTE, "Kafka", f"{text}; {why}; without them use KafkaSink(…, transactions=False)"
+            return OK, "Kafka", f"{text}, with transactions"
+        except confluent_kafka.KafkaException as problem:
+            return WRONG, "Kafka", str(writer.translated(problem))
+        finally:
+            writer.close()
+    except CausalError as problem:
+        return WRONG, "Kafka", str(problem)
 
 
 def dashboard_port(port: int) -> Line:

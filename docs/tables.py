@@ -55,6 +55,7 @@ from operators.sinks import (  # noqa: E402
     CallbackSink,
     ConsoleSink,
     JsonLinesSink,
+    KafkaSink,
     PostgresSink,
     RedisSink,
     SqliteSink,
@@ -86,7 +87,8 @@ _ENTRY = re.compile(r"Entry: (`[^`]+`(?:–`[^`]+`)?), (.*): ([^:]*)\.$")
 _ATTRIBUTE = re.compile(r"^\s+(\w+): (.*)$")
 
 SINKS = (
-    SqliteSink, JsonLinesSink, ParquetSink, PostgresSink, RedisSink, CallbackSink, WebhookSink, ConsoleSink,
+    SqliteSink, JsonLinesSink, ParquetSink, PostgresSink, RedisSink, KafkaSink, CallbackSink, WebhookSink,
+    ConsoleSink,
 )  # fmt: skip
 _MORE = {
     "guarantee": "guarantees.md",

@@ -1,6 +1,6 @@
 """A Kafka cluster for tests and benchmarks: a broker from a wheel, or the one that KAFKA_BOOTSTRAP names.
 
-noida    noida-db: transactions, aborted rows are hidden, sizes are limited, rows survive `kill -9`
+noida    noida-db: transactions, aborted rows are hidden, sizes are limited; `kill -9` loses the last seconds
 tansu    Tansu: transactions, but aborted rows are seen, and rows in memory are gone with its process
 """
 
@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.servers.process import NoServer, Server, directory_of
+from benchmarks.servers.process import READY_S, NoServer, Server, directory_of
 
 BOOTSTRAP = "KAFKA_BOOTSTRAP"
 KINDS = ("noida", "tansu")
@@ -71,6 +71,8 @@ class Topics:
                 "enable.partition.eof": True,
                 "isolation.level": "read_committed" if committed else "read_uncommitted",
                 "fetch.wait.max.ms": 20,
+                "fetch.max.bytes": 64 << 20,
+                "max.partition.fetch.bytes": 64 << 20,
                 "log_level": 0,
             }
         )
@@ -142,6 +144,16 @@ class Broker(Server):
         self.servers = f"127.0.0.1:{self.port}"
         self.topics = Topics(self.servers)
         super().__init__(directory, [*_command(kind, self.port, directory), *arguments], self.topics.answers, None)
+
+    @contextmanager
+    def down(self) -> Iterator[None]:
+        """It ends by SIGTERM, at which noida-db saves what it otherwise saves now and then, and is started again."""
+        process = self._process
+        assert process is not None
+        process.terminate()
+        process.wait(READY_S)
+        with super().down():
+            yield
 
 
 def _command(kind: str, port: int, directory: Path) -> list[str]:

@@ -8,6 +8,7 @@ An administrator must live until its answers have arrived, so `answered` keeps i
 from __future__ import annotations
 
 import ctypes
+import logging
 import os
 import weakref
 from collections.abc import Mapping
@@ -21,6 +22,8 @@ from operators.kafka.kafka_errors import MISSING, name_of, translated
 Kind = Literal["consumer", "producer", "administrator"]
 _QUIET = {"log_level": 0, "log.connection.close": False}
 """Logs are off, because librdkafka also reports each error that it logs, and the project's line has a remedy."""
+_SILENT = logging.Logger("causal.kafka")
+_SILENT.addHandler(logging.NullHandler())
 _HASTE = {
     "enable.sparse.connections": False,
     "reconnect.backoff.ms": 10,
@@ -64,7 +67,7 @@ class Handle:
             "administrator": AdminClient,
         }
         settings = {**_QUIET, **_HASTE, **cluster.options, **(own or {}), "bootstrap.servers": cluster.servers}
-        settings["error_cb"] = _reporting(weakref.ref(self))
+        settings |= {"error_cb": _reporting(weakref.ref(self)), "logger": _SILENT}
         try:
             self._client: Any = kinds[kind](settings)
         except (confluent_kafka.KafkaException, TypeError, ValueError) as problem:
@@ -85,9 +88,18 @@ class Handle:
 
     def translated(self, problem: Any, what: str = "") -> CausalError:
         """Return the project's error for one of this client, with what the client has reported as its reason."""
-        if self._client is not None and self._kind != "consumer":
-            self._client.poll(0)  # what was reported is passed on by this call
+        self.listen()
         return translated(problem, self.cluster, self.reported, what)
+
+    def listen(self) -> None:
+        """Take over the errors that the client has noticed; a consumer reports them whenever it reads."""
+        import confluent_kafka
+
+        if self._client is not None and self._kind != "consumer":
+            try:
+                self._client.poll(0)
+            except confluent_kafka.KafkaException as problem:  # a fatal error, after which it can only be closed
+                self.reported = problem.args[0]
 
     def close(self) -> None:
         """Close the client; messages that are not delivered yet are dropped."""
@@ -99,7 +111,9 @@ class Handle:
             client.close()
         elif self._kind == "producer":
             client.purge()
-            client.poll(0)
+            self._client = client
+            self.listen()
+            self._client = None
 
     def _leave_to_parent(self) -> None:
         """Forget the client of the process that forked this one; its memory stays, because nothing could free it."""

@@ -10,7 +10,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from causal.errors import PipelineError
 from causal.records.vectors import require_arrow
@@ -22,18 +24,27 @@ from operators.sinks.objects.object_reading import ObjectLinesOutput
 
 __all__ = ["Output", "Piece", "open_output"]
 
+_KAFKA = "kafka://"
 _SQLITE = b"SQLite format 3\0"
 _OF_PARQUET = "_causal"
 """The value of `operators.sinks.parquet.manifest.OURS`, which cannot be imported without pyarrow."""
 
 
-def open_output(path: str | os.PathLike[str]) -> Output:
+def open_output(path: str | os.PathLike[str], options: Mapping[str, Any] | None = None) -> Output:
     """Return a reader for the output at `path`, or at the URL of a shared store; the output itself is not read yet.
+
+    The topic of a `KafkaSink` is `kafka://one:9092,two:9092/topic`.
+
+    Args:
+        options: for Kafka, the options of librdkafka, as for `KafkaSink`.
 
     Raises:
         Unavailable: the shared store does not respond.
         PipelineError: the path contains no sink output that can be read back.
     """
+    if isinstance(path, str) and path.startswith(_KAFKA):
+        servers, _, topic = path.removeprefix(_KAFKA).rpartition("/")
+        return _in_kafka(servers, topic, options)
     if isinstance(path, str) and (url := shared_url("open_output", path, None)):
         return _in_store(url)
     place = Path(path).absolute()
@@ -53,6 +64,12 @@ def open_output(path: str | os.PathLike[str]) -> Output:
         if file.read(len(_SQLITE)) != _SQLITE:
             raise PipelineError(f"{place} is not the file of a sink; {wanted}")
     return SqliteOutput(place)
+
+
+def _in_kafka(servers: str, topic: str, options: Mapping[str, Any] | None) -> Output:
+    from operators.outputs.kafka_output import KafkaOutput
+
+    return KafkaOutput(servers, topic, options)
 
 
 def _in_store(url: str) -> Output:

@@ -33,11 +33,10 @@ from causal.errors import (
     Superseded,
     invariant,
 )
-from causal.ids import OUTSIDE, TaskIndex
+from causal.ids import TaskIndex
 from causal.logs.dissemination import NO_KNOWLEDGE, Knowledge
 from causal.logs.rollback import NO_ROLLBACK, Rollback
 from causal.network.transport import Transport
-from causal.ports import SinkStore
 from causal.process import processlog
 from causal.process.clock import SystemEnvironment, monotonic_ns, take_offset
 from causal.process.ending import run
@@ -79,6 +78,7 @@ from operators.runtime.membership import (
     Tick,
     rest_ms,
 )
+from operators.runtime.prepared_stores import PreparedStores
 from operators.runtime.preparing import prepare as prepare  # imported by the fork server
 from operators.runtime.rehearsals import Rehearsals
 from operators.runtime.resident import Loading, Resident
@@ -160,6 +160,7 @@ class Worker:
         self.fetch = partial(fetch_from, self.depot, lambda: not self.stopping, say) if self.depot is not None else None
         self.resident = Resident(lambda task: Image(self.plan, task, self.directory, self.fetch))
         self.rehearsals = Rehearsals(self.plan, self.config, job_directory, say, self.fetch)
+        self.prepared = PreparedStores(self.plan, job_directory, say)
         self.asking = RequestPool({})
         self.retained = NO_KNOWLEDGE
         """The determinants known to the previous incarnation, kept while the state of the next one is being loaded."""
@@ -375,6 +376,7 @@ class Worker:
             if self.hot is not None:
                 self.following = None
                 self.hot.loaded(loading.image, monotonic_ns())
+            self.prepared.follow(TaskIndex(loading.act.task))
             self.handle(Loaded(loading.image.cut.epoch))
 
     def _begun(self, act: Begin, image: Image) -> None:
@@ -440,9 +442,7 @@ class Worker:
         self.asking = RequestPool(askers_of(chain))
         if self.asking.wake >= 0:
             self.poller.register(self.asking.wake, zmq.POLLIN)
-        stores: dict[int, SinkStore] = {
-            c.id: self.plan.store(c, self.directory) for c in topology.outputs(task) if c.target == OUTSIDE
-        }
+        stores = self.prepared.of(task)
         readers = readers_of(self.plan, task, protocol.channels.partitions, self.directory, bool(self.transport.remote))
         self.driver = TaskDriver(
             protocol, self.config.run, self.transport, disk, stores, readers, self.report, self.asking,
@@ -517,6 +517,7 @@ class Worker:
         self.pulse.close()
         if self.driver is not None:
             self.driver.close()
+        self.prepared.close()
         self.task_disk.close()
         self.transport.close()
         self.control.close()

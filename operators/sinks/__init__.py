@@ -17,6 +17,7 @@ from operators.sinks.sqlite.sqlite_sink import SqliteSink
 if TYPE_CHECKING:
     from operators.sinks.delivery.callback import CallbackSink
     from operators.sinks.delivery.webhook import WebhookSink
+    from operators.sinks.kafka.kafka_sink import KafkaSink
     from operators.sinks.parquet.parquet_sink import ParquetSink
     from operators.sinks.postgres.postgres_sink import PostgresSink
     from operators.sinks.redis.redis_streams import RedisSink
@@ -25,6 +26,7 @@ __all__ = [
     "CallbackSink",
     "ConsoleSink",
     "JsonLinesSink",
+    "KafkaSink",
     "ParquetSink",
     "PostgresSink",
     "RedisSink",
@@ -35,6 +37,7 @@ __all__ = [
 
 _MODULES = {
     "CallbackSink": "operators.sinks.delivery.callback",
+    "KafkaSink": "operators.sinks.kafka.kafka_sink",
     "ParquetSink": "operators.sinks.parquet.parquet_sink",
     "PostgresSink": "operators.sinks.postgres.postgres_sink",
     "RedisSink": "operators.sinks.redis.redis_streams",

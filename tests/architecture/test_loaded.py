@@ -36,7 +36,14 @@ PROCESSES = {
     "agent": (("standby.agent",), ("deploy", "operators", "sqlite3"), 305),
     "worker": (
         ("operators.runtime.worker",),
-        ("deploy", "operators.sinks.postgres", "operators.sinks.redis", "standby.daemon", "operators.builder.drawing"),
+        (
+            "deploy",
+            "operators.sinks.postgres",
+            "operators.sinks.redis",
+            "operators.kafka",
+            "standby.daemon",
+            "operators.builder.drawing",
+        ),
         600,
     ),
     "preparation": (("deploy.cli",), ("deploy.doctor", "deploy.new_project", "deploy.ui"), 672),

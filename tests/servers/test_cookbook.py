@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
 import pytest
 
+from benchmarks.servers.kafka import Topics
 from benchmarks.servers.postgres import Postgres
 from operators.testing import run
 from tests.docs.recipes import CHECKS, Page, generated, pipeline_of, with_held_end
@@ -31,9 +33,23 @@ def test_a_booking_is_in_the_table_once(start: Start, tmp_path: Path, shared_pos
     assert "|".join(map(str, answer)) in page.text.splitlines()
 
 
-def test_a_crash_changes_no_balance() -> None:
-    bookings = generated("to_postgres", "booking", range(0, 600, 10))
+@pytest.mark.parametrize("name", ["to_postgres", "to_kafka"])
+def test_a_crash_changes_no_balance(name: str) -> None:
+    bookings = generated(name, "booking", range(0, 600, 10))
     for crash in ({"balance/0": 9}, {"balance/1": 5}, {"out/0": 30}):
-        rows = run(pipeline_of("to_postgres"), {"bookings": bookings}, crash=crash)["out"]
+        rows = run(pipeline_of(name), {"bookings": bookings}, crash=crash)["out"]
         ordered = sorted(rows, key=lambda row: row["booking"])
-        CHECKS["to_postgres"]({"bookings": bookings}, {"out": ordered})
+        CHECKS[name]({"bookings": bookings}, {"out": ordered})
+
+
+@pytest.mark.campaign
+def test_a_balance_is_in_the_topic_once(start: Start, tmp_path: Path, shared_kafka: Topics) -> None:
+    page, gate = Page("to_kafka"), tmp_path / "gate"
+    shared_kafka.create("balances", 3)
+    job = start(
+        with_held_end(page.program, tmp_path, gate), *page.arguments, "--set", f"servers={shared_kafka.servers}"
+    )
+    report = job.finish_killed(gate)
+    assert [recovery["task"] for recovery in report["recoveries"]] == page.killed == page.recovered()
+    rows = [json.loads(row.value or b"") for row in shared_kafka.rows("balances")]
+    CHECKS["to_kafka"]({"bookings": generated("to_kafka", "booking", range(6_000))}, {"out": rows})

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.servers.kafka import Broker
 from benchmarks.servers.postgres import Postgres
 from benchmarks.servers.process import NoServer
 from benchmarks.servers.redis import Redis, binary, redis_server
@@ -36,6 +37,16 @@ def in_redis(server: Redis) -> list[dict[str, Any]]:
         entries = client.xrange("chained:out/0")
     assert [entry for entry, _ in entries] == [f"{position}-1" for position in range(len(entries))]
     return [json.loads(fields["record"]) for _, fields in entries]
+
+
+def in_kafka(server: Broker, committed: bool = True) -> list[dict[str, Any]]:
+    by_position: dict[int, bytes | None] = {}
+    rows = server.topics.rows("chained", committed)
+    for row in rows:
+        assert by_position.setdefault(int(row.headers["position"]), row.value) == row.value
+    assert len(by_position) == len(rows) or not committed
+    assert sorted(by_position) == list(range(len(by_position)))
+    return [json.loads(value or b"") for _, value in sorted(by_position.items())]
 
 
 def kill_the_sink(chained: Chained) -> None:
@@ -131,6 +142,24 @@ def test_redis_and_its_client_are_killed(start: Start, tmp_path: Path, own_redis
     chained.until_more()
     chained.finish()
     assert_exactly_once(in_redis(own_redis), COUNT)
+
+
+def test_kafka_is_restarted_and_its_client_is_killed(start: Start, tmp_path: Path, own_kafka: Broker) -> None:
+    own_kafka.topics.create("chained", 3)
+    chained = Chained(start, tmp_path, servers=own_kafka.servers)
+    chained.job.until_warm(records=50)
+    kill_the_sink(chained)
+    chained.until_more()
+    with own_kafka.down():
+        chained.until_waiting("cannot be reached")
+        kill_the_sink(chained)
+    chained.until_more()
+    with own_kafka.away():
+        chained.until_waiting("Kafka at")
+    chained.until_more()
+    chained.finish()
+    for committed in (True, False):
+        assert_exactly_once(in_kafka(own_kafka, committed), COUNT)
 
 
 @pytest.mark.campaign

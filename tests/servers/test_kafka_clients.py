@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks.servers.kafka import Broker, Topics
 from causal.errors import CausalError, InvariantViolation, PipelineError, Unavailable
+from deploy import doctor
 from operators.kafka.kafka_cluster import cluster_of
 from operators.kafka.kafka_handles import Handle, partitions_of
 
@@ -50,6 +51,17 @@ def test_a_cluster_that_is_not_there_is_named_with_the_reason() -> None:
     with pytest.raises(Unavailable, match="Kafka at 127.0.0.1:1.*cannot be reached"):
         partitions_of(reader, "orders", 0.3)
     reader.close()
+
+
+def test_the_doctor_asks_a_cluster(shared_kafka: Topics) -> None:
+    assert doctor.kafka(shared_kafka.servers) == (
+        "ok",
+        "Kafka",
+        f"Kafka at {shared_kafka.servers}: 1 broker, with transactions",
+    )
+    state, _, text = doctor.kafka("127.0.0.1:1")
+    assert state == "wrong" and "cannot be reached" in text
+    assert doctor.kafka("kafka://app:secret@h")[0] == "wrong"
 
 
 def test_inherited_clients_are_left_to_the_parent(own_kafka: Broker) -> None:

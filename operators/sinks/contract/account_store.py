@@ -40,7 +40,7 @@ class AccountStore(ABC, Generic[S]):
         invariant(
             task == self._task, "a store is opened by the task for which it was created", made_for=self._task, task=task
         )
-        self.close()
+        self._close_earlier()
         self._run, self._incarnation = run, incarnation
         try:
             with self._opening() as session:
@@ -77,6 +77,10 @@ class AccountStore(ABC, Generic[S]):
     def close(self) -> None:
         """Close the store until it is opened again; written data is kept."""
         self._release()
+
+    def _close_earlier(self) -> None:
+        """Close what an earlier `open` of this object has left open; by default, everything."""
+        self.close()
 
     def _forget(self) -> None:
         """Discard the account in memory, so that the next step reads it again."""

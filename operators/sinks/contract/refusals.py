@@ -16,6 +16,7 @@ from causal.errors import OperatorFailed, RowRefused, invariant
 from causal.ports import (
     Bundle,
     LastingStore,
+    PreparedStore,
     ReturningStore,
     SinkStore,
     StoreState,
@@ -79,6 +80,11 @@ class RefusingStore:
             return state
         self.write(pending)
         return self._noted(self._inner.last_bundle())
+
+    def prepare(self) -> None:
+        """See `causal.ports.PreparedStore.prepare`."""
+        if isinstance(self._inner, PreparedStore):
+            self._inner.prepare()
 
     def expect(self, counted: bool) -> None:
         """See `causal.ports.LastingStore.expect`."""

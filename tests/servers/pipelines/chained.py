@@ -8,12 +8,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from operators import Pipeline
-from operators.sinks import PostgresSink, RedisSink, Sink
+from operators.sinks import KafkaSink, PostgresSink, RedisSink, Sink
 from tests.faults.pipelines.held_source import HeldSource
 from tests.servers.chains import Link, numbered
 
 
 def sink() -> Sink:
+    if "servers" in settings:
+        return KafkaSink(settings["servers"], "chained", key=lambda row: row["key"], trim=False, timeout_ms=2000)
     if "url" in settings:
         return RedisSink(settings["url"], stream="chained", durability=settings.get("durability", "process"))
     names = settings.get("columns", "")

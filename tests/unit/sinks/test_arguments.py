@@ -13,6 +13,7 @@ from causal.network.addresses import is_loopback
 from operators.sinks import (
     CallbackSink,
     JsonLinesSink,
+    KafkaSink,
     ParquetSink,
     PostgresSink,
     RedisSink,
@@ -30,6 +31,7 @@ MAKE: dict[str, Make] = {
     "WebhookSink": lambda **options: WebhookSink("http://x", **options),
     "PostgresSink": lambda **options: PostgresSink("dbname=x", **options),
     "RedisSink": lambda **options: RedisSink(**{"url": "redis://h", **options}),
+    "KafkaSink": lambda **options: KafkaSink(**{"servers": "h", "topic": "t", **options}),
 }
 WRONG: dict[str, list[tuple[dict[str, Any], str]]] = {
     "SqliteSink": [({"existing": "append"}, "existing is "), ({"durability": "ram"}, "durability is "),
@@ -58,6 +60,12 @@ WRONG: dict[str, list[tuple[dict[str, Any], str]]] = {
     "RedisSink": [({"stream": ""}, "stream is empty"), ({"url": "localhost:6379"}, "url must begin with one of"),
                   ({"existing": "append"}, "existing is 'append'"), ({"durability": "none"}, "durability is 'none'"),
                   ({"rows_max": 0}, "rows_max is 0"), ({"timeout_ms": 0}, "timeout_ms is 0")],
+    "KafkaSink": [({"topic": "a b"}, "use letters, digits"), ({"encode": "xml"}, "encode is 'xml'"),
+                  ({"encode": "avro"}, "and schema together"), ({"schema": {}}, "and schema together"),
+                  ({"existing": "keep"}, "existing is 'keep'; use refuse, replace or append"),
+                  ({"existing": "replace", "transactions": False}, "needs transactions"),
+                  ({"key": "k"}, "key is 'k'; use a function"), ({"headers": {}}, "headers is {}; use a function"),
+                  ({"timeout_ms": 0}, "timeout_ms is 0"), ({"options": {"acks": "0"}}, "option 'acks' cannot be set")],
 }  # fmt: skip
 """Sink → wrong options, and the words of their refusal."""
 
