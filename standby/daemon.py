@@ -146,7 +146,7 @@ class Daemon:
         """Make the prepared change final, and begin again as the supervisor of the next version."""
         if not is_prepared(self._job):
             error = f"{self._job / CHANGE} does not contain a change"
-            self._perform(Answer(change.to, {"kind": "answer", "ok": False, "error": error}))
+            self._perform(Answer(change.to, {"kind": "answer", "ok": False, "error": error, "request": change.request}))
             return
         figures, beats = lasting(self._supervision.view().content()["tasks"]), self._supervision.next_version.beats
         prepared = JournalFile(self._job / CHANGE, self._sync)
@@ -168,7 +168,7 @@ class Daemon:
         self._step(self._restored)
         for beat in beats:
             self._step(beat)
-        self._perform(Answer(change.to, {"kind": "answer", "ok": True}))
+        self._perform(Answer(change.to, {"kind": "answer", "ok": True, "request": change.request}))
 
     def _open_socket(self, runtime: str) -> None:
         for option, value in (

@@ -43,6 +43,7 @@ class Conversation:
         self._job = job
         self._runtime = (job / "runtime").read_text().strip()
         self._change = secrets.token_hex(8)
+        self._requests = 0
         self._over = threading.Event()
         self._renewing = threading.Thread(target=self._renew, daemon=True)
         self._requester = Requester(self._runtime, f"admin-{os.getpid()}-{self._change}")
@@ -77,11 +78,12 @@ class Conversation:
             Refused: the supervisor refuses the request, or has ended the change.
             Unavailable: there is no answer in time.
         """
+        self._requests += 1
+        facts = {"step": step, "change": self._change, "request": self._requests, **arguments}
         deadline_s = time.monotonic() + within_s
         while (left_s := deadline_s - time.monotonic()) > 0:
-            facts = {"step": step, "change": self._change, **arguments}
             answer = self._requester.ask("change", facts, min(left_s, AGAIN_S))
-            if answer is None or answer.get("step", step) != step:
+            if answer is None or answer.get("request") != self._requests:  # it answers an earlier request, late
                 continue
             if not answer.get("ok"):
                 raise Refused(f"the job in {self._job} is not changed: {answer.get('error')}")

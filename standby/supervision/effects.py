@@ -111,6 +111,8 @@ class CommitChange:
     """The number of the process that was started last; no process of the next version may get it again."""
     to: str
     """The client to which the answer is sent."""
+    request: int
+    """The number of the client's request."""
 
 
 Effect = (

@@ -76,6 +76,12 @@ class _Request:
 
     sender: str
     step: str
+    number: int
+    """The number that the answer repeats, because a client may receive the answers of earlier requests late."""
+
+    def refused(self, why: str) -> Answer:
+        """Return the answer that the request is refused."""
+        return Answer(self.sender, {"kind": "answer", "ok": False, "error": why, "request": self.number})
 
 
 @dataclass(slots=True)
@@ -185,11 +191,12 @@ class NextVersion:
 
     def asked(self, event: events.Admin, now_ns: int, outbox: Outbox) -> None:
         """Carry out a request, and answer it now or once its condition is met."""
-        facts, sender = event.arguments, event.sender
+        facts = event.arguments
         step, token = str(facts.get("step")), str(facts.get("change"))
+        request = _Request(event.sender, step, int(facts.get("request", 0)))
         problem = self._problem(step, token)
         if problem:
-            outbox.add(Answer(sender, {"kind": "answer", "ok": False, "error": problem}))
+            outbox.add(request.refused(problem))
             return
         self._heard_ns = now_ns
         if step == PREPARE and self.phase is Phase.NONE:
@@ -209,11 +216,11 @@ class NextVersion:
         elif step == CANCEL:
             self.end("it was cancelled", now_ns, outbox)
         if step == COMMIT:
-            self._commit(sender, outbox)
+            self._commit(request, outbox)
         elif step in (FACTS, RENEW, CANCEL):
-            self._reply(_Request(sender, step), outbox)
+            self._reply(request, outbox)
         else:
-            self._request = _Request(sender, step)
+            self._request = request
 
     def _problem(self, step: str, token: str) -> str:
         """Return why a request is refused; empty if it is not."""
@@ -234,14 +241,14 @@ class NextVersion:
         }.get(step, False)
         return "" if allowed else f"a change cannot {step} while it is {self.phase.value}"
 
-    def _commit(self, sender: str, outbox: Outbox) -> None:
+    def _commit(self, request: _Request, outbox: Outbox) -> None:
         """Make the prepared change final.  The next version begins with the processes that have started for it."""
         records: list[Record] = []
         for process in self._processes.values():
             slot = process.entry
             number = int(slot.name.removeprefix("w"))
             records.append({"kind": "process", "slot": slot.name, "number": number, "purpose": slot.purpose})
-        outbox.add(CommitChange(tuple(records), self._assignments.started_max, sender))
+        outbox.add(CommitChange(tuple(records), self._assignments.started_max, request.sender, request.number))
 
     @property
     def beats(self) -> list[events.Beat]:
@@ -333,7 +340,8 @@ class NextVersion:
         incarnation = max((entry.incarnation for entry in self._assignments.tasks.values()), default=0)
         facts = {"epoch": self._coordinator.complete, "incarnation": incarnation}
         began = {"savepoint": self._began.get("savepoint", ""), "left": dict(self._began.get("left", {}))}
-        outbox.add(Answer(request.sender, {"kind": "answer", "ok": True, "step": request.step, **facts, **began}))
+        which = {"step": request.step, "request": request.number}
+        outbox.add(Answer(request.sender, {"kind": "answer", "ok": True, **which, **facts, **began}))
 
     def _done(self, step: str) -> bool:
         """Return whether the condition of a request is met."""
@@ -362,7 +370,7 @@ class NextVersion:
         outbox.add(Note(f"the change ends: {why}"))
         request = self._request
         if request is not None:
-            outbox.add(Answer(request.sender, {"kind": "answer", "ok": False, "error": why}))
+            outbox.add(request.refused(why))
         for name in self._processes:
             outbox.add(KillProcess(name))
         before = self.phase
@@ -379,8 +387,7 @@ class NextVersion:
         if self.phase is Phase.NONE:
             return
         if self._request is not None:
-            error = "the job is ending already"
-            outbox.add(Answer(self._request.sender, {"kind": "answer", "ok": False, "error": error}))
+            outbox.add(self._request.refused("the job is ending already"))
         outbox.decide("change", step="over")
 
     def _return(self, now_ns: int, outbox: Outbox) -> None:

@@ -82,6 +82,16 @@ def test_the_current_version_works_meanwhile_and_its_new_processes_have_other_na
     assert len(slots) == len(set(slots))
 
 
+def test_every_answer_repeats_the_number_of_its_request() -> None:
+    scene = Scene()
+    assert [answer["request"] for answer in asked(scene, "facts", request=7)] == [7]
+    assert [answer["request"] for answer in asked(scene, "stand", request=8)] == [8]
+    scene = prepared()
+    assert [answer["request"] for answer in asked(scene, "withdraw", request=9)] == [9]
+    assert asked(scene, "follow", request=10, epoch=1, files={}) == []
+    assert [answer["request"] for answer in asked(scene, "cancel", request=11)] == [10, 11]
+
+
 def test_its_processes_load_the_first_snapshots() -> None:
     scene = prepared()
     files = {task: snapshot_files(task, 1001, 1001) for task in NEXT}
@@ -165,11 +175,16 @@ def test_jobs_that_change_only_with_a_stop(config: dict[str, Any]) -> None:
     assert phase(scene) is Phase.NONE and next_slots(scene) == []
 
 
-def test_a_job_whose_source_has_its_own_process_changes_only_with_a_stop() -> None:
+def test_the_process_of_a_source_continues_through_a_rollback() -> None:
     scene = running(companions=(CompanionCall("lines", ("x",)),))
-    for step in ("facts", "prepare"):
-        [answer] = asked(scene, step, tasks=NEXT, rollback="", incarnation=5)
-        assert not answer["ok"] and "a source that has its own process" in answer["error"]
+    [answer] = asked(scene, "facts")
+    assert answer["ok"]
+    assert asked(scene, "prepare", tasks=NEXT, rollback="9-abc", incarnation=1001) == []
+    scene.beats(1)
+    asked(scene, "stand")
+    killed = {effect.slot for effect in of(scene.said, fx.KillProcess)}
+    assert killed == {scene.slot_of(task) for task in TASKS} | set(scene.supervision.assignments.slots)
+    assert not [slot for slot in killed if slot.startswith("companion-")]
 
 
 def test_a_silent_command_ends_the_change_and_the_job_is_as_before() -> None:
