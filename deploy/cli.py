@@ -370,6 +370,8 @@ def _next(
         if arguments.code == versions.KEPT:
             config = resuming.kept(written, config, explicit)
         version = versions.next_of(directory, before, config, path, arguments.code)
+        if version.changed:
+            versions.check_name(directory.path, before, path, version)
         if arguments.code != versions.NEW and not directory.stopped():
             resuming.check(written, config, version.pipeline.settings)
     settings.check_read(explicit, version.pipeline.settings, arguments)

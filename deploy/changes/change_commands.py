@@ -101,6 +101,7 @@ def _upgrade(arguments: argparse.Namespace) -> int:
     config = settings.resumed(unfixed, path, explicit, arguments.config)
     _check_settings(before, config)
     loaded = versions.first(path, dict(config.settings))
+    versions.check_name(job, before, path, loaded)
     settings.check_read(explicit, loaded.pipeline.settings, arguments)
     planned = plan(loaded.pipeline, config)
     config = fixing_partitions(planned, config)

@@ -118,6 +118,15 @@ def next_of(directory: JobDirectory, before: JobConfig, config: JobConfig, path:
     return replace(version, changed=tuple(names))
 
 
+def check_name(job: Path, before: JobConfig, path: Path, version: Version) -> None:
+    """Raise `PipelineError` if a file with other code is that of another pipeline than the one that a job runs."""
+    if version.pipeline.name != before.name:
+        raise PipelineError(
+            f"{path} defines the pipeline {version.pipeline.name!r}, but the job in {job} runs {before.name!r}; to "
+            f"upgrade that job, name it Pipeline({before.name!r}), or run the file as a job of its own without --resume"
+        )
+
+
 def of_savepoint(where: Path, saved: JobConfig, config: JobConfig, path: Path, choice: str | None) -> Version:
     """Return the code for a job that begins at the savepoint in `where`: the savepoint's own code or the current
     file.

@@ -157,6 +157,7 @@ REFUSED = [
     (("upgrade", "renamed.py"), "--allow-dropped-state"),
     (("upgrade", "repartitioned.py"), "partitions of source 'numbers'"),
     (("upgrade", "broken.py"), "broken.py"),
+    (("upgrade", "other.py"), "defines the pipeline 'other', but the job in"),
     (("upgrade", "ledger.py", "--config", "heartbeat.toml"), "heartbeat_ms cannot change"),
     (("upgrade", "ledger.py", "--config", "guarantee.toml"), "guarantee"),
     (("upgrade", "ledger.py", "--config", "groups.toml"), "key_groups"),
@@ -172,6 +173,7 @@ def test_what_is_refused_has_no_effect(start: Start, tmp_path: Path) -> None:
         LEDGER.replace("ELEMENTS, 2,", "20000, 3,").replace("20000, 2,", "20000, 3,")
     )
     (tmp_path / "broken.py").write_text(text_of(2) + "\nraise ValueError('a mistake')\n")
+    (tmp_path / "other.py").write_text(text_of(2).replace('Pipeline("ledger")', 'Pipeline("other")'))
     (tmp_path / "heartbeat.toml").write_text("heartbeat_ms = 77\n")
     (tmp_path / "guarantee.toml").write_text('guarantee = "epoch"\n')
     (tmp_path / "groups.toml").write_text("key_groups = 64\n")
