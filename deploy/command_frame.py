@@ -112,5 +112,5 @@ def _explained(problem: Exception) -> str | None:
     if where := own_location(problem):  # for example `check` or `open_store` of a user-defined source or sink
         return f"{where}: {described(problem)}"
     if isinstance(problem, OSError):  # a problem with the disk, the file system or permissions
-        return f"{problem.filename or 'the system'}: {problem.strerror or problem}"
+        return f"{problem.filename2 or problem.filename or 'the system'}: {problem.strerror or problem}"
     return None

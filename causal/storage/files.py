@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from io import SEEK_END, BytesIO
 from pathlib import Path
 from typing import BinaryIO, Protocol
@@ -82,6 +82,16 @@ def write_parts(path: Path, parts: Sized, durable: bool, paced: bool = False) ->
             raise
         raise Unavailable(f"{path}: cannot be written: {problem.strerror}; free space or fix the disk") from problem
     return size + _DIGEST_BYTES, digest.hexdigest()
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Add a path to an `OSError` that names no file, such as that of a write to a full disk."""
+    try:
+        yield
+    except OSError as problem:
+        problem.filename = problem.filename or str(path)
+        raise
 
 
 def _pass_to_disk(file: BinaryIO, start: int, stop: int) -> None:

@@ -17,6 +17,7 @@ from msgspec import convert
 from causal.config import JobConfig
 from causal.errors import CorruptData, PipelineError, Unavailable
 from causal.snapshot_files import SNAPSHOT_SUFFIX, span_of
+from causal.storage.files import naming
 from causal.topology import Topology
 from deploy.changes.conversation import Conversation
 from deploy.changes.conversion import Conversion, Snapshots, Version
@@ -250,7 +251,8 @@ def _announced(conversation: Conversation) -> None:
 def _numbered(job: Path, version: Version, incarnation: int) -> Version:
     """Return the version with the first incarnation of its tasks, once its code is archived in the job directory."""
     config = replace(version.config, first_incarnation=incarnation, code=version.archive.digest)
-    version.archive.save(job, config.durability == "os")
+    with naming(job):
+        version.archive.save(job, config.durability == "os")
     return replace(version, config=config)
 
 
@@ -313,8 +315,9 @@ class _Attempt:
         settings = self._job / NEXT
         shutil.rmtree(settings, ignore_errors=True)
         settings.mkdir()
-        self._version.config.save(settings)
-        self._version.blueprint.save(settings)
+        with naming(settings):
+            self._version.config.save(settings)
+            self._version.blueprint.save(settings)
         tasks = [task.name for task in self._version.planned.topology.tasks]
         self._conversation.ask(PREPARE, READY_S, tasks=tasks, rollback=rollback, incarnation=incarnation)
 

@@ -26,7 +26,7 @@ from causal.config import JobConfig
 from causal.errors import CausalError, CorruptData, PipelineError
 from causal.ports import ReturningStore, SinkStore, StagingStore, StoreState
 from causal.sealed import seal, unseal
-from causal.storage.files import sync_directory
+from causal.storage.files import naming, sync_directory
 from deploy.jobs.jobdirectory import JobDirectory
 from deploy.savepoints import recorded_input, savepoint_store
 from deploy.savepoints.savepoint_store import Savepoint, left_behind
@@ -309,7 +309,7 @@ class InterruptedReturn:
 def _note(job: Path, back: Return, rows: int) -> None:
     """Store durably that the job is returning to a savepoint, and which savepoints are withdrawn by this."""
     fresh = job / f"{ROLLBACK}.new"
-    with open(fresh, "w") as file:
+    with naming(fresh), open(fresh, "w") as file:
         file.write(seal({"savepoint": back.savepoint.name, "rows": rows, "epoch": back.epoch}))
         file.flush()
         os.fsync(file.fileno())

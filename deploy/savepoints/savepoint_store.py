@@ -21,7 +21,7 @@ from causal.cut import Cut
 from causal.errors import CorruptData, PipelineError
 from causal.ids import OUTSIDE
 from causal.sealed import seal, unseal
-from causal.storage.files import make_directory, read_parts, sync_directory, sync_tree
+from causal.storage.files import make_directory, naming, read_parts, sync_directory, sync_tree
 from causal.topology import Topology
 from deploy.jobs.jobdirectory import BEGAN, SAVEPOINTS
 from deploy.savepoints import recorded_input
@@ -74,7 +74,7 @@ class Savepoint:
             "made_s": self.made_s,
             "left": {task: list(stood) for task, stood in self.left.items()},
         }
-        with open(self.where / FILE, "w") as file:
+        with naming(self.where / FILE), open(self.where / FILE, "w") as file:
             file.write(seal(content))
             file.flush()
             if durable:
@@ -275,6 +275,6 @@ def _copied(source: Path, target: Path, durable: bool) -> None:
 
 
 def _made_durable(path: Path) -> None:
-    with open(path, "rb") as file:
+    with naming(path), open(path, "rb") as file:
         os.fsync(file.fileno())
     sync_directory(path.parent)

@@ -22,7 +22,7 @@ from causal.cut import Cut
 from causal.errors import CausalError, CorruptData, Fenced, PipelineError
 from causal.ids import OUTSIDE
 from causal.ports import Bundle, SinkStore, StagingStore, StoreState, WithdrawingStore
-from causal.storage.files import read_parts, write_parts
+from causal.storage.files import naming, read_parts, write_parts
 from causal.topology import Task, Topology
 from deploy.jobs.jobdirectory import BEGAN, JobDirectory
 from deploy.savepoints import letters, savepoint_store, stores_there
@@ -404,8 +404,9 @@ def prepare(
     prepared = job / CHANGE
     shutil.rmtree(prepared, ignore_errors=True)
     prepared.mkdir()
-    config.save(prepared)
-    blueprint.save(prepared)
+    with naming(prepared):
+        config.save(prepared)
+        blueprint.save(prepared)
     write_manifest(prepared, begins.epoch, files, sync=config.durability == "os")
     hosts = {record["host"]: record for record in decided if record["kind"] == "host_joined"}
     began = _began(decided) if config.listen else []

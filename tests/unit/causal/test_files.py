@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from causal.errors import CorruptData, Unavailable
 from causal.storage import files
-from causal.storage.files import each_part, read_parts, remove, write_parts
+from causal.storage.files import each_part, naming, read_parts, remove, write_parts
 
 PARTS = [b"cut", b"", b"keys" * 100, bytes(range(256))]
 
@@ -144,3 +144,11 @@ def test_parts_are_checked_before_the_first_is_read(tmp_path: Path) -> None:
     path.write_bytes(damaged)
     with pytest.raises(CorruptData, match="does not match its digest"):
         next(each_part(path, digest))
+
+
+def test_an_error_without_a_file_names_one() -> None:
+    with pytest.raises(OSError) as unnamed, naming(Path("job/rollback.json")):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    with pytest.raises(OSError) as named, naming(Path("job/rollback.json")):
+        raise OSError(errno.ENOSPC, "No space left on device", "elsewhere")
+    assert (unnamed.value.filename, named.value.filename) == ("job/rollback.json", "elsewhere")
