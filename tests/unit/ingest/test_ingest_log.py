@@ -12,7 +12,7 @@ from causal.storage import directory as storage_directory
 from causal.storage.directory import LOCK, Directory
 from causal.storage.lock import locked_once
 from causal.storage.objects import Objects
-from operators.ingest.contract import Manifest, Segment, segment_name
+from operators.ingest.contract import SEGMENT_BYTES_MIN, Manifest, Segment, segment_name
 from operators.ingest.earlier_log import adopt
 from operators.ingest.ingest_log import IngestLog
 from operators.ingest.place import IngestPlace
@@ -71,6 +71,31 @@ def test_counts_per_channel_go_on_from_batch_to_batch(log: IngestLog) -> None:
     assert manifests[2] is not None and manifests[2].after() == (11, 5)
     assert manifests[0] is not None
     assert [segment.partition for segment in manifests[0].of_channel(0)] == [0, 2]
+
+
+def test_a_savepoint_keeps_its_batches_and_a_return_makes_them_unread(log: IngestLog, objects: Objects) -> None:
+    token = log.take_over()
+    for batch in range(4):
+        log.publish(QUERY, batch, token, written(log, batch, token, (2, 1)))
+    log.release(0, 1)
+    log.keep("7-abc", [5, 1])
+    assert log.kept() == {"7-abc": 1}, "the second channel needs batch 1, the first one batch 2"
+    for channel in range(2):
+        log.release(channel, 3)
+    assert log.batches() == [1, 2, 3] and log.kept_rows(0) == (2, 8)
+    assert log.room_taken(4)[0] == log.room_taken(4, written(log, 4, token, (1, 1)))[1] == 2 * SEGMENT_BYTES_MIN
+    lowest = IngestLog(objects, FOLDER, 2).first()
+    assert lowest is not None and lowest.batch == 3, "readers begin after what only savepoints need"
+    for _ in range(2):
+        log.return_to([5, 1])
+    assert log.room_taken(4)[0] == 5 * SEGMENT_BYTES_MIN
+    lowest = IngestLog(objects, FOLDER, 2).first()
+    assert lowest is not None and lowest.batch == 1
+    assert log.exceeding(3, 6 * SEGMENT_BYTES_MIN) == [] and log.exceeding(3, 5 * SEGMENT_BYTES_MIN) == ["7-abc"]
+    log.forget(["7-abc"])
+    for channel in range(2):
+        log.release(channel, 3)
+    assert log.kept() == {} and log.batches() == [3]
 
 
 def test_a_batch_published_again_keeps_the_first_and_removes_the_second(log: IngestLog, objects: Objects) -> None:
