@@ -2,7 +2,7 @@
 #
 #   make demo    the inverted index on real input, with kill -9 of a source, an index task and the sink
 #   make demo-hosts  the same index on a Spark cluster of three network namespaces, with hosts that are lost (root, Linux)
-#   make demo-kafka  counts into Kafka, on a broker that it starts, with kill -9 of every process and a restart of the broker
+#   make demo-kafka  from Kafka to Kafka on a broker that it starts and restarts, with kill -9 of every process
 #   make test    every check and every test, of each campaign a sample
 #   make docs    the site, into build/site (open index.html; it needs no server)
 #   make dist    an sdist and a wheel in dist/, each installed into an empty environment and run
