@@ -658,6 +658,7 @@ class KeyedStream(Stream[T], Generic[K, T]):
         how: Literal["inner"] = "inner",
         fn: None = None,
         parallelism: int | None = None,
+        grace_s: float = 0.0,
     ) -> Stream[tuple[T, U]]: ...
 
     @overload
@@ -670,6 +671,7 @@ class KeyedStream(Stream[T], Generic[K, T]):
         *,
         fn: Callable[[T, U], R],
         parallelism: int | None = None,
+        grace_s: float = 0.0,
     ) -> Stream[R]: ...
 
     @overload
@@ -681,6 +683,7 @@ class KeyedStream(Stream[T], Generic[K, T]):
         how: Literal["left"],
         fn: Callable[[T, U | None], R],
         parallelism: int | None = None,
+        grace_s: float = 0.0,
     ) -> Stream[R]: ...
 
     @overload
@@ -692,6 +695,7 @@ class KeyedStream(Stream[T], Generic[K, T]):
         how: Literal["right"],
         fn: Callable[[T | None, U], R],
         parallelism: int | None = None,
+        grace_s: float = 0.0,
     ) -> Stream[R]: ...
 
     @overload
@@ -703,6 +707,7 @@ class KeyedStream(Stream[T], Generic[K, T]):
         how: Literal["outer"],
         fn: Callable[[T | None, U | None], R],
         parallelism: int | None = None,
+        grace_s: float = 0.0,
     ) -> Stream[R]: ...
 
     @overload
@@ -714,6 +719,7 @@ class KeyedStream(Stream[T], Generic[K, T]):
         how: Literal["left", "right", "outer"],
         fn: None = None,
         parallelism: int | None = None,
+        grace_s: float = 0.0,
     ) -> Stream[tuple[T | None, U | None]]: ...
 
     def join(
@@ -724,6 +730,7 @@ class KeyedStream(Stream[T], Generic[K, T]):
         how: str = "inner",
         fn: Callable[[Any, Any], Any] | None = None,
         parallelism: int | None = None,
+        grace_s: float = 0.0,
     ) -> Stream[Any]:
         """Join records of this stream (left) and another (right) that have equal keys and nearby event times.
 
@@ -738,12 +745,16 @@ class KeyedStream(Stream[T], Generic[K, T]):
                 `fn(left, None)` once the watermark shows that no partner will arrive; "right" and "outer" likewise.
             fn: `fn(left, right)` returns a record; without `fn`, the result is `(left, right)`, whose event time is the
                 later of the two event times.
+            grace_s: how far a record may lag behind the watermark and still be joined. Records are kept that much
+                longer, and results without a partner come that much later.
         """
         where = graph.caller()
         what = f"join {name!r}"
         right = self._other(where, what, other, "use a stream, or use join_table")
-        bounds = joining.within_ns(where, what, within)
-        output = joining.join_streams(where, name, "join", self._outlet, right, fn, how, parallelism, within_ns=bounds)
+        bounds, grace_ns = joining.within_ns(where, what, within), seconds(where, f"{what} has grace_s", grace_s, 0)
+        output = joining.join_streams(
+            where, name, "join", self._outlet, right, fn, how, parallelism, within_ns=bounds, grace_ns=grace_ns
+        )
         return Stream(self.pipeline, output)
 
     @overload
@@ -755,6 +766,7 @@ class KeyedStream(Stream[T], Generic[K, T]):
         how: Literal["inner"] = "inner",
         fn: None = None,
         parallelism: int | None = None,
+        grace_s: float = 0.0,
     ) -> Stream[tuple[T, U]]: ...
 
     @overload
@@ -767,6 +779,7 @@ class KeyedStream(Stream[T], Generic[K, T]):
         *,
         fn: Callable[[T, U], R],
         parallelism: int | None = None,
+        grace_s: float = 0.0,
     ) -> Stream[R]: ...
 
     @overload
@@ -778,6 +791,7 @@ class KeyedStream(Stream[T], Generic[K, T]):
         how: Literal["left", "right", "outer"],
         fn: Callable[[T | None, U | None], R],
         parallelism: int | None = None,
+        grace_s: float = 0.0,
     ) -> Stream[R]: ...
 
     @overload
@@ -789,6 +803,7 @@ class KeyedStream(Stream[T], Generic[K, T]):
         how: Literal["left", "right", "outer"],
         fn: None = None,
         parallelism: int | None = None,
+        grace_s: float = 0.0,
     ) -> Stream[tuple[T | None, U | None]]: ...
 
     def window_join(
@@ -799,6 +814,7 @@ class KeyedStream(Stream[T], Generic[K, T]):
         how: str = "inner",
         fn: Callable[[Any, Any], Any] | None = None,
         parallelism: int | None = None,
+        grace_s: float = 0.0,
     ) -> Stream[Any]:
         """Join records of this stream (left) and another (right) that have equal keys and share an event-time window.
 
@@ -811,13 +827,16 @@ class KeyedStream(Stream[T], Generic[K, T]):
             how: "left": if a window contains no right record, each of its left records results in `fn(left, None)`;
                 "right" and "outer" likewise.
             fn: as in `join`.
+            grace_s: how far a record may lag behind the watermark and still be joined. Pairs of a window are emitted
+                that much later.
         """
         where = graph.caller()
         what = f"window_join {name!r}"
         check_event_windows(where, what, assigner)
         right = self._other(where, what, other, "use a stream, or use join_table")
+        grace_ns = seconds(where, f"{what} has grace_s", grace_s, 0)
         output = joining.join_streams(
-            where, name, "window_join", self._outlet, right, fn, how, parallelism, assigner=assigner
+            where, name, "window_join", self._outlet, right, fn, how, parallelism, assigner=assigner, grace_ns=grace_ns
         )
         return Stream(self.pipeline, output)
 

@@ -43,8 +43,8 @@ def paired(how: str, lefts: list[Row], rights: list[Row], fits: Any) -> list[Any
     return rows
 
 
-def both(draw: Draw, pipeline: Pipeline) -> tuple[Any, Any, dict[str, list[list[Row]]]]:
-    """Two keyed streams with event time, and their records, which come within the bound, by partition."""
+def both(draw: Draw, pipeline: Pipeline, grace_s: float = 0) -> tuple[Any, Any, dict[str, list[list[Row]]]]:
+    """Two keyed streams with event time, and their records, which come within bound and grace, by partition."""
     streams, inputs = [], {}
     for name in ("left", "right"):
         rows, partitions = side(draw, name[0]), draw.choice((1, 1, 2))
@@ -54,7 +54,7 @@ def both(draw: Draw, pipeline: Pipeline) -> tuple[Any, Any, dict[str, list[list[
         )
         stream = source(pipeline, name, partitions, parallelism=draw.choice((1, partitions)))
         stream = stream.watermarks(
-            f"{name}-time", lambda r: r["at"], out_of_order_s=max(behind_s, draw.choice((0, 0, 1000)))
+            f"{name}-time", lambda r: r["at"], out_of_order_s=max(behind_s - grace_s, draw.choice((0, 0, 1000)))
         )
         streams.append(stream.key_by(lambda r: r["k"]))
     return streams[0], streams[1], inputs
@@ -69,11 +69,12 @@ def listed(inputs: dict[str, list[list[Row]]], name: str) -> list[Row]:
 def _join(draw: Draw) -> Scenario:
     """Every pair that is near enough once; what has no partner as `how` says."""
     pipeline, how = Pipeline("p"), draw.choice(HOW)
-    left, right, inputs = both(draw, pipeline)
+    grace_s = draw.choice((0, 0, 2, 1000))
+    left, right, inputs = both(draw, pipeline, grace_s)
     before = draw.choice((-3, -1, 0, 1, 2))
     within = (before, before + draw.choice((0, 1, 2.5, 6)))
     fn = draw.choice((pair, None))
-    sink(left.join("j", right, within=within, how=how, parallelism=draw.choice((1, 2)), fn=fn))
+    sink(left.join("j", right, within=within, how=how, parallelism=draw.choice((1, 2)), fn=fn, grace_s=grace_s))
     lefts, rights = listed(inputs, "left"), listed(inputs, "right")
 
     def near(a: Row, b: Row) -> bool:
@@ -83,7 +84,7 @@ def _join(draw: Draw) -> Scenario:
     if fn is None:
         known = {row["id"]: row for row in [*lefts, *rights]}
         expected = [tuple(each and known[each] for each in row) for row in expected]
-    return Scenario(pipeline, inputs, bag("out", expected), shown=f"{how} {within}")
+    return Scenario(pipeline, inputs, bag("out", expected), shown=f"{how} {within} grace {grace_s}")
 
 
 @oracle("join-late")
@@ -127,11 +128,12 @@ def _late(draw: Draw) -> Scenario:
 def _window_join(draw: Draw) -> Scenario:
     """Every pair of records in one window, once per window that they share; alone per window as `how` says."""
     pipeline, how = Pipeline("p"), draw.choice(HOW)
-    left, right, inputs = both(draw, pipeline)
+    grace_s = draw.choice((0, 0, 2, 1000))
+    left, right, inputs = both(draw, pipeline, grace_s)
     size, offset = draw.choice((2, 3.5, 8)), draw.choice((0, 1, -0.5))
     step = draw.choice((1, 2)) if draw.flip() else size
     assigner: Any = Tumbling(size, offset_s=offset) if step == size else Sliding(size, step, offset_s=offset)
-    sink(left.window_join("j", right, assigner, how=how, fn=pair, parallelism=draw.choice((1, 2))))
+    sink(left.window_join("j", right, assigner, how=how, fn=pair, parallelism=draw.choice((1, 2)), grace_s=grace_s))
     lefts, rights = listed(inputs, "left"), listed(inputs, "right")
     windows: dict[Any, tuple[list[Row], list[Row]]] = {}
     for place, rows in enumerate((lefts, rights)):

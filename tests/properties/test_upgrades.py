@@ -83,7 +83,7 @@ def detected(name: str, seeds: int) -> bool:
 
 def test_old_values_that_new_code_is_asked_for_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SentRows, "settle", lambda self, chain: None)
-    assert all(detected(name, 12) for name in ("Table.filter(fn) #29", "Table.group_by(fn) #31", "graph table"))
+    assert all(detected(name, 12) for name in ("Table.filter(fn) #31", "Table.group_by(fn) #33", "graph table"))
 
 
 def test_state_that_is_taken_for_that_of_another_option_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,7 +93,7 @@ def test_state_that_is_taken_for_that_of_another_option_is_found(monkeypatch: py
         real(stage, name, "" if name == "meaning" else value)
 
     monkeypatch.setattr(Stage, "__setattr__", without_meaning)
-    assert all(detected(name, 6) for name in ("KeyedStream.sum(column) #13", "Tumbling(size_s) #40"))
+    assert all(detected(name, 6) for name in ("KeyedStream.sum(column) #13", "Tumbling(size_s) #42"))
 
 
 def test_an_input_that_had_ended_and_is_waited_for_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,7 +109,7 @@ def test_state_of_other_tasks_that_is_lost_is_found(monkeypatch: pytest.MonkeyPa
 
 def test_operators_that_never_hear_of_an_upgrade_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FusedChain, "changed", lambda self, *facts: None)
-    assert detected("every_s(seconds) #47", 6)
+    assert detected("every_s(seconds) #49", 6)
 
 
 def test_a_watermark_that_waits_for_the_next_record_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

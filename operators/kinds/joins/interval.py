@@ -97,6 +97,7 @@ class IntervalJoinStage(TimedJoinStage):
         self._pairing.add(out, key, left, right, index)
 
     def advance(self, mark_ns: int) -> list[Any]:
+        mark_ns = self._less_grace(mark_ns)
         self._reached.advance(mark_ns)
         out: list[Any] = []
         for side, buffer in enumerate(self._buffers):
@@ -109,7 +110,7 @@ class IntervalJoinStage(TimedJoinStage):
         """Hold the watermark back, because the result for a record without a partner has the time of that record."""
         if mark_ns in (END_NS, IDLE_NS):
             return mark_ns
-        return mark_ns - max(buffer.hold_ns for buffer in self._buffers)
+        return self._less_grace(mark_ns) - max(buffer.hold_ns for buffer in self._buffers)
 
     # Snapshots.
 

@@ -16,6 +16,7 @@ from operators.stage.event_times import times_of
 from operators.stage.floors import Reached
 from operators.stage.scope import Scope
 from operators.stage.stages import Stage, without
+from operators.stage.watermark_merge import END_NS, IDLE_NS
 
 _REACHED = ("mark", "floors")
 """The fields of the header that contain the event time reached."""
@@ -81,6 +82,11 @@ class TimedJoinStage(JoinStage):
         """The functions that return the event time of left and right records."""
         self._tags = scope.tags
         self._reached = Reached(scope.config.key_groups, node.keyed)
+        self._grace_ns: int = node.options.get("grace_ns", 0)
+
+    def _less_grace(self, mark_ns: int) -> int:
+        """Return the watermark by which this operator performs: with grace, it follows the input's at a distance."""
+        return mark_ns if mark_ns in (END_NS, IDLE_NS) else mark_ns - self._grace_ns
 
     def _late(self, record: Any) -> None:
         self.count("late", 1)

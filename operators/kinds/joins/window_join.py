@@ -1,7 +1,7 @@
 """`window_join(name, other, assigner)`, which emits pairs of records that are in the same event-time window.
 
-A window is emitted and removed when the watermark reaches its end. Its pairs are in the order of arrival of the left
-records, then of the right records; windows are in the order of their ends, then in key order.
+A window is emitted and removed when the watermark, less the grace, reaches its end. Its pairs are in the order of
+arrival of the left records, then of the right records; windows are in the order of their ends, then in key order.
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ class WindowJoinStage(TimedJoinStage):
         return []
 
     def advance(self, mark_ns: int) -> list[Any]:
+        mark_ns = self._less_grace(mark_ns)
         self._reached.advance(mark_ns)
         out: list[Any] = []
         for (key, _), (lefts, rights) in self._slots.take(over_until(mark_ns)):
@@ -64,7 +65,7 @@ class WindowJoinStage(TimedJoinStage):
 
     def passes(self, mark_ns: int) -> int:
         """Hold the watermark back, because a pair may be as old as the start of its window."""
-        return mark_ns if mark_ns in (END_NS, IDLE_NS) else mark_ns - self._assigner.size_ns
+        return mark_ns if mark_ns in (END_NS, IDLE_NS) else self._less_grace(mark_ns) - self._assigner.size_ns
 
     # Snapshots.
 

@@ -50,6 +50,8 @@ EFFECTS = {
     "KeyedStream.join(how)": "refused",
     "KeyedStream.join(fn)": "from now on",
     "KeyedStream.join(parallelism)": "applied",
+    "KeyedStream.join(grace_s)": "applied",
+    "KeyedStream.window_join(grace_s)": "applied",
     "KeyedStream.window_join(assigner)": "refused",
     "KeyedStream.window_join(how)": "refused",
     "KeyedStream.window_join(fn)": "from now on",

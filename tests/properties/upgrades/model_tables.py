@@ -315,6 +315,16 @@ class Joining(Model):
         super().__init__(node, graph)
         self.how: str = node.options["how"]
         self.times = times(node)
+        self.reached: Mark = None
+
+    def advance(self, mark: int) -> None:
+        """Follow the watermark, less the grace; time that was reached stays reached."""
+        less = mark if mark == END else mark - self.options.get("grace_ns", 0)
+        self.reached = less if self.reached is None else max(self.reached, less)
+        self.expire(less)
+
+    def expire(self, mark: int) -> None:
+        """Emit and forget what is over."""
 
     def meaning(self) -> Any:
         """Return what the records that it keeps depend on."""
@@ -324,6 +334,7 @@ class Joining(Model):
         if self.meaning() != before.meaning() and before.kept:  # type: ignore[attr-defined]
             raise MustBeRefused("another join")
         super().adopt(before)
+        self.reached = before.reached  # type: ignore[attr-defined]
 
     def pair(self, left: Any, right: Any) -> None:
         """Emit a pair."""
@@ -345,7 +356,7 @@ class Intervals(Joining):
 
     def record(self, side: int, key: Any, record: Any, origin: Channel) -> None:
         time = ns(self.times[side](record))
-        if self.mark is not None and time < self.mark:
+        if self.reached is not None and time < self.reached:
             self.aside("late", record)
             return
         low, high = self._reach(side)
@@ -354,12 +365,12 @@ class Intervals(Joining):
             if other[1] == key and time + low <= other[0] <= time + high:
                 mine[3] = other[3] = True
                 self.pair(*((record, other[2]) if side == 0 else (other[2], record)))
-        if self.mark is None or time + high >= self.mark:
+        if self.reached is None or time + high >= self.reached:
             self.kept.setdefault(side, []).append(mine)
         elif not mine[3]:
             self.alone(side, record)
 
-    def advance(self, mark: int) -> None:
+    def expire(self, mark: int) -> None:
         for side in (0, 1):
             high = self._reach(side)[1]
             over = [each for each in self.kept.get(side, []) if mark == END or each[0] + high < mark]
@@ -371,7 +382,7 @@ class Intervals(Joining):
     def passes(self, mark: int) -> Mark:
         kept = [self.how in ("left", "outer"), self.how in ("right", "outer")]
         holds = [max(self._reach(side)[1], 0) for side in (0, 1) if kept[side]]
-        return mark if mark == END else mark - max(holds, default=0)
+        return mark if mark == END else mark - self.options["grace_ns"] - max(holds, default=0)
 
 
 @model("window_join")
@@ -384,13 +395,13 @@ class WindowPairs(Joining):
     def record(self, side: int, key: Any, record: Any, origin: Channel) -> None:
         assigner = self.options["assigner"]
         opened = starts(assigner, ns(self.times[side](record)))
-        opened = [start for start in opened if self.mark is None or start + assigner.size_ns > self.mark]
+        opened = [start for start in opened if self.reached is None or start + assigner.size_ns > self.reached]
         if not opened:
             self.aside("late", record)
         for start in opened:
             self.kept.setdefault((key, start), ([], []))[side].append(record)
 
-    def advance(self, mark: int) -> None:
+    def expire(self, mark: int) -> None:
         for pair in [each for each in self.kept if each[1] + self.options["assigner"].size_ns <= mark]:
             lefts, rights = self.kept.pop(pair)
             for left in lefts:
@@ -402,7 +413,7 @@ class WindowPairs(Joining):
                 self.alone(1, right)
 
     def passes(self, mark: int) -> Mark:
-        return mark if mark == END else mark - int(self.options["assigner"].size_ns)
+        return mark if mark == END else mark - self.options["grace_ns"] - int(self.options["assigner"].size_ns)
 
 
 def row_joins(node: Any, graph: Any) -> Model:

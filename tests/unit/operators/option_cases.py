@@ -241,6 +241,13 @@ def _join(method: str) -> Callable[..., Any]:
     return build
 
 
+def _late_join(method: str, near: Any) -> Callable[..., Any]:
+    """A join with records that are late, but for grace."""
+    return lambda draft, **options: draft.late(
+        getattr(draft.keyed(), method)("x", draft.keyed(ROWS, "other"), near, **options)
+    )
+
+
 def _join_table(draft: Draft, table: str, **options: Any) -> Any:
     left, right = draft.sides("other", [At(50, each) for each in [*ROWS, row("d", 41, 5)]], [*OTHERS, LATE])
     sums: Aggregate[Any, Any] = Aggregate(dict, lambda total, r: {"v": total.get("v", 0) + r["v"] + 1, "at": r["at"]})
@@ -342,11 +349,11 @@ STREAM_CASES = [
     Case(KeyedStream.join, {
         "other": ("other", "self"), "within": ((-1, 1), (-5, 30)), "how": ("inner", "outer"), "fn": (None, pair),
         "parallelism": TWO,
-    }, _join("join")),
+    }, _join("join"), without={"grace_s": "a case below"}),
     Case(KeyedStream.window_join, {
         "other": ("other", "self"), "assigner": (Tumbling(5), Sliding(5, 1)), "how": ("inner", "outer"),
         "fn": (None, pair), "parallelism": TWO,
-    }, _join("window_join"), hidden=frozenset({("how", "other")})),
+    }, _join("window_join"), without={"grace_s": "a case below"}, hidden=frozenset({("how", "other")})),
     Case(KeyedStream.join_table, {
         "table": ("latest", "sum"), "fn": (None, pair), "how": ("inner", "left"), "wait": (False, True),
         "as_of": (False, True), "parallelism": TWO,
@@ -371,6 +378,10 @@ STREAM_CASES = [
         "assigner": (Tumbling(5), Sliding(5, 1)), "aggregate": (Count(), Sum(value)), "grace_s": (0.0, 9.0),
         "parallelism": TWO,
     }, lambda s, **o: s.late(s.dated().window_table("x", **o))),
+    Case(KeyedStream.join, {"grace_s": (0.0, 60.0)}, _late_join("join", (-5, 30)),
+         without=dict.fromkeys(("other", "within", "how", "fn", "parallelism"), "a case above")),
+    Case(KeyedStream.window_join, {"grace_s": (0.0, 60.0)}, _late_join("window_join", Tumbling(5)),
+         without=dict.fromkeys(("other", "assigner", "how", "fn", "parallelism"), "a case above")),
 ]  # fmt: skip
 TABLE_CASES = [
     Case(Table.filter, {"fn": (lambda k, r: r["v"] > 3, lambda k, r: r["v"] < 3)}, _table("filter")),
