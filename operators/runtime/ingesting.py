@@ -1,4 +1,4 @@
-"""The process that runs in addition to a job and writes a source's lines into its ingest log.
+"""The process that runs in addition to a job and writes a source's records into its ingest log.
 
     python -m operators.runtime.ingesting JOB_DIRECTORY SOURCE ROOT_PID
 
@@ -17,7 +17,7 @@ from causal.errors import CausalError, CorruptData, PipelineError
 from causal.process import processlog
 from operators.builder.loading import load_of_job
 from operators.ingest.bound import LogBounds
-from operators.sources.lines.lines_log import LineSource, LineWriter, log_of
+from operators.ingest.ingested_source import IngestedSource, log_of
 
 
 def main(argv: Sequence[str]) -> int:
@@ -27,12 +27,10 @@ def main(argv: Sequence[str]) -> int:
     try:
         config = JobConfig.load(job_directory)
         source = load_of_job(job_directory, config, lasting=True).sources.get(name)
-        if not isinstance(source, LineSource):
-            raise PipelineError(f"{config.pipeline} has no source of lines with that name")
+        if not isinstance(source, IngestedSource):
+            raise PipelineError(f"{config.pipeline} has no source of that name with a process of its own")
         bounds = LogBounds(config.ingest_bytes_max, config.kept_input_bytes_max)
-        writer = LineWriter(log_of(job_directory, name), bounds)
-        if not writer.ended:
-            source.ingest(writer, name, job_directory, root_pid)
+        source.store(log_of(job_directory, name), bounds, job_directory, root_pid)
     except (PipelineError, CorruptData) as problem:
         return _report(2, name, problem)
     except (CausalError, OSError) as problem:

@@ -5,21 +5,21 @@ A line belongs to the job once its batch is published: it is then on disk exactl
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from causal.errors import CorruptData, PipelineError, invariant
-from causal.process.interpreter import JOB, PYTHON, module_command
 from causal.records.unreadable import Unreadable
 from operators.graph import caller
-from operators.ingest.bound import BOUNDS, LogBounds, await_room, bound_kept, orphaned
-from operators.ingest.contract import RESTORE, ReadableLog, Segment, segment_name
+from operators.ingest.bound import BOUNDS, LogBounds
+from operators.ingest.contract import RESTORE, ReadableLog, Segment
 from operators.ingest.ingest_log import IngestLog
+from operators.ingest.ingested_source import IngestedSource
+from operators.ingest.log_writer import LogWriter
 from operators.ingest.place import IngestPlace
 from operators.ingest.reader import IngestReader
-from operators.source import Companion, PartitionReader, Source, SourceContext
+from operators.source import PartitionReader, SourceContext
 from operators.sources.files.cutting_rows import RAW_BYTES_MAX, LineCutter, json_of
 from operators.stage.unreadable import SET_ASIDE
 
@@ -32,28 +32,11 @@ def cutter_of(where: str, format: str, row_bytes_max: int) -> LineCutter:
     return LineCutter(where, "utf-8", row_bytes_max, json_of if format == "json" else None, whole=True)
 
 
-class LineWriter:
-    """The only process that writes to a log of lines.
-
-    Attributes:
-        note: the note that was published with the last batch; "" before the first batch.
-        token: 1 for the first process that wrote to this log, and higher for each process that took over.
-
-    Args:
-        bounds: the bounds of the log.
-    """
+class LineWriter(LogWriter):
+    """The only process that writes to a log of lines."""
 
     def __init__(self, log: IngestLog, bounds: LogBounds = BOUNDS) -> None:
-        log.create()
-        self._log = log
-        self._bounds = bounds
-        self._orphaned = orphaned()
-        self.ended = log.ended() is not None
-        self.token = log.take_over()
-        batches = log.batches()
-        self._batch = batches[-1] + 1 if batches else 0
-        last = log.manifest(batches[-1]) if batches else None
-        self.note = last.offsets if last is not None else ""
+        super().__init__(log, "lines", bounds)
 
     def publish(self, lines: Sequence[bytes], note: str) -> None:
         """Publish lines, which are on disk when this method returns; wait while too many bytes are unread.
@@ -62,27 +45,15 @@ class LineWriter:
             Fenced: another process has taken over.
             Unavailable: the job has ended.
         """
-        segments: list[Segment] = []
         begin = 0
-        while begin < len(lines) or not segments:
+        while begin < len(lines):
             stop, size = begin, 0
             while stop < len(lines) and (stop == begin or size + len(lines[stop]) < SEGMENT_BYTES):
                 size += len(lines[stop]) + 1
                 stop += 1
-            data = b"".join(line + b"\n" for line in lines[begin:stop])
-            name = segment_name(self._batch, 0, self.token, 0, len(segments))
-            digest = self._log.write_segment(name, data)
-            segments.append(Segment(name, 0, len(segments), stop - begin, digest))
-            begin = max(stop, begin + 1)
-        await_room(self._log, self._batch, self.token, segments, self._bounds.unread_bytes_max, self._orphaned)
-        self._log.publish("lines", self._batch, self.token, segments, note)
-        bound_kept(self._log, self._batch, self._bounds.kept_bytes_max)
-        self._batch += 1
-        self.note = note
-
-    def end(self) -> None:
-        """Record that no more lines will arrive."""
-        self._log.end(self.token)
+            self.stage(b"".join(line + b"\n" for line in lines[begin:stop]), stop - begin)
+            begin = stop
+        self.publish_staged(note)
 
 
 class LinesReader(IngestReader):
@@ -120,7 +91,7 @@ def _slice(rows: list[Any], start: int, count: int) -> list[Any]:
     return rows[start : start + count]
 
 
-class LineSource(Source[Any]):
+class LineSource(IngestedSource):
     """The base class of sources whose lines a process next to the job stores before a task reads them.
 
     Args:
@@ -131,11 +102,8 @@ class LineSource(Source[Any]):
     place = ""
     """The name of the input in messages about its lines."""
 
-    partitions = 1
     may_be_unreadable = True
     bad_input_remedy = SET_ASIDE
-    everywhere = False
-    """The log that it ingests into is on one host."""
 
     def __init__(self, format: str, row_bytes_max: int) -> None:
         self._where = f"{caller()}: {type(self).__name__}"
@@ -152,27 +120,12 @@ class LineSource(Source[Any]):
         log = IngestPlace(context.job_directory, context.name, 1).open_to_read(partition)
         return LinesReader(log, context, self.place, self.format, self.row_bytes_max)
 
-    def check_readable(self, partition: int, position: int, context: SourceContext) -> None:
-        """Raise `PipelineError` if the log has released lines from `position` on."""
-        IngestPlace(context.job_directory, context.name, 1).check_readable(partition, position)
-
-    def continues(self, earlier: Source[Any]) -> bool:
-        """Return whether both have the same type and options, wherever they were declared."""
-        return type(self) is type(earlier) and {**vars(self), "_where": ""} == {**vars(earlier), "_where": ""}
-
-    def companions(self, name: str, job_directory: Path) -> list[Companion]:
-        """Return the process that writes the log.
-
-        Its arguments include the process id of `causal run`, which owns the terminal.
-        """
-        _, *arguments = module_command("operators.runtime.ingesting", JOB, name, str(os.getpid()))
-        return [Companion(f"{name}-lines", [PYTHON, *arguments])]
+    def store(self, log: IngestLog, bounds: LogBounds, job_directory: Path, root_pid: int) -> None:
+        """Write the lines of the input to the log until the input ends."""
+        writer = LineWriter(log, bounds)
+        if not writer.ended:
+            self.ingest(writer, log.name, job_directory, root_pid)
 
     def ingest(self, writer: LineWriter, name: str, job_directory: Path, root_pid: int) -> None:
         """Write the lines of the input to the log until the input ends."""
         raise NotImplementedError
-
-
-def log_of(job_directory: Path, name: str) -> IngestLog:
-    """Return the ingest log of the source named `name`, for writing."""
-    return IngestPlace(job_directory, name, 1).open()

@@ -20,11 +20,12 @@ from hypothesis import strategies as st
 
 from causal.errors import CorruptData, PipelineError
 from causal.records.unreadable import Unreadable
+from operators.ingest.ingested_source import log_of
 from operators.source import SourceContext
 from operators.sources import HttpSource, StdinSource
 from operators.sources.files.cutting_rows import json_of
 from operators.sources.lines import http_source, standard_input
-from operators.sources.lines.lines_log import LineSource, LineWriter, log_of
+from operators.sources.lines.lines_log import LineSource, LineWriter
 from operators.sources.lines.polling import fetch, poll
 from operators.sources.lines.stdin_source import Lines
 from tests.canned import Canned, answer
