@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from operators.sources.kafka.kafka_source import KafkaSource
     from operators.sources.lines.http_source import HttpSource
     from operators.sources.lines.stdin_source import StdinSource
+    from operators.sources.postgres.postgres_changes import PostgresChanges
     from operators.spark.spark_source import SparkSource
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "HttpSource",
     "KafkaSource",
     "PartitionReader",
+    "PostgresChanges",
     "Read",
     "SequenceSource",
     "Source",
@@ -38,6 +40,7 @@ __all__ = [
 _MODULES = {
     "HttpSource": "operators.sources.lines.http_source",
     "KafkaSource": "operators.sources.kafka.kafka_source",
+    "PostgresChanges": "operators.sources.postgres.postgres_changes",
     "SparkSource": "operators.spark.spark_source",
     "StdinSource": "operators.sources.lines.stdin_source",
 }

@@ -64,15 +64,23 @@ class Session:
     schema: str
 
 
+_NO_DSN = (
+    'dsn is not a connection string; use one like "postgresql://user@host/db", with special characters of a password '
+    "as in a URL (%40 for @), or better with PGPASSFILE"
+)
+"""The message of an unusable dsn, which shows nothing of it: any part may belong to a password."""
+
+
 def parsed(dsn: str) -> dict[str, Any]:
     """Return the parts of a connection string; raise `PipelineError` if `dsn` is not one."""
     try:
-        return dict(conninfo_to_dict(dsn))
-    except psycopg.ProgrammingError as problem:
-        words = " ".join(str(problem).split())
-        raise PipelineError(
-            f'PostgresSink: dsn is not a connection string ({words}); use one like "postgresql://user@host/db"'
-        ) from None
+        options = dict(conninfo_to_dict(dsn))
+    except (psycopg.Error, TypeError):
+        raise PipelineError(_NO_DSN) from None
+    port = str(options.get("port") or "")
+    if not all(each.isdecimal() for each in port.split(",") if each) or "@" in str(options.get("host") or ""):
+        raise PipelineError(_NO_DSN)
+    return options
 
 
 def place_of(dsn: str) -> str:

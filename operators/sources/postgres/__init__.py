@@ -1,0 +1,1 @@
+"""A source of the changes of tables of a PostgreSQL database."""
