@@ -135,8 +135,8 @@ class Feed:
     def _check_resumed(self, server: Server, note: Note, system: str, database: str) -> None:
         if self._options.slot not in (None, note.slot):
             raise PipelineError(
-                f"source {self._name!r} has read from slot {note.slot}, not {self._options.slot}; name that one, or use "
-                "a new --state-dir"
+                f"source {self._name!r} has read from slot {note.slot}, not {self._options.slot}; name that one, or "
+                "use a new --state-dir"
             )
         slot = slots.usable(server, note.slot, database)
         slots.check_continues(server, slot, note, system)
