@@ -17,7 +17,7 @@ class LogWriter:
     """The only process that writes to a log of one channel.
 
     Args:
-        query: the name of what is written, which stays the same for a log.
+        query: the name of the kind of rows, which stays the same for a log.
     Attributes:
         note: the note that was published with the last batch; "" before the first batch.
         token: 1 for the first process that wrote to this log, and higher for each process that took over.

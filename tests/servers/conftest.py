@@ -54,6 +54,13 @@ def own_postgres(made_cluster: Path) -> Iterator[Postgres]:
         yield server
 
 
+@pytest.fixture
+def logical_postgres(made_cluster: Path) -> Iterator[Postgres]:
+    """A server whose write-ahead log says what rows were; it may be killed."""
+    with postgres(made_cluster, wal_level="logical", log_min_messages="fatal") as server:
+        yield server
+
+
 @pytest.fixture(scope="session")
 def shared_redis() -> Iterator[Redis]:
     """A server that no test kills."""

@@ -13,6 +13,7 @@ from typing import Any
 from uuid import UUID
 
 from benchmarks.servers.postgres import Postgres
+from causal.records.rows import listed
 from operators.ingest.ingested_source import log_of
 from operators.source import SourceContext
 from operators.sources import PostgresChanges
@@ -71,7 +72,7 @@ class Follower:
 
     @property
     def said(self) -> str:
-        """What the processes have printed."""
+        """The lines that the processes have printed."""
         return self._said.read_text() if self._said.exists() else ""
 
     def kill(self) -> None:
@@ -94,7 +95,7 @@ class Follower:
     def read(self) -> list[Any]:
         """Return all records so far."""
         while (read := self._reader.read(len(self.records), 10_000)) is not None and read.records:
-            self.records += read.records
+            self.records += list(listed(read.records))
         return self.records
 
     def until(self, holds: Callable[[list[Any]], bool]) -> list[Any]:
@@ -143,14 +144,15 @@ def rows_of(server: Postgres, table: str, key: str = "k") -> dict[Any, dict[str,
 
     with psycopg.connect(server.dsn, row_factory=dict_row, options="-c timezone=UTC") as db:
         return {
-            row[key]: {name: held(value) for name, value in row.items()} for row in db.execute(f"SELECT * FROM {table}")
+            row[key]: {name: as_in_records(value) for name, value in row.items()}
+            for row in db.execute(f"SELECT * FROM {table}")
         }
 
 
-def held(value: Any) -> Any:
+def as_in_records(value: Any) -> Any:
     """Return a value of the driver as a record holds it."""
     if isinstance(value, list):
-        return [held(item) for item in value]
+        return [as_in_records(item) for item in value]
     if isinstance(value, date) and not isinstance(value, datetime):
         return datetime(value.year, value.month, value.day)
     if isinstance(value, datetime) and value.tzinfo is not None:

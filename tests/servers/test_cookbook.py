@@ -1,18 +1,23 @@
-"""The recipe of the cookbook that writes to PostgreSQL, with the table and the kill that its page shows."""
+"""The recipes of the cookbook with PostgreSQL, with the tables and the kills that their pages show."""
 
 from __future__ import annotations
 
 import json
 import re
+import sqlite3
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from benchmarks.servers.kafka import Topics
+from benchmarks.harness.processes import kill, of_job
+from benchmarks.harness.written import records_in
 from benchmarks.servers.postgres import Postgres
 from operators.testing import run
 from tests.docs.recipes import CHECKS, Page, generated, pipeline_of, with_held_end
 from tests.faults.conftest import Start
+from tests.faults.job import Job, wait_for
 
 COLUMNS = ("booking", "customer", "cents", "balance", "booked_at")
 
@@ -53,3 +58,59 @@ def test_a_balance_is_in_the_topic_once(start: Start, tmp_path: Path, shared_kaf
     assert [recovery["task"] for recovery in report["recoveries"]] == page.killed == page.recovered()
     rows = [json.loads(row.value or b"") for row in shared_kafka.rows("balances")]
     CHECKS["to_kafka"]({"bookings": generated("to_kafka", "booking", range(6_000))}, {"out": rows})
+
+
+def replace_reading(job: Job) -> None:
+    """Kill the process that reads changes."""
+    before = reading(job)
+    assert kill(before)
+    wait_for("another process reads", lambda: reading(job) != before)
+
+
+def reading(job: Job) -> int:
+    return wait_for(
+        "changes are read",
+        lambda: next((p for p, command in of_job(job.state).items() if "operators.runtime.ingesting" in command), None),
+    )
+
+
+def test_orders_are_followed_whatever_dies(start: Start, tmp_path: Path, logical_postgres: Postgres) -> None:
+    """Tasks, the process that reads, the server and then everything are killed between and during changes."""
+    page, server = Page("from_postgres"), logical_postgres
+    assert page.includes_its_program()
+    create, identity, insert, update, delete = re.findall(r'^\$ psql shop -c "(.+)"$', page.text, re.MULTILINE)
+    for statement in (create, identity, insert):
+        server.query(statement)
+    job = start(page.program, *page.arguments, "--set", f"dsn={server.dsn}")
+
+    def are_out(count: int) -> None:
+        job.until(f"{count} rows are out", lambda view: sum(1 for _ in rows()) >= count)
+
+    def rows() -> list[dict[str, object]]:
+        there = (tmp_path / "open.db").exists()
+        return list(records_in(tmp_path / "open.db")) if there else []
+
+    job.until_killed()
+    are_out(700)
+    server.query(update)
+    replace_reading(job)
+    job.replace("bookings/0")
+    are_out(900)
+    with server.down():
+        job.replace("open/1")
+    server.query(delete)
+    job.kill_everything()
+    server.query("INSERT INTO orders SELECT i, 'later', i FROM generate_series(1001, 1100) i")
+    job.start("--resume")
+    are_out(1_100)
+    job.kill_everything()
+    cents, opened = Counter[object](), Counter[object]()
+    for row in rows():
+        opened[row["customer"]] += row["cents"]  # type: ignore[call-overload]
+        cents[row["order"]] += row["cents"]  # type: ignore[call-overload]
+        assert row["open"] == opened[row["customer"]]
+    assert {order: sum_ for order, sum_ in cents.items() if sum_} == dict(server.query("SELECT id, cents FROM orders"))
+    [(file, query, [answer])] = page.queries()
+    with sqlite3.connect(tmp_path / file) as database:
+        [(total,)] = database.execute(f"{query} WHERE record ->> 'customer' <> 'later'")
+    assert str(total) == answer

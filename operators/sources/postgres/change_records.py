@@ -1,8 +1,9 @@
 """The records of a stream of changes: each row change once, in the order of commits, whatever is sent again.
 
-A `Position` says which changes are stored. It is published in one step with them, so a stream that begins anywhere
-before it, as after any failure, continues exactly after it: whole transactions are passed over by the place of their
-commit, and the beginning of a large transaction, whose records do not fit into one batch, by the number of its changes.
+A `Position` states how much of the stream is stored. It is published in one step with the records, so a stream that
+begins anywhere before it, as after any failure, continues exactly after it: whole transactions are passed over by the
+place of their commit, and the beginning of a large transaction, whose records do not fit into one batch, by the number
+of its changes.
 
 A record is a dict:
 
@@ -53,10 +54,10 @@ TABLES_MAX = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """What is stored of a stream.
+    """The place up to which a stream is stored.
 
     Attributes:
-        lsn: all transactions whose commits lie before it.
+        lsn: all transactions whose commits lie before it are stored.
         commit_lsn: the commit of a later transaction of which a part is stored; 0 for none.
         changes: the number of its changes in that part.
     """
@@ -68,7 +69,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What is published with each batch: which slot of which server it is from, and how far it reaches."""
+    """The note of each batch: the server and the slot that it is from, and the position that it reaches."""
 
     system: str
     slot: str
@@ -143,10 +144,10 @@ class Changes:
 
     Args:
         is_read: whether changes of the table with this name become records.
-        position: what is stored already.
+        position: the position after the last stored record.
         row_bytes_max: the size of a record above which it becomes a bad row.
     Attributes:
-        position: what is stored once `take` is published.
+        position: the position to publish with the records of `take`.
         bytes: the size of the records that `take` would return.
     """
 
@@ -174,7 +175,7 @@ class Changes:
         return entries
 
     def reached(self, lsn: int) -> None:
-        """Note that the server has sent everything before `lsn`."""
+        """Advance to `lsn`, before which the server has sent everything."""
         if self._begun is None and not self.position.commit_lsn and lsn > self.position.lsn:
             self.position = Position(lsn)
 

@@ -52,7 +52,7 @@ class ChangesWriter(LogWriter):
 
 
 class ChangesReader(IngestReader):
-    """A reader of the log's records; a list among them says why it is no record."""
+    """A reader of the log's records; a list among them is a bad row."""
 
     def __init__(self, log: ReadableLog, context: SourceContext) -> None:
         super().__init__(log, 0, context.name, checkpoints=context.checkpoints)

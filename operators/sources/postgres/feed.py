@@ -1,13 +1,13 @@
-"""The process that copies tables and then their changes to the ingest log, and confirms to the server what is there.
+"""The process that copies tables, then their changes, to the ingest log, and confirms these to the server.
 
 * *Snapshot.* The server creates the slot and, in the same step, a snapshot of the tables at the place from which the
   slot's changes follow. All rows of the snapshot are one batch of the log, published at its end. If this process, its
   connection or the server dies before that, nothing of it exists for the job: slot and rows are removed, and the
   next attempt takes another snapshot.
-* *Changes.* A batch contains whole transactions, or a part of a large one, with the note that says how far it reaches.
+* *Changes.* A batch contains whole transactions, or a part of a large one, with a note of the position that it reaches.
   Only a published note is confirmed, so the server keeps everything else, and sends it again after any failure.
-  `Changes` passes over what is stored.
-* *The server is away.* Connections are made again, with pauses up to `PAUSE_S_MAX`, for as long as the job runs.
+  `Changes` passes over the stored ones.
+* *The server is unavailable.* Connections are made again, with pauses up to `PAUSE_S_MAX`, for as long as the job runs.
 * *The job is slow.* While more than `ingest_bytes_max` are unread, nothing is published or confirmed; the server keeps
   its write-ahead log, up to `max_slot_wal_keep_size` or `wal_bytes_max`.
 """
@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from causal.errors import CorruptData, PipelineError, Unavailable
-from operators.sources.postgres import publications, slots
+from operators.sources.postgres import publications, replication_slots
 from operators.sources.postgres.change_records import Changes, Note, Position, Table, note_of, snapshot_entries
 from operators.sources.postgres.changes_log import ChangesWriter
 from operators.sources.postgres.pgoutput import Keepalive, Malformed, confirmation, received
@@ -50,7 +50,7 @@ LAG_FILE = "lag.json"
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What is read, from where; see `PostgresChanges`."""
+    """The options of the source; see `PostgresChanges`."""
 
     dsn: str
     place: str
@@ -138,9 +138,9 @@ class Feed:
                 f"source {self._name!r} has read from slot {note.slot}, not {self._options.slot}; name that one, or "
                 "use a new --state-dir"
             )
-        slot = slots.usable(server, note.slot, database)
-        slots.check_continues(server, slot, note, system)
-        slots.check_free(server, note.slot, slot)
+        slot = replication_slots.usable(server, note.slot, database)
+        replication_slots.check_continues(server, slot, note, system)
+        replication_slots.check_free(server, note.slot, slot)
 
     # -- the beginning -----------------------------------------------------------------------------------------
 
@@ -148,12 +148,12 @@ class Feed:
         """Publish what comes before the first change, and return its note."""
         options = self._options
         if options.slot is not None:
-            slot = slots.usable(server, options.slot, database)
-            slots.check_free(server, options.slot, slot)
+            slot = replication_slots.usable(server, options.slot, database)
+            replication_slots.check_free(server, options.slot, slot)
             note = Note(system, options.slot, Position(slot.confirmed_lsn))
             self._writer.publish((), note.text(), lambda: None)
             return note
-        slots.drop(server, self._own_name)
+        replication_slots.drop(server, self._own_name)
         if options.publication is None:
             tables = [publications.table_of(server, name) for name in options.tables]
             if {"update", "delete"} & set(options.operations):
@@ -192,7 +192,7 @@ class Feed:
         server.rows("COMMIT")
 
     def _warn(self, server: Server, kept: str) -> None:
-        slots.warn_of_idle_slots(server, self._own_name, self._name)
+        replication_slots.warn_of_idle_slots(server, self._own_name, self._name)
         if kept == "-1" and self._options.wal_bytes_max is None:
             self._say(
                 f"{self._options.place} keeps its write-ahead log without a bound while this job does not run or is "
@@ -278,7 +278,7 @@ class _Streaming:
         self._confirm()
 
     def _confirm(self, wants_answer: bool = True) -> None:
-        """Say how far the log reaches; the server may forget what is before that."""
+        """Send the place that the log reaches; the server may remove its write-ahead log before that."""
         self._stream.send(confirmation(self._note.position.lsn, time.time_ns() // 1000, wants_answer))
         self._confirmed_s = time.monotonic()
 
@@ -298,7 +298,7 @@ class _Streaming:
     def _look(self) -> None:
         """Write down how far the job is behind, and enforce the bound on what the server keeps."""
         self._looked_s = time.monotonic()
-        slot = slots.slot_of(self._server, self._note.slot)
+        slot = replication_slots.slot_of(self._server, self._note.slot)
         if slot is None:
             raise PipelineError(f"{self._options.place}: slot {self._note.slot} was dropped; use a new --state-dir")
         self._write_lag(slot)
@@ -316,13 +316,13 @@ class _Streaming:
         deadline_s = time.monotonic() + SLOT_WAIT_S
         while True:
             try:
-                return slots.drop(self._server, self._note.slot)
+                return replication_slots.drop(self._server, self._note.slot)
             except SlotInUse:
                 if time.monotonic() > deadline_s:
                     raise
                 time.sleep(PAUSE_S)
 
-    def _write_lag(self, slot: slots.Slot) -> None:
+    def _write_lag(self, slot: replication_slots.Slot) -> None:
         file = self._feed._folder / LAG_FILE
         part = file.with_suffix(".part")
         part.write_text(json.dumps({"kept_bytes": slot.kept_bytes, "behind_bytes": slot.behind_bytes}))

@@ -78,7 +78,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of a table; `in_key` says whether the row before a change always has it."""
+    """A column of a table; rows before a change always have it if `in_key`."""
 
     name: str
     type_oid: int
@@ -185,7 +185,7 @@ def _relation(payload: bytes) -> Relation:
     (oid,) = _OID.unpack_from(payload, 1)
     schema, at = _name(payload, 5)
     name, at = _name(payload, at)
-    (count,) = _COUNT.unpack_from(payload, at + 1)  # one byte says which columns rows before a change have
+    (count,) = _COUNT.unpack_from(payload, at + 1)  # after one byte for the replica identity
     at += 3
     columns = []
     for _ in range(count):

@@ -1,7 +1,7 @@
 """The changes of tables of a PostgreSQL database as a source: first what they contain, then each change, once.
 
 A process next to the job writes them to the ingest log (`operators.sources.postgres.feed`), and confirms to the server
-only what is there. Records are described in `operators.sources.postgres.change_records`.
+only what this log contains. Records are described in `operators.sources.postgres.change_records`.
 
     PostgresChanges("postgresql://user@host/shop", ["orders", "billing.invoices"])
 
@@ -137,7 +137,7 @@ class PostgresChanges(IngestedSource):
         options = self._options()
         from operators.sources.postgres.changes_log import ChangesWriter
         from operators.sources.postgres.feed import Feed
-        from operators.sources.postgres.slots import name_of
+        from operators.sources.postgres.replication_slots import name_of
 
         config = JobConfig.load(job_directory)
         own_name = name_of(config.name, log.name, config.run)

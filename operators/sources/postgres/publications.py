@@ -1,4 +1,4 @@
-"""What a server must offer a source of changes: settings, tables, and the publication that names the tables.
+"""The requirements of a source of changes: settings of the server, tables, and the publication that names them.
 
 Each check ends with one line that states the remedy. A table without a replica identity is refused before it is
 published, because the server would then refuse the updates and deletes of the applications that use it.

@@ -118,7 +118,7 @@ class Stream:
             return tuple(str(value) for value in row or ())
 
     def begin(self, slot: str, lsn: int, publication: str) -> None:
-        """Let the server send what was committed after `lsn`."""
+        """Start the stream of transactions that were committed after `lsn`."""
         names = publication.replace('"', '""').replace("'", "''")
         command = (
             f'START_REPLICATION SLOT "{slot}" LOGICAL {shown(lsn)} '
@@ -174,7 +174,8 @@ def _connected(dsn: str, **more: str) -> BoundedConnection:
         "keepalives_count": 3,
     }  # fmt: skip
     conninfo = make_conninfo("", **{**defaults, **options, "client_encoding": "UTF8", **more})
-    return BoundedConnection.connect(conninfo, autocommit=True)
+    connection: BoundedConnection = BoundedConnection.connect(conninfo, autocommit=True)
+    return connection
 
 
 def shown(lsn: int) -> str:

@@ -32,9 +32,9 @@ CASES: list[tuple[int, str, Any]] = [
 @pytest.mark.parametrize(("type_oid", "text", "value"), CASES)
 def test_values(type_oid: int, text: str, value: Any) -> None:
     convert = conversion_of(type_oid)
-    found = text if convert is None else convert(text)
-    assert repr(found) == repr(value) and type(found) is type(value)
-    assert repr(decode(encode(found))) == repr(found)
+    converted = text if convert is None else convert(text)
+    assert repr(converted) == repr(value) and type(converted) is type(value)
+    assert repr(decode(encode(converted))) == repr(converted)
 
 
 elements = st.recursive(
@@ -48,7 +48,7 @@ def written(value: Any) -> str:
         return "NULL"
     if isinstance(value, list):
         return "{" + ",".join(map(written, value)) + "}"
-    return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    return '"' + str(value).replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def depth(value: Any) -> int:

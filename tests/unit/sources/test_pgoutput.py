@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -42,7 +44,7 @@ MESSAGES = st.one_of(
 )
 
 
-def sent(row: wal.Row) -> list[object]:
+def sent(row: wal.Row) -> Any:
     return [UNCHANGED if value is wal.UNSENT else value for value in row]
 
 

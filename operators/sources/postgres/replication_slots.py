@@ -17,7 +17,7 @@ from operators.sources.postgres.source_connection import Server, SlotInUse, show
 
 PREFIX = "causal_"
 _NAME_CHARACTERS_MAX = 63
-_ANEW = "begin again with a new --state-dir, which reads the tables first"
+_BEGIN_AGAIN = "begin again with a new --state-dir, which reads the tables first"
 _SLOT = """SELECT plugin::text, database::text, active, active_pid, wal_status,
     coalesce((confirmed_flush_lsn - '0/0'::pg_lsn)::bigint, 0),
     coalesce((pg_current_wal_lsn() - restart_lsn)::bigint, 0), (pg_current_wal_lsn() - '0/0'::pg_lsn)::bigint
@@ -85,11 +85,11 @@ def usable(server: Server, name: str, database: str) -> Slot:
     """Return the slot; raise `PipelineError` if no changes of this database can be read from it, now or later."""
     slot = slot_of(server, name)
     if slot is None:
-        raise PipelineError(f"{server.place}: slot {name} does not exist; {_ANEW}")
+        raise PipelineError(f"{server.place}: slot {name} does not exist; {_BEGIN_AGAIN}")
     if slot.wal_status == "lost":
         raise PipelineError(
             f"{server.place}: slot {name} has lost changes, because the server removed its write-ahead log "
-            f"(max_slot_wal_keep_size); SELECT pg_drop_replication_slot('{name}'), and {_ANEW}"
+            f"(max_slot_wal_keep_size); SELECT pg_drop_replication_slot('{name}'), and {_BEGIN_AGAIN}"
         )
     if slot.plugin != "pgoutput" or slot.database != database:
         raise PipelineError(
@@ -100,21 +100,21 @@ def usable(server: Server, name: str, database: str) -> Slot:
 
 
 def check_continues(server: Server, slot: Slot, note: Note, system: str) -> None:
-    """Raise `PipelineError` unless the slot has everything that follows what is stored."""
+    """Raise `PipelineError` unless the slot continues where the log ends."""
     if note.system != system:
         raise PipelineError(
             f"{server.place} is another server than the one that the job has read: system {system}, not "
-            f"{note.system}; correct the dsn, or {_ANEW}"
+            f"{note.system}; correct the dsn, or {_BEGIN_AGAIN}"
         )
     if slot.confirmed_lsn > note.position.lsn:
         raise PipelineError(
             f"{server.place}: slot {note.slot} was confirmed up to {shown(slot.confirmed_lsn)}, but the job has read "
-            f"only up to {shown(note.position.lsn)}: another program has read from it; {_ANEW}"
+            f"only up to {shown(note.position.lsn)}: another program has read from it; {_BEGIN_AGAIN}"
         )
     if slot.server_lsn < note.position.lsn:
         raise PipelineError(
             f"{server.place} ends at {shown(slot.server_lsn)}, but the job has read up to "
-            f"{shown(note.position.lsn)}: it was restored from a copy, or is a standby that lagged; {_ANEW}"
+            f"{shown(note.position.lsn)}: it was restored from a copy, or is a standby that lagged; {_BEGIN_AGAIN}"
         )
 
 
