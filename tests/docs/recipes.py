@@ -149,6 +149,18 @@ def check_to_kafka(inputs: Inputs, rows: Rows) -> None:
     check_to_postgres(inputs, {"out": sorted(rows["out"], key=lambda row: row["booking"])})
 
 
+def check_from_postgres(inputs: Inputs, rows: Rows) -> None:
+    """Check that the bookings of each order end at its row in the table, and that sums follow from each other."""
+    cents, opened = Counter[Any](), Counter[Any]()
+    for row in rows["out"]:
+        opened[row["customer"]] += row["cents"]
+        cents[row["order"]] += row["cents"]
+        assert row["open"] == opened[row["customer"]]
+    assert {order: total for order, total in cents.items() if total} == {
+        order["id"]: order["cents"] for order in inputs["orders"]
+    }
+
+
 def check_paid_calls(inputs: Inputs, rows: Rows) -> None:
     """Check that each order has one charge, and no charge two orders."""
     paid = sorted(rows["out"], key=lambda row: row["order"])

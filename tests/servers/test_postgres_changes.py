@@ -233,6 +233,7 @@ def test_columns_come_and_go_and_large_values_are_not_sent(
     assert len({each["transaction"] for each in rest}) == 1 and [each["number"] for each in rest] == [0, 1]
 
 
+@pytest.mark.campaign
 def test_partitions_filters_and_an_existing_slot(server: Postgres, following: Callable[..., Follower]) -> None:
     server.query("CREATE TABLE parts(k int PRIMARY KEY, v text) PARTITION BY RANGE (k)")
     server.query("CREATE TABLE low PARTITION OF parts FOR VALUES FROM (0) TO (10)")
@@ -306,6 +307,7 @@ def test_an_unusable_dsn_shows_nothing_of_itself(dsn: str) -> None:
     assert "hunter2" not in str(caught.value)
 
 
+@pytest.mark.campaign
 def test_a_role_that_may_not_publish(server: Postgres, following: Callable[..., Follower]) -> None:
     server.query(T)
     server.query("CREATE ROLE copier LOGIN REPLICATION")
@@ -344,6 +346,7 @@ def test_a_slot_that_is_gone_lost_or_read_by_others_ends_the_job(
     other.until_says("SELECT pg_drop_replication_slot('causal_test')")
 
 
+@pytest.mark.campaign
 def test_a_slot_in_use_is_waited_for_and_then_named(
     server: Postgres, following: Callable[..., Follower], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -359,6 +362,7 @@ def test_a_slot_in_use_is_waited_for_and_then_named(
     first.until_same(server, "t")
 
 
+@pytest.mark.campaign
 def test_more_than_the_bound_is_not_kept(
     server: Postgres, following: Callable[..., Follower], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -394,6 +398,7 @@ def test_a_quiet_table_of_a_busy_server_does_not_hold_its_log(
     follower.until_same(server, "t")
 
 
+@pytest.mark.campaign
 def test_a_stopped_server_is_noticed(
     server: Postgres, following: Callable[..., Follower], monkeypatch: pytest.MonkeyPatch
 ) -> None:

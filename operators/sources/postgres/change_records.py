@@ -143,7 +143,7 @@ class Changes:
     """The records of a stream, from the message after a position.
 
     Args:
-        is_read: whether changes of the table with this name become records.
+        is_read: whether changes of the table with this OID become records.
         position: the position after the last stored record.
         row_bytes_max: the size of a record above which it becomes a bad row.
     Attributes:
@@ -151,7 +151,7 @@ class Changes:
         bytes: the size of the records that `take` would return.
     """
 
-    def __init__(self, is_read: Callable[[str], bool], position: Position, row_bytes_max: int) -> None:
+    def __init__(self, is_read: Callable[[int], bool], position: Position, row_bytes_max: int) -> None:
         self.position = position
         self.bytes = 0
         self._is_read = is_read
@@ -199,8 +199,7 @@ class Changes:
             self._tables[message.oid] = Table(message.schema, message.name, message.columns)
         elif type(message) is Truncate:
             for oid in message.oids:
-                table = self._table(oid)
-                self._record(table, "truncate", None, None, [])
+                self._record(oid, "truncate", None, None, [])
 
     def _begin(self, begin: Begin) -> None:
         if self._begun is not None:
@@ -241,23 +240,23 @@ class Changes:
                 # With REPLICA IDENTITY FULL the row before the change has the values of unchanged columns.
                 after |= {name: before[name] for name in unchanged if name in before}
                 unchanged = [name for name in unchanged if name not in after]
-        self._record(table, change.kind, before, after, unchanged)
+        self._record(change.oid, change.kind, before, after, unchanged)
 
     def _record(
         self,
-        table: Table,
+        oid: int,
         operation: str,
         before: dict[str, Any] | None,
         after: dict[str, Any] | None,
         unchanged: list[str],
     ) -> None:
-        begin = self._begun
+        begin, table = self._begun, self._table(oid)
         if begin is None:
             raise Malformed("a change is outside a transaction")
         number, self._number = self._number, self._number + 1
         if begin.commit_lsn < self.position.lsn or number < self._passed_over:
             return
-        if self._is_read(table.name):
+        if self._is_read(oid):
             record: dict[str, Any] = {
                 "operation": operation,
                 "table": table.name,

@@ -18,7 +18,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -120,7 +120,8 @@ class Feed:
                 else:
                     self._check_resumed(server, note, system, database)
                 publication = self._options.publication or note.slot
-                is_read = {each.table.full_name for each in self._published(server, publication)}
+                oids = {each.table.oid for each in self._published(server, publication)}
+                is_read = oids.__contains__ if self._options.tables and self._options.publication else _always
                 stream.begin(note.slot, note.position.lsn, publication)
                 self._slot_in_use_s = 0.0
                 _Streaming(self, server, stream, note, is_read).run()
@@ -203,19 +204,24 @@ class Feed:
         print(f"source {self._name!r}: {line}", file=sys.stderr, flush=True)
 
 
+def _always(oid: int) -> bool:
+    return True
+
+
 class _Streaming:
     """One connection's stream of changes."""
 
-    def __init__(self, feed: Feed, server: Server, stream: Stream, note: Note, is_read: set[str]) -> None:
+    def __init__(self, feed: Feed, server: Server, stream: Stream, note: Note, is_read: Callable[[int], bool]) -> None:
         self._feed = feed
         self._options = feed._options
         self._server = server
         self._stream = stream
         self._note = note
-        self._changes = Changes(is_read.__contains__, note.position, self._options.row_bytes_max)
+        self._changes = Changes(is_read, note.position, self._options.row_bytes_max)
         now_s = time.monotonic()
         self._heard_s = now_s
-        self._confirmed_s = self._looked_s = 0.0
+        self._confirmed_s = now_s
+        self._looked_s = 0.0
         self._noted_s = now_s
         self._gathering_s = 0.0
         """The time at which the first record that is not published arrived; 0 if there is none."""
@@ -230,6 +236,7 @@ class _Streaming:
                 self._publish()
             if now_s - self._confirmed_s >= CONFIRM_S:
                 self._confirm()
+                self._feed._pause_s = PAUSE_S
             if now_s - self._looked_s >= LOOK_S:
                 self._look()
             if now_s - self._heard_s > SILENCE_S:
