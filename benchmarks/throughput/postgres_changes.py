@@ -53,8 +53,8 @@ def stop(pid: int) -> None:
 def main(rows: int, rows_per_transaction: int) -> None:
     """Measure once and print one line."""
     with (
-        cluster() as made,
-        postgres(made, wal_level="logical", shared_buffers="128MB") as server,
+        cluster() as template,
+        postgres(template, wal_level="logical", shared_buffers="128MB") as server,
         tempfile.TemporaryDirectory() as name,
     ):
         log = log_of(Path(name), "t")
