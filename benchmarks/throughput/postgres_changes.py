@@ -16,6 +16,7 @@ from pathlib import Path
 
 from benchmarks.harness.processes import wait_for
 from benchmarks.servers.postgres import Postgres, cluster, postgres
+from operators.ingest.bound import LogBounds
 from operators.ingest.ingest_log import IngestLog
 from operators.ingest.ingested_source import log_of
 from operators.sources import PostgresChanges
@@ -39,7 +40,9 @@ def reading(server: Postgres, directory: Path) -> int:
     if pid == 0:
         try:
             options = PostgresChanges(server.dsn, ["t"])._options()
-            Feed(options, ChangesWriter(log_of(directory, "t"), 1 << 34), "t", "causal_bench", directory).run()
+            Feed(
+                options, ChangesWriter(log_of(directory, "t"), LogBounds(1 << 34)), "t", "causal_bench", directory
+            ).run()
         finally:
             os._exit(1)
     return pid

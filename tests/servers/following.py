@@ -14,6 +14,7 @@ from uuid import UUID
 
 from benchmarks.servers.postgres import Postgres
 from causal.records.rows import listed
+from operators.ingest.bound import LogBounds
 from operators.ingest.ingested_source import log_of
 from operators.source import SourceContext
 from operators.sources import PostgresChanges
@@ -63,7 +64,7 @@ class Follower:
         try:
             os.dup2(os.open(self._said, os.O_WRONLY | os.O_CREAT | os.O_APPEND), 2)
             sys.stderr = os.fdopen(2, "w", buffering=1)
-            writer = ChangesWriter(log_of(self.directory, SOURCE), self._bytes_max)
+            writer = ChangesWriter(log_of(self.directory, SOURCE), LogBounds(self._bytes_max))
             Feed(self._options, writer, SOURCE, self._slot, self.directory).run()
         except BaseException as problem:
             os.write(2, f"{type(problem).__name__}: {problem}\n".encode())

@@ -9,6 +9,7 @@ from typing import Any
 from causal.errors import CorruptData, PeerViolation
 from causal.records.unreadable import Unreadable
 from causal.records.values import decode_dicts
+from operators.ingest.bound import BOUNDS, LogBounds
 from operators.ingest.contract import RESTORE, ReadableLog, Segment
 from operators.ingest.ingest_log import IngestLog
 from operators.ingest.log_writer import LogWriter
@@ -24,8 +25,8 @@ _LIST_MARK = 0xDD
 class ChangesWriter(LogWriter):
     """The only process that writes to a log of changes."""
 
-    def __init__(self, log: IngestLog, bytes_max: int) -> None:
-        super().__init__(log, bytes_max, "changes")
+    def __init__(self, log: IngestLog, bounds: LogBounds = BOUNDS) -> None:
+        super().__init__(log, "changes", bounds)
 
     def stage_entries(self, entries: Iterable[bytes]) -> int:
         """Write encoded records to the disk, and return how many; `publish_staged` makes them the job's."""

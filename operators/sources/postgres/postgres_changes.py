@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from causal.config import JobConfig
 from causal.errors import PipelineError, Unavailable, invariant
 from operators.graph import caller
+from operators.ingest.bound import LogBounds
 from operators.ingest.ingest_log import IngestLog
 from operators.ingest.ingested_source import IngestedSource
 from operators.ingest.place import FOLDER, IngestPlace
@@ -132,7 +133,7 @@ class PostgresChanges(IngestedSource):
         except Unavailable:
             return
 
-    def store(self, log: IngestLog, bytes_max: int, job_directory: Path, root_pid: int) -> None:
+    def store(self, log: IngestLog, bounds: LogBounds, job_directory: Path, root_pid: int) -> None:
         """Write changes to the log; this method ends only by raising an exception."""
         options = self._options()
         from operators.sources.postgres.changes_log import ChangesWriter
@@ -141,7 +142,7 @@ class PostgresChanges(IngestedSource):
 
         config = JobConfig.load(job_directory)
         own_name = name_of(config.name, log.name, config.run)
-        writer = ChangesWriter(log, bytes_max)
+        writer = ChangesWriter(log, bounds)
         Feed(options, writer, log.name, own_name, job_directory / FOLDER / log.name).run()
 
     def _options(self) -> Options:
