@@ -112,8 +112,9 @@ def test_a_place_that_can_never_work_is_refused(kind: Callable[[Any], Sink], wor
         ),
         *(
             ("psycopg", PostgresSink, f"host=127.0.0.1 password=secret {more}", "invalid .*; correct the dsn")
-            for more in ("port=abc", "port=99999", "sslmode=nothing", "target_session_attrs=nothing")
+            for more in ("port=99999", "sslmode=nothing", "target_session_attrs=nothing")
         ),
+        ("psycopg", PostgresSink, "host=127.0.0.1 password=secret port=abc", "dsn is not a connection string"),
         ("psycopg", PostgresSink, "nonsense", "dsn is not a connection string"),
     ],
 )
