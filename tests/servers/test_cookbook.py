@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from benchmarks.servers.kafka import Topics
 from benchmarks.harness.processes import kill, of_job
 from benchmarks.harness.written import records_in
+from benchmarks.servers.kafka import Topics
 from benchmarks.servers.postgres import Postgres
 from operators.testing import run
 from tests.docs.recipes import CHECKS, Page, generated, pipeline_of, with_held_end

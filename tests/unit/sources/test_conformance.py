@@ -16,10 +16,11 @@ import pytest
 
 from causal.errors import DeterminantsLost
 from causal.records.unreadable import Unreadable
+from operators.ingest.ingested_source import log_of
 from operators.sources import FilesSource, GeneratedSource, HttpSource, StdinSource, conformance
 from operators.sources.conformance import Subject
 from operators.sources.conformance import source_subject as material
-from operators.sources.lines.lines_log import LineSource, LineWriter, log_of
+from operators.sources.lines.lines_log import LineSource, LineWriter
 from tests.unit.sources.toy import OTHERS, SABOTAGES, Toy
 
 Check = Callable[[Subject], None]
