@@ -1,4 +1,4 @@
-"""Counts events per key into a topic of Kafka; each row has dice and a time, and a hash of the row of its key before.
+"""Counts events of a topic of Kafka per key into another topic; each row has dice, a time and a hash of the row before.
 
 A row that was lost, doubled, or performed a second time with other dice would break the chain of its key.
 """
@@ -11,7 +11,7 @@ from typing import Any
 
 from operators import Context, Operator, Pipeline
 from operators.sinks import KafkaSink
-from operators.sources import GeneratedSource
+from operators.sources import KafkaSource
 
 KEYS = 50
 
@@ -40,16 +40,14 @@ def event(partition: int, i: int) -> dict[str, Any]:
 
 pipeline = Pipeline("kafka-counts")
 settings = pipeline.settings
-events = GeneratedSource(
-    event, count=int(settings.get("count", "10000")), partitions=2, rate=float(settings.get("rate", "2000"))
-)
+servers = settings.get("servers", "127.0.0.1:9092")
 (
-    pipeline.source("events", events)
+    pipeline.source("events", KafkaSource(servers, "events"))
     .key_by(lambda record: record["key"])
     .process("count", Count(), parallelism=2)
     .sink(
         "out",
         # The stand-in for Kafka in the demonstration does not keep what it acknowledged if records were deleted.
-        KafkaSink(settings.get("servers", "127.0.0.1:9092"), "counts", key=lambda row: row["key"], trim=False),
+        KafkaSink(servers, "counts", key=lambda row: row["key"], trim=False),
     )
 )
