@@ -19,7 +19,7 @@ _PERMISSION = "grant the user the missing permission (kafka-acls --add)"
 _SASL = "check security.protocol, sasl.mechanism, sasl.username and sasl.password in options"
 _TOO_OLD = "the broker is too old or lacks this feature: Kafka 2.5 or later is needed"
 _FOR_GOOD = {
-    **dict.fromkeys(MISSING, "create the topic first (kafka-topics --create), or correct its name"),
+    "UNKNOWN_TOPIC_OR_PART": "create the topic first (kafka-topics --create), or correct its name",
     "TOPIC_AUTHORIZATION_FAILED": _PERMISSION,
     "GROUP_AUTHORIZATION_FAILED": _PERMISSION,
     "CLUSTER_AUTHORIZATION_FAILED": _PERMISSION,
@@ -43,7 +43,10 @@ _FOR_GOOD = {
     "_CONFLICT": "correct the options",
     "_NOT_CONFIGURED": "correct the options",
 }
+_UNSEEN = "the brokers do not show the topic at the moment: wait for it, or create it again"
 _REMEDIES = {
+    "_UNKNOWN_TOPIC": _UNSEEN,  # a client that has just connected again may not know its topics yet
+    "_UNKNOWN_PARTITION": _UNSEEN,
     "NOT_ENOUGH_REPLICAS": "too few replicas are in sync: start the missing brokers, or lower min.insync.replicas",
     "NOT_ENOUGH_REPLICAS_AFTER_APPEND": "too few replicas are in sync: start the missing brokers",
     "KAFKA_STORAGE_ERROR": "a broker cannot write its files: check its disk",

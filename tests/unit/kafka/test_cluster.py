@@ -103,4 +103,5 @@ def test_what_a_client_reported_explains_its_silence() -> None:
         translated(Problem("_TIMED_OUT"), cluster, refused)
     )
     assert type(translated(Problem("_TIMED_OUT"), cluster, Problem("_AUTHENTICATION"))) is PipelineError
-    assert "words; create the topic" in str(translated(Problem("_UNKNOWN_TOPIC"), cluster, refused))
+    assert "words; create the topic" in str(translated(Problem("UNKNOWN_TOPIC_OR_PART"), cluster, refused))
+    assert type(translated(Problem("_UNKNOWN_PARTITION"), cluster)) is Unavailable
