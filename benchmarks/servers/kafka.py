@@ -46,13 +46,17 @@ class Topics:
         futures[topic].result(ASK_S)
         return topic
 
-    def put(self, topic: str, *values: bytes, partition: int | None = None, **options: Any) -> None:
+    def put(
+        self, topic: str, *values: bytes, partition: int | None = None, timestamp_ms: int = 0, **options: Any
+    ) -> None:
         """Append values to a topic, each acknowledged."""
         from confluent_kafka import Producer
 
         producer = Producer({"bootstrap.servers": self.servers, "log_level": 0, **options})
         for value in values:
-            producer.produce(topic, value, **({} if partition is None else {"partition": partition}))
+            producer.produce(
+                topic, value, timestamp=timestamp_ms, **({} if partition is None else {"partition": partition})
+            )
         assert producer.flush(ASK_S) == 0
 
     def rows(self, topic: str, committed: bool = True, partitions: Sequence[int] | None = None) -> list[Row]:

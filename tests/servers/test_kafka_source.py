@@ -7,15 +7,18 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchmarks.servers.kafka import Broker, Topics
+from causal.errors import PipelineError
 from causal.records.unreadable import Unreadable
 from operators.sources import KafkaSource, conformance
 from operators.sources.conformance import Subject
+from tests.faults.job import wait_for
 
 Check = Callable[[Subject], None]
 ALONE = ("waits_for_an_unavailable_server", "continues_after_a_restart")
@@ -124,3 +127,50 @@ def transaction(topics: Topics, name: str, commits: bool = True) -> Iterator[Any
 
 def value_of(value: bytes | None) -> Any:
     return None if value is None else Unreadable("", "", "") if value == b"damaged" else json.loads(value)
+
+
+def test_a_job_begins_at_the_end_or_at_a_time(shared_kafka: Topics, tmp_path: Path) -> None:
+    shared_kafka.create("starts", 1)
+    shared_kafka.put("starts", b"1", b"2", timestamp_ms=1_000_000)
+    shared_kafka.put("starts", b"3", timestamp_ms=2_000_000)
+    starts = {"latest": [4], "earliest": [1, 2, 3, 4], datetime.fromtimestamp(1500, UTC): [3, 4]}
+    readings = []
+    for number, (start, expected) in enumerate(starts.items()):
+        (tmp_path / str(number)).mkdir()
+        source = KafkaSource(shared_kafka.servers, "starts", start=start)
+        reading = Subject(lambda source=source: source, list, tmp_path / str(number)).opened()  # type: ignore[misc]
+        wait_for("the beginning is written", lambda r=reading: r.once(1) or r.checkpoint(0).mark is not None)  # type: ignore[misc]
+        readings.append((reading, expected))
+    shared_kafka.put("starts", b"4", timestamp_ms=3_000_000)
+    for reading, expected in readings:
+        reading.until(len(expected))
+        assert reading.elements == expected
+        reading.close()
+
+
+def test_a_compacted_topic_is_refused(shared_kafka: Topics) -> None:
+    shared_kafka.create("compacted", 1, **{"cleanup.policy": "compact"})
+    shared_kafka.create("kept", 1)
+    KafkaSource(shared_kafka.servers, "kept").check()
+    with pytest.raises(PipelineError, match="topic compacted is compacted .* read a topic with cleanup.policy=delete"):
+        KafkaSource(shared_kafka.servers, "compacted").check()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"servers": "user:hunter2@host:9092"}, "servers is not a list of addresses"),
+        ({"topic": "a b"}, "topic is 'a b'"),
+        ({"start": "now"}, "start is 'now'; use 'earliest', 'latest' or a datetime"),
+        ({"isolation": "none"}, "isolation is 'none'; use read_committed or read_uncommitted"),
+        ({"group": ""}, "group is ''"),
+        ({"decode_key": "avro"}, "decode_key is 'avro'; use one of json, text, bytes"),
+        ({"value_bytes_max": 0}, "value_bytes_max is 0; use 1 to"),
+        ({"options": {"group.id": "x", "sasl.password": "hunter2"}}, "option 'group.id' cannot be set: pass group="),
+    ],
+)
+def test_wrong_arguments_are_one_line_without_secrets(options: dict[str, Any], words: str) -> None:
+    pytest.importorskip("confluent_kafka", reason="confluent_kafka is not installed (extra kafka)")
+    with pytest.raises(PipelineError, match=words) as refused:
+        KafkaSource(**{"servers": "127.0.0.1:1", "topic": "t", **options})
+    assert "hunter2" not in str(refused.value) and "\n" not in str(refused.value)

@@ -59,6 +59,7 @@ class Topic:
                 "group.id": self.group or f"causal-{self.name}",
                 "enable.auto.commit": False,
                 "enable.auto.offset.store": False,
+                "enable.partition.eof": True,
                 "auto.offset.reset": "error",
                 "isolation.level": self.isolation,
                 "check.crcs": True,
@@ -104,6 +105,8 @@ class KafkaReader:
         """The position of the next message that the client gives; -1 if it is not assigned."""
         self._offset = 0
         """The offset that follows the last message."""
+        self._reached = 0
+        """The offset up to which there was no other message; the ends of transactions may precede it."""
         self._skips = 0
         """The number of messages to leave out, because they precede the position that was asked for."""
         self._came_s = time.monotonic()
@@ -151,7 +154,7 @@ class KafkaReader:
         where = confluent_kafka.TopicPartition(self._topic.name, self._partition)
         known = self._handle.client.get_watermark_offsets(where, cached=True)
         end = known[1] if known is not None else 0
-        return {"input_lag": max(0, end - self._offset), "new_partitions": self._added}
+        return {"input_lag": max(0, end - max(self._offset, self._reached)), "new_partitions": self._added}
 
     def close(self) -> None:
         """Close the client."""
@@ -193,7 +196,7 @@ class KafkaReader:
         try:
             for message in messages:
                 if message.error() is not None:
-                    self._check(handle, message.error())
+                    self._check(handle, message)
                 elif self._skips:
                     self._skips -= 1
                 else:
@@ -215,10 +218,12 @@ class KafkaReader:
             if len(self._places) > PLACES_MAX:
                 del self._places[1::2]
 
-    def _check(self, handle: Handle, error: Any) -> None:
+    def _check(self, handle: Handle, message: Any) -> None:
         """Raise the project's error for one that the client gave instead of a message, unless it is only a notice."""
+        error = message.error()
         name = name_of(error)
         if name == "_PARTITION_EOF":
+            self._reached = message.offset()
             return
         if name not in BEYOND:
             raise handle.translated(error, f"topic {self._topic.name}")
