@@ -18,7 +18,6 @@ from causal.ports import Chain
 from causal.records.values import decode
 from causal.topology import Channel, Task, Topology
 from operators.engine.chain import FusedChain
-from operators.engine.counted_partitions import counted_sources
 from operators.engine.plan import Plan
 from operators.kinds.tables.unsettled import RowStage
 from operators.records.keys import key_group, task_of_group
@@ -409,8 +408,9 @@ class Rescaling:
 
     def _check_sources(self) -> None:
         before, now = _partitions(self._before), _partitions(self._plan.subtasks)
+        asking = {node.name for node in self._plan.operators if node.kind == "source" and node.subject.asks_partitions}
         for source, count in before.items():
-            if source in now and now[source] > count and source in counted_sources(self._plan):
+            if source in now and now[source] > count and source in asking:
                 continue  # new partitions begin at their first element
             if source in now and now[source] != count:
                 raise PipelineError(

@@ -8,6 +8,7 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -133,12 +134,16 @@ def test_a_job_begins_at_the_end_or_at_a_time(shared_kafka: Topics, tmp_path: Pa
     shared_kafka.create("starts", 1)
     shared_kafka.put("starts", b"1", b"2", timestamp_ms=1_000_000)
     shared_kafka.put("starts", b"3", timestamp_ms=2_000_000)
-    starts = {"latest": [4], "earliest": [1, 2, 3, 4], datetime.fromtimestamp(1500, UTC): [3, 4]}
+    starts: dict[str | datetime, list[int]] = {
+        "latest": [4],
+        "earliest": [1, 2, 3, 4],
+        datetime.fromtimestamp(1500, UTC): [3, 4],
+    }
     readings = []
     for number, (start, expected) in enumerate(starts.items()):
         (tmp_path / str(number)).mkdir()
-        source = KafkaSource(shared_kafka.servers, "starts", start=start)
-        reading = Subject(lambda source=source: source, list, tmp_path / str(number)).opened()  # type: ignore[misc]
+        make = partial(KafkaSource, shared_kafka.servers, "starts", start=start)
+        reading = Subject(make, lambda partition: [], tmp_path / str(number)).opened()
         wait_for("the beginning is written", lambda r=reading: r.once(1) or r.checkpoint(0).mark is not None)  # type: ignore[misc]
         readings.append((reading, expected))
     shared_kafka.put("starts", b"4", timestamp_ms=3_000_000)
