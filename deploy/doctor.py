@@ -42,6 +42,8 @@ EXTRAS = {
     "postgres": ("psycopg",),
     "redis": ("redis",),
     "kafka": ("confluent_kafka", "fastavro"),
+    "delta": ("deltalake", "pyarrow"),
+    "iceberg": ("pyiceberg", "pyarrow", "sqlalchemy"),
     "hosts": ("obstore",),
     "ui": ("starlette", "uvicorn", "textual"),
     "otel": ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"),

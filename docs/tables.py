@@ -61,6 +61,8 @@ from operators.sinks import (  # noqa: E402
     SqliteSink,
     WebhookSink,
 )
+from operators.sinks.lake.delta_sink import DeltaSink  # noqa: E402
+from operators.sinks.lake.iceberg_sink import IcebergSink  # noqa: E402
 from operators.sinks.parquet.parquet_sink import ParquetSink  # noqa: E402
 
 PAGES = (
@@ -87,7 +89,8 @@ _ENTRY = re.compile(r"Entry: (`[^`]+`(?:–`[^`]+`)?), (.*): ([^:]*)\.$")
 _ATTRIBUTE = re.compile(r"^\s+(\w+): (.*)$")
 
 SINKS = (
-    SqliteSink, JsonLinesSink, ParquetSink, PostgresSink, RedisSink, KafkaSink, CallbackSink, WebhookSink,
+    SqliteSink, JsonLinesSink, ParquetSink, DeltaSink, IcebergSink, PostgresSink, RedisSink, KafkaSink, CallbackSink,
+    WebhookSink,
     ConsoleSink,
 )  # fmt: skip
 _MORE = {

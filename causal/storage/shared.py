@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path, PurePosixPath
@@ -46,13 +46,22 @@ class Depot(Objects):
             prefix), so that a directory without it is recognised as a different one. With None, the directory is
             created, and only that directory is accepted from then on.
         retry_s: the time for which the client repeats a request before the store is considered unavailable.
+        options: settings of the client that take precedence over the environment (`AWS_…`).
 
     Raises:
         PipelineError: the URL does not denote a store, or the store's client is not installed.
     """
 
-    def __init__(self, url: str, prefix: str, retry_s: float = 10.0, proof: str | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        prefix: str,
+        retry_s: float = 10.0,
+        proof: str | None = None,
+        options: Mapping[str, str] | None = None,
+    ) -> None:
         self.url = url
+        self._options = options or {}
         self.proof = proof
         self._prefix = PurePosixPath(prefix)
         self._root = urlsplit(url).path if url.startswith("file:") else ""
@@ -60,7 +69,7 @@ class Depot(Objects):
         self._retry_s = retry_s
         self._client: Any = None
         if proof is None or not self._root:
-            self._client = _client(url, retry_s)
+            self._client = _client(url, retry_s, self._options)
             self._seen = os.stat(self._root) if self._root else None
         import obstore
 
@@ -82,7 +91,7 @@ class Depot(Objects):
                 if self.proof is None:
                     raise FileNotFoundError
                 os.stat(Path(self._root, self._prefix, self.proof))
-                self._client, self._seen = _client(self.url, self._retry_s), now
+                self._client, self._seen = _client(self.url, self._retry_s, self._options), now
         except (FileNotFoundError, NotADirectoryError):
             raise Unavailable(
                 f"{self.url} was moved, replaced or deleted while the job was running; put it back"
@@ -237,7 +246,7 @@ def _sleep(span_s: float, wanted: Callable[[], bool]) -> None:
         time.sleep(min(left, RETRY_S_MIN))
 
 
-def _client(url: str, retry_s: float) -> Any:
+def _client(url: str, retry_s: float, options: Mapping[str, str]) -> Any:
     try:
         from obstore.store import LocalStore, S3Store
     except ImportError:
@@ -252,7 +261,8 @@ def _client(url: str, retry_s: float) -> Any:
             raise PipelineError(f"the store {url} cannot be used: {_line(problem)}") from None
     if parts.scheme == "s3" and parts.netloc:
         retries: Any = {"retry_timeout": timedelta(seconds=retry_s)}
-        return S3Store(parts.netloc, prefix=parts.path.strip("/") or None, retry_config=retries)
+        prefix: Any = parts.path.strip("/") or None
+        return S3Store(parts.netloc, prefix=prefix, retry_config=retries, config=dict(options))  # type: ignore[arg-type]
     raise PipelineError(f"{url} is not the URL of a store; use file:///DIRECTORY or s3://BUCKET/PREFIX")
 
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from operators.sinks.delivery.callback import CallbackSink
     from operators.sinks.delivery.webhook import WebhookSink
     from operators.sinks.kafka.kafka_sink import KafkaSink
+    from operators.sinks.lake.delta_sink import DeltaSink
+    from operators.sinks.lake.iceberg_sink import IcebergSink
     from operators.sinks.parquet.parquet_sink import ParquetSink
     from operators.sinks.postgres.postgres_sink import PostgresSink
     from operators.sinks.redis.redis_streams import RedisSink
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 __all__ = [
     "CallbackSink",
     "ConsoleSink",
+    "DeltaSink",
+    "IcebergSink",
     "JsonLinesSink",
     "KafkaSink",
     "ParquetSink",
@@ -38,6 +42,8 @@ __all__ = [
 _MODULES = {
     "CallbackSink": "operators.sinks.delivery.callback",
     "KafkaSink": "operators.sinks.kafka.kafka_sink",
+    "DeltaSink": "operators.sinks.lake.delta_sink",
+    "IcebergSink": "operators.sinks.lake.iceberg_sink",
     "ParquetSink": "operators.sinks.parquet.parquet_sink",
     "PostgresSink": "operators.sinks.postgres.postgres_sink",
     "RedisSink": "operators.sinks.redis.redis_streams",

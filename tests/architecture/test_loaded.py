@@ -14,11 +14,13 @@ NETWORK = ("asyncio", "email", "html", "http", "importlib.metadata", "ssl", "url
 LIBRARIES = (
     "confluent_kafka",
     "fastavro",
+    "deltalake",
     "numpy",
     "pandas",
     "prometheus_client",
     "psycopg",
     "pyarrow",
+    "pyiceberg",
     "pyspark",
     "redis",
     "rich",

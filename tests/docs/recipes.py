@@ -161,6 +161,16 @@ def check_from_postgres(inputs: Inputs, rows: Rows) -> None:
     }
 
 
+def check_lakehouse(inputs: Inputs, rows: Rows) -> None:
+    """Check that each order is there once, and that totals follow from each other."""
+    totals: dict[str, int] = defaultdict(int)
+    assert [row["order"] for row in rows["out"]] == [order["order"] for order in inputs["orders"]]
+    for order, row in zip(inputs["orders"], rows["out"]):
+        totals[order["customer"]] += order["cents"]
+        wanted = {"coupon": None, **order, "total": totals[order["customer"]], "counted_at": 0}
+        assert {"coupon": None, **row, "counted_at": 0} == wanted
+
+
 def check_paid_calls(inputs: Inputs, rows: Rows) -> None:
     """Check that each order has one charge, and no charge two orders."""
     paid = sorted(rows["out"], key=lambda row: row["order"])
@@ -227,6 +237,7 @@ def small_inputs() -> dict[str, Inputs]:
         },
         "alerts": {"readings": generated("alerts", "reading", range(1, 3_000, 20))},
         "late_data": {"clicks": generated("late_data", "click", range(0, 3_000, 25))},
+        "lakehouse": {"orders": generated("lakehouse", "order", range(60))},
         "backfill": {
             "history": generated("backfill", "past_order", range(40)),
             "live": generated("backfill", "live_order", range(20)),

@@ -109,6 +109,18 @@ def test_vectors_are_summed_once(start: Start, tmp_path: Path) -> None:
     assert_answers(page, tmp_path)
 
 
+@needs_arrow
+def test_a_table_of_a_lakehouse_has_each_order_once(start: Start, tmp_path: Path) -> None:
+    tables = pytest.importorskip("deltalake", reason="deltalake is not installed (extra delta)")
+    page = Page("lakehouse")
+    killed_and_finished(start, page, tmp_path)
+    orders = tables.DeltaTable(tmp_path / "orders").to_pyarrow_table()
+    inputs = {"orders": generated("lakehouse", "order", range(6_000))}
+    CHECKS["lakehouse"](inputs, {"out": orders.sort_by("order").to_pylist()})
+    [(query, answer)] = re.findall(r"^> print\(duckdb.sql\('(.+)'\).fetchall\(\)\)\"\n(.+)$", page.text, re.MULTILINE)
+    assert str(pytest.importorskip("duckdb").sql(query).fetchall()) == answer
+
+
 @pytest.fixture
 def service() -> Iterator[Service]:
     """The payment service of the recipe, on a free port."""

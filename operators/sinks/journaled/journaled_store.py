@@ -35,10 +35,14 @@ class JournaledStore(AccountStore[None]):
 
     def __init__(self, task: str, journal: Journal, place: object) -> None:
         super().__init__(task, place)
-        self._journal = journal
-        journal.forget = self._forget
+        self._use(journal)
         self._expected = self._counted = False
         self._ledger: Ledger | None = None
+
+    def _use(self, journal: Journal) -> None:
+        """Use this journal from now on."""
+        self._journal = journal
+        journal.forget = self._forget
 
     def expect(self, counted: bool) -> None:
         """See `causal.ports.LastingStore.expect`."""

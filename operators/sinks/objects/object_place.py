@@ -13,12 +13,13 @@ older run that was paused during all this can still add an object to its own run
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from causal.errors import PipelineError, Unavailable
 from causal.storage.object_journal import JournalObjects, ObjectJournal
+from causal.storage.objects import Objects
 from causal.storage.shared import Depot
 from operators.sinks.contract.account import Account, check_newest, foreign_rows
 from operators.sinks.contract.sink import check_writable
@@ -55,12 +56,12 @@ def shared_url(sink: str, directory: object, durability: str | None) -> str:
     return directory.rstrip("/")
 
 
-def connected(url: str, proof: str | None = None) -> Depot:
+def connected(url: str, proof: str | None = None, options: Mapping[str, str] | None = None) -> Depot:
     """Return a client of the shared store; the client starts threads, so the process must not fork afterwards."""
-    return Depot(url, "", proof=proof)
+    return Depot(url, "", proof=proof, options=options)
 
 
-def check_place(sink: str, url: str) -> None:
+def check_place(sink: str, url: str, options: Mapping[str, str] | None = None) -> None:
     """Raise `PipelineError` unless the store at the URL answers.
 
     A directory that is still missing is not an error, provided it can be created.
@@ -69,21 +70,21 @@ def check_place(sink: str, url: str) -> None:
         check_writable(next(above for above in root.parents if above.exists()), sink)
         return
     try:
-        known_runs(connected(url))
+        known_runs(connected(url, options=options))
     except Unavailable as problem:
         raise PipelineError(f"{sink}: {problem}; check the URL, the endpoint and the credentials") from None
 
 
-def kind_of(depot: Depot, run: str) -> str:
+def kind_of(depot: Objects, run: str) -> str:
     """Return the suffix of the given run's row objects."""
     return depot.read(f"{RUNS}/{run}").decode("ascii", "replace")
 
 
-def newest_run(url: str) -> str | None:
+def newest_run(url: str, options: Mapping[str, str] | None = None) -> str | None:
     """Return the newest run that has started writing to the place, or None if there is none."""
     if url.startswith("file:") and not Path(urlsplit(url).path).exists():
         return None
-    return max(known_runs(connected(url)), default=None)
+    return max(known_runs(connected(url, options=options)), default=None)
 
 
 def stem_of(task: str) -> str:
@@ -101,7 +102,7 @@ def rows_name(run: str, task: str, first: int, next_: int, suffix: str) -> str:
     return f"run={run}/{stem_of(task)}-{first:012d}-{next_:012d}.{suffix}"
 
 
-def rows_in(depot: Depot, run: str) -> dict[str, list[tuple[int, int, str]]]:
+def rows_in(depot: Objects, run: str) -> dict[str, list[tuple[int, int, str]]]:
     """Return (first, next, name) of each row object of a run, in order, keyed by the prefix of the task's objects."""
     ranges: dict[str, list[tuple[int, int, str]]] = {}
     for name in depot.names(f"run={run}"):
@@ -111,12 +112,12 @@ def rows_in(depot: Depot, run: str) -> dict[str, list[tuple[int, int, str]]]:
     return ranges
 
 
-def known_runs(depot: Depot) -> list[str]:
+def known_runs(depot: Objects) -> list[str]:
     """Return the runs that have started writing to the place and whose rows were not removed, oldest first."""
     return [name.rpartition("/")[2] for name in depot.names(RUNS)]
 
 
-def journals(depot: Depot) -> list[str]:
+def journals(depot: Objects) -> list[str]:
     """Return the folders of all journals."""
     return sorted(dict.fromkeys(name.rpartition("/")[0].rpartition("/")[0] for name in depot.names(JOURNALS)))
 
@@ -162,11 +163,16 @@ def make_room(depot: Depot, url: str, run: str, existing: str | None, sink: str,
 
 def _of_other_runs(depot: Depot, url: str, run: str) -> Iterator[tuple[ObjectJournal, bool]]:
     """Yield each journal of another run, and whether that journal has accepted rows."""
+    for account, journal in journaled_accounts(depot, url):
+        if account.run != run:
+            check_newest(url, run, account.run)
+            yield journal, account.next > 0
+
+
+def journaled_accounts(depot: Objects, place: str) -> Iterator[tuple[Account, ObjectJournal]]:
+    """Yield each account, whichever run it belongs to, with its journal."""
     for folder in journals(depot):
-        journal = ObjectJournal("", folder, url, lambda: depot)
+        journal = ObjectJournal("", folder, place, lambda: depot)
         journal.prepare()
         if journal.is_there:
-            account = Ledger.of(journal.read(), journal.where).account
-            if account.run != run:
-                check_newest(url, run, account.run)
-                yield journal, account.next > 0
+            yield Ledger.of(journal.read(), journal.where).account, journal

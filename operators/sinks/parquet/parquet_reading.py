@@ -34,7 +34,7 @@ class ParquetOutput:
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
         self.directory = Path(directory).absolute()
-        self._tails: dict[Path, _Tail] = {}
+        self._tails: dict[Path, JournalTail] = {}
         self._ledgers: dict[str, Ledger] = {}
         self._manifest = Manifest("")
 
@@ -48,7 +48,7 @@ class ParquetOutput:
         tails = {}
         ledgers = {}
         for path in sorted((self.directory / OURS).glob("*.journal")):
-            tails[path] = self._tails.get(path) or _Tail(path)
+            tails[path] = self._tails.get(path) or JournalTail(path)
             try:
                 ledger = tails[path].ledger()
             except FileNotFoundError:
@@ -99,7 +99,7 @@ class ParquetOutput:
                 yield from rows_of_entry(entry, self.schema, start, stop)
 
 
-class _Tail:
+class JournalTail:
     """A journal that is read as it grows."""
 
     def __init__(self, path: Path) -> None:

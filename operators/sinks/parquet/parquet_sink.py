@@ -19,7 +19,6 @@ Durability. Written rows survive the death of any process with either setting; "
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
@@ -30,9 +29,6 @@ import pyarrow as pa
 
 from causal.errors import PipelineError
 from causal.ports import SinkStore
-from causal.records.rows import Rows, listed
-from causal.records.values import NotCarried
-from causal.records.vectors import Vectors
 from causal.storage.lock import outside
 from operators.sinks.contract.options import (
     EXISTING,
@@ -43,11 +39,12 @@ from operators.sinks.contract.options import (
     check_durability,
     check_range,
 )
-from operators.sinks.contract.sink import Sink, check_directory, encode_json
+from operators.sinks.contract.sink import check_directory
 from operators.sinks.journaled.ledger import ledger_in
 from operators.sinks.journaled.rolling_store import publish_all
 from operators.sinks.objects.object_place import accounts, check_place, connected, newest_run, shared_url
-from operators.sinks.parquet.blocks import block, records_in
+from operators.sinks.parquet.block_rows import BlockRows
+from operators.sinks.parquet.given_schema import names_of, schema_of
 from operators.sinks.parquet.manifest import OURS, load_manifest
 from operators.sinks.parquet.object_parquet import ObjectParquet
 from operators.sinks.parquet.parquet_reading import read
@@ -59,7 +56,7 @@ __all__ = ["ParquetSink", "publish", "read"]
 COMPRESSIONS = ("snappy", "zstd", "lz4", "gzip", "none")
 
 
-class ParquetSink(Sink):
+class ParquetSink(BlockRows):
     """A sink that writes Parquet files into a directory of its own.
 
     Records are dicts, tuples (with `columns` or a `schema`) or vectors, which are never converted to rows. All files
@@ -112,8 +109,8 @@ class ParquetSink(Sink):
         self.everywhere = bool(self.url)
         self.directory = Path() if self.url else absolute("ParquetSink", "directory", directory)
         self.place = self.url or str(self.directory)
-        self.schema = None if schema is None else _schema_of(schema)
-        self.columns = None if columns is None else _names_of(columns)
+        self.schema = None if schema is None else schema_of("ParquetSink", schema)
+        self.columns = None if columns is None else names_of("ParquetSink", columns)
         self.file_bytes = file_bytes
         self.publish_s = publish_s
         self.compression = compression
@@ -122,30 +119,6 @@ class ParquetSink(Sink):
         self.busy_ms = busy_ms
         if self.schema is not None and self.columns not in (None, self.schema.names):
             raise PipelineError("ParquetSink: columns differ from those of the schema; pass only one of the two")
-
-    def encode(self, records: Sequence[Any]) -> bytes:
-        """Return a block that contains the unchanged records; they become columns when they are written."""
-        return block(records)
-
-    def encode_rows(self, rows: Rows) -> bytes:
-        """Return the same block that `encode` returns for these tuples."""
-        return block(rows)
-
-    def encode_vectors(self, vectors: Vectors) -> bytes:
-        """Return a block with the Arrow buffers of the vectors; no value is ever converted to a Python object."""
-        return block(vectors)
-
-    def shown_row(self, rows: bytes, index: int) -> Any:
-        """Return one of the rows that `encode` returned, as a JSON-compatible value."""
-        for records in records_in(rows):
-            if index < len(records):
-                record = listed(records)[index]
-                try:
-                    return json.loads(encode_json(record))
-                except NotCarried:
-                    return repr(record)
-            index -= len(records)
-        raise IndexError(index)
 
     def open_store(self, task: str, job_directory: Path) -> SinkStore:
         """Return the store of one sink task; the store accesses nothing until it is opened."""
@@ -170,31 +143,6 @@ class ParquetSink(Sink):
         with outside(self.directory):
             manifest = load_manifest(self.directory)
         return None if manifest is None else manifest.run
-
-
-def _names_of(columns: Sequence[str]) -> list[str]:
-    names = [columns] if isinstance(columns, str) else list(columns)
-    if not names or not all(type(name) is str and name for name in names) or len(dict.fromkeys(names)) < len(names):
-        raise PipelineError(f"ParquetSink: columns are {columns!r}; use a list of distinct names")
-    return names
-
-
-def _schema_of(schema: pa.Schema | Mapping[str, Any]) -> pa.Schema:
-    if isinstance(schema, Mapping):
-        try:
-            schema = pa.schema(
-                [(name, pa.type_for_alias(kind) if isinstance(kind, str) else kind) for name, kind in schema.items()]
-            )
-        except (TypeError, ValueError, pa.ArrowException) as problem:
-            raise PipelineError(
-                f"ParquetSink: the schema is invalid ({problem}); use a dict from names to types, or a pyarrow.Schema"
-            ) from None
-    if not isinstance(schema, pa.Schema) or not schema.names:
-        raise PipelineError(
-            f"ParquetSink: {schema!r} is not a schema; use a pyarrow.Schema or a dict from names to types"
-        )
-    _names_of(schema.names)
-    return schema.remove_metadata()
 
 
 def publish(directory: str | os.PathLike[str], ended: bool = False) -> None:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import pyarrow as pa
 
 from causal.errors import CorruptData
-from causal.storage.objects import Missing
-from causal.storage.shared import Depot
+from causal.storage.objects import Missing, Objects
 from operators.sinks.objects.object_place import SCHEMAS
 
 
-def stored_schema(depot: Depot, run: str) -> pa.Schema | None:
+def stored_schema(depot: Objects, run: str) -> pa.Schema | None:
     """Return the run's schema, or None while there are no rows.
 
     Raises:
@@ -26,7 +25,7 @@ def stored_schema(depot: Depot, run: str) -> pa.Schema | None:
         raise CorruptData(f"{depot.url}: {SCHEMAS}/{run} is not a schema ({problem}); restore it") from None
 
 
-def agreed_schema(depot: Depot, run: str, schema: pa.Schema) -> pa.Schema:
+def agreed_schema(depot: Objects, run: str, schema: pa.Schema) -> pa.Schema:
     """Make `schema` the run's schema unless there already is one, and return the run's schema."""
     if depot.create(f"{SCHEMAS}/{run}", schema.serialize().to_pybytes()):
         return schema

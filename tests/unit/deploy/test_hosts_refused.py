@@ -119,7 +119,7 @@ def store_away(monkeypatch: pytest.MonkeyPatch) -> None:
     }.items():
         monkeypatch.setenv(name, value)
     client = depot._client
-    monkeypatch.setattr(depot, "_client", lambda url, retry_s: client(url, 0.0))
+    monkeypatch.setattr(depot, "_client", lambda url, retry_s, options: client(url, 0.0, options))
 
 
 @pytest.mark.usefixtures("store_away")

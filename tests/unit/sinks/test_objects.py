@@ -73,7 +73,7 @@ class Place:
         self.memory = Memory()
         self.client: Any = self.memory
 
-    def connected(self, url: str, proof: str | None = None) -> Any:
+    def connected(self, url: str, proof: str | None = None, options: Any = None) -> Any:
         assert url == URL
         return self.client
 
@@ -93,10 +93,10 @@ class Place:
 
     def rows(self, task: str) -> list[Any]:
         """Return all rows as our reader gives them; those in objects, which anybody reads, are the first of them."""
-        runs = known_runs(self.memory)  # type: ignore[arg-type]
+        runs = known_runs(self.memory)
         if not runs:
             return []
-        kind = READERS[kind_of(self.memory, runs[-1])]  # type: ignore[arg-type]
+        kind = READERS[kind_of(self.memory, runs[-1])]
         output = kind(self.memory)  # type: ignore[arg-type]
         output.look()
         records: list[Any] = []
@@ -108,7 +108,7 @@ class Place:
             records += map(json.loads, rows) if kind is ObjectLinesOutput else rows.to_pylist()
         plain: list[Any] = []
         end = 0
-        for first, next_, name in rows_in(self.memory, output.run).get(stem_of(task), []):  # type: ignore[arg-type]
+        for first, next_, name in rows_in(self.memory, output.run).get(stem_of(task), []):
             assert first == end
             end = next_
             if kind is ObjectLinesOutput:
@@ -293,7 +293,7 @@ def test_a_newer_run_that_dies_at_any_request_has_not_begun_or_has_for_good(plac
         with pytest.raises(Superseded):
             subject.opened(9, run="run-1", task="out/1")
         subject.expect_rows(12, "an older run changes nothing")
-        assert rows_in(place.memory, "run-1") == {}  # type: ignore[arg-type]
+        assert rows_in(place.memory, "run-1") == {}
     assert let_in > 2 and refused > 5
 
 
@@ -323,10 +323,10 @@ def test_rows_of_a_job_that_was_killed_can_be_moved_to_objects(
             else fill(subject, store, state, 9, task=task)
         )
     publish(URL)
-    ranges = rows_in(place.memory, "run-1")  # type: ignore[arg-type]
+    ranges = rows_in(place.memory, "run-1")
     assert {task: each[-1][1] for task, each in ranges.items()} == {"out-1": 9}
     publish(URL, ended=True)
-    ranges = rows_in(place.memory, "run-1")  # type: ignore[arg-type]
+    ranges = rows_in(place.memory, "run-1")
     assert {task: each[-1][1] for task, each in ranges.items()} == {"out-0": 14, "out-1": 9}
     subject.expect_rows(14, "all rows are there once")
     store, state = subject.opened(2)

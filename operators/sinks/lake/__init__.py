@@ -1,0 +1,1 @@
+"""Sinks that write tables of a lakehouse: Delta Lake and Apache Iceberg."""
