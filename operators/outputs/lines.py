@@ -28,17 +28,24 @@ class LinesOutput:
         self._run = ""
         self._tasks: dict[str, tuple[int, int]] = {}
         self._files: dict[str, _Lines] = {}
+        self._ended = False
 
     @property
     def run(self) -> str:
         """See `Output.run`."""
         return self._run
 
+    @property
+    def ended(self) -> bool:
+        """See `Output.ended`."""
+        return self._ended
+
     def look(self) -> None:
         """See `Output.look`."""
         tasks: dict[str, tuple[int, int]] = {}
         runs: dict[str, str] = {}
         files: dict[str, _Lines] = {}
+        ended: dict[str, bool] = {}
         for journal in sorted(self._directory.glob(".*.journal")):
             try:
                 account = ledger_in(journal).account
@@ -52,6 +59,7 @@ class LinesOutput:
             # After a kill, a bundle may exist only in the journal until the next process writes its lines to the file.
             there = known.count(account.next, covered(account))
             tasks[account.task] = (min(there, covered(account)), there)
+            ended[account.task] = account.ended and there == account.next
         if not tasks:
             raise PipelineError(
                 f"{self._directory} has no rows of a JsonLinesSink; use the directory of a JsonLinesSink"
@@ -59,10 +67,15 @@ class LinesOutput:
         self._run = max(runs.values())
         self._tasks = {task: ends for task, ends in tasks.items() if runs[task] == self._run}
         self._files = files
+        self._ended = all(ended[task] for task in self._tasks)
 
     def ends(self, uncovered: bool) -> dict[str, int]:
         """See `Output.ends`."""
         return {task: next_ if uncovered else safe for task, (safe, next_) in self._tasks.items()}
+
+    def withdrawn(self) -> dict[str, int]:
+        """See `Output.withdrawn`."""
+        return {task: self._files[task].withdrawn for task in self._tasks}
 
     def hint(self, task: str, position: int) -> Any:
         """Return (line, byte offset) of a line at or before `position`."""

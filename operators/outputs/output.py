@@ -17,6 +17,11 @@ class Output(Protocol):
         """The identity of the run that wrote the rows; positions of another run are meaningless."""
         ...
 
+    @property
+    def ended(self) -> bool:
+        """Whether every task that has opened its store has written its last row, as of the last call to `look`."""
+        ...
+
     def look(self) -> None:
         """Read the current output.
 
@@ -33,6 +38,13 @@ class Output(Protocol):
         Args:
             uncovered: whether to include rows that may still be withdrawn: below full sharing depth, rows can be
                 withdrawn until a checkpoint that covers them is complete or the job has ended.
+        """
+        ...
+
+    def withdrawn(self) -> dict[str, int]:
+        """Return the number of rows ever withdrawn by task, as of the last call to `look`.
+
+        As long as it stays the same, no row below `ends` has been withdrawn.
         """
         ...
 

@@ -22,11 +22,18 @@ class SqliteOutput:
         self._path = path
         self._run = ""
         self._tasks: dict[str, tuple[int, int]] = {}
+        self._withdrawn: dict[str, int] = {}
+        self._ended = False
 
     @property
     def run(self) -> str:
         """See `Output.run`."""
         return self._run
+
+    @property
+    def ended(self) -> bool:
+        """See `Output.ended`."""
+        return self._ended
 
     def look(self) -> None:
         """See `Output.look`."""
@@ -44,15 +51,23 @@ class SqliteOutput:
                 db.execute("BEGIN")
                 tasks = db.execute("SELECT task, run, next, ended FROM causal_task").fetchall()
                 marks = dict(db.execute("SELECT task, min(next) FROM causal_mark GROUP BY task"))
+                counted = "causal_withdrawn" in there  # a file that an earlier version of the project wrote may lack it
+                withdrawn = dict(db.execute("SELECT task, rows FROM causal_withdrawn")) if counted else {}
                 db.execute("COMMIT")
             except sqlite3.Error as problem:
                 raise self._unavailable(problem) from problem
         self._run = max((run for _, run, _, _ in tasks), default="")
         self._tasks = {task: (next_ if ended else marks.get(task, next_), next_) for task, _, next_, ended in tasks}
+        self._withdrawn = {task: withdrawn.get(task, 0) for task in self._tasks}
+        self._ended = bool(tasks) and all(ended for *_, ended in tasks)
 
     def ends(self, uncovered: bool) -> dict[str, int]:
         """See `Output.ends`."""
         return {task: next_ if uncovered else covered for task, (covered, next_) in self._tasks.items()}
+
+    def withdrawn(self) -> dict[str, int]:
+        """See `Output.withdrawn`."""
+        return self._withdrawn
 
     def hint(self, task: str, position: int) -> Any:
         """Return None: no hint is needed, because the table is ordered by position."""

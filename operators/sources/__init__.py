@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from operators.sources.kafka.kafka_source import KafkaSource
     from operators.sources.lines.http_source import HttpSource
     from operators.sources.lines.stdin_source import StdinSource
+    from operators.sources.outputs.output_source import OutputSource
     from operators.sources.postgres.postgres_changes import PostgresChanges
     from operators.spark.spark_source import SparkSource
 
@@ -26,6 +27,7 @@ __all__ = [
     "GeneratedSource",
     "HttpSource",
     "KafkaSource",
+    "OutputSource",
     "PartitionReader",
     "PostgresChanges",
     "Read",
@@ -40,6 +42,7 @@ __all__ = [
 _MODULES = {
     "HttpSource": "operators.sources.lines.http_source",
     "KafkaSource": "operators.sources.kafka.kafka_source",
+    "OutputSource": "operators.sources.outputs.output_source",
     "PostgresChanges": "operators.sources.postgres.postgres_changes",
     "SparkSource": "operators.spark.spark_source",
     "StdinSource": "operators.sources.lines.stdin_source",

@@ -31,6 +31,11 @@ class ObjectOutput(ABC):
         self._ledgers: dict[str, Ledger] = {}
         self._objects: dict[str, list[tuple[int, int, str]]] = {}
 
+    @property
+    def ended(self) -> bool:
+        """See `operators.outputs.output.Output.ended`."""
+        return bool(self._ledgers) and all(ledger.account.ended for ledger in self._ledgers.values())
+
     def look(self) -> None:
         """See `operators.outputs.output.Output.look`."""
         runs = known_runs(self._depot)
@@ -59,6 +64,10 @@ class ObjectOutput(ABC):
             end = ledger.account.next if uncovered else covered(ledger.account)
             ends[task] = max(end, self._end_of_objects(task))
         return ends
+
+    def withdrawn(self) -> dict[str, int]:
+        """See `operators.outputs.output.Output.withdrawn`."""
+        return {task: ledger.account.withdrawn for task, ledger in self._ledgers.items()}
 
     def hint(self, task: str, position: int) -> Any:
         """Return None: no hint is needed, because objects are named after positions."""

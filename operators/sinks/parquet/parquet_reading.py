@@ -69,6 +69,11 @@ class ParquetOutput:
         return self._manifest.run
 
     @property
+    def ended(self) -> bool:
+        """Whether every task has written its last row."""
+        return bool(self._ledgers) and all(ledger.account.ended for ledger in self._ledgers.values())
+
+    @property
     def schema(self) -> pa.Schema | None:
         """The schema, or None while there are no rows."""
         return self._manifest.schema
@@ -83,6 +88,10 @@ class ParquetOutput:
         for task, ledger in self._ledgers.items():
             ends[task] = max(ends.get(task, 0), ledger.account.next if uncovered else covered(ledger.account))
         return ends
+
+    def withdrawn(self) -> dict[str, int]:
+        """Return the number of rows ever withdrawn by task."""
+        return {task: ledger.account.withdrawn for task, ledger in self._ledgers.items()}
 
     def hint(self, task: str, position: int) -> Any:
         """Return None: no hint is needed, because files are named after positions."""
