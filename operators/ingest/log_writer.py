@@ -19,6 +19,7 @@ class LogWriter:
     Args:
         query: the name of the kind of rows, which stays the same for a log.
     Attributes:
+        batch: the number of the next batch.
         note: the note that was published with the last batch; "" before the first batch.
         token: 1 for the first process that wrote to this log, and higher for each process that took over.
     """
@@ -36,7 +37,7 @@ class LogWriter:
         self.ended = self._log.ended() is not None
         self.token = self._log.take_over()
         batches = self._log.batches()
-        self._batch = batches[-1] + 1 if batches else 0
+        self.batch = batches[-1] + 1 if batches else 0
         last = self._log.manifest(batches[-1]) if batches else None
         self.note = last.offsets if last is not None else ""
 
@@ -54,7 +55,7 @@ class LogWriter:
 
         A successor of this process removes what was staged and not published.
         """
-        name = segment_name(self._batch, 0, self.token, 0, len(self._staged))
+        name = segment_name(self.batch, 0, self.token, 0, len(self._staged))
         digest = self._log.write_segment(name, data)
         self._staged.append(Segment(name, 0, len(self._staged), rows, digest))
 
@@ -74,10 +75,10 @@ class LogWriter:
 
         if not self._staged:
             self.stage(b"", 0)
-        await_room(self._log, self._batch, self.token, self._staged, self._bounds.unread_bytes_max, ended)
-        self._log.publish(self._query, self._batch, self.token, self._staged, note)
-        bound_kept(self._log, self._batch, self._bounds.kept_bytes_max)
-        self._batch += 1
+        await_room(self._log, self.batch, self.token, self._staged, self._bounds.unread_bytes_max, ended)
+        self._log.publish(self._query, self.batch, self.token, self._staged, note)
+        bound_kept(self._log, self.batch, self._bounds.kept_bytes_max)
+        self.batch += 1
         self._staged = []
         self.note = note
 
