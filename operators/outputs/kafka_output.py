@@ -40,11 +40,17 @@ class KafkaOutput:
         self._run = ""
         self._begins: dict[int, int] = {}
         self._ends: dict[str, int] = {}
+        self._ended = False
 
     @property
     def run(self) -> str:
         """See `Output.run`."""
         return self._run
+
+    @property
+    def ended(self) -> bool:
+        """See `Output.ended`."""
+        return self._ended
 
     def look(self) -> None:
         """See `Output.look`."""
@@ -75,10 +81,15 @@ class KafkaOutput:
                 raise reader.translated(problem) from problem
         self._run, self._begins = runs.newest, runs.begins
         self._ends = {account.task: account.next for account in accounts}
+        self._ended = bool(accounts) and all(account.ended for account in accounts)
 
     def ends(self, uncovered: bool) -> dict[str, int]:
         """See `Output.ends`; rows are never withdrawn."""
         return dict(self._ends)
+
+    def withdrawn(self) -> dict[str, int]:
+        """See `Output.withdrawn`; rows are never withdrawn."""
+        return dict.fromkeys(self._ends, 0)
 
     def hint(self, task: str, position: int) -> Any:
         """Return None: the partitions are read from the beginning of the run."""

@@ -65,6 +65,8 @@ class OutputSource(LineSource):
         where = self._where
         if not isinstance(output, (str, os.PathLike)) or not os.fspath(output):
             raise PipelineError(f"{where} was given {output!r}; pass the path or URL of another job's output")
+        if os.fspath(output).startswith("kafka://"):
+            raise PipelineError(f"{where} was given a topic of Kafka; use KafkaSource, which reads it directly")
         if isinstance(every_s, bool) or not isinstance(every_s, (int, float)) or not 0 < every_s <= 3600:
             raise PipelineError(f"{where} has every_s {every_s!r}; use seconds, above 0 and up to 3,600")
         if type(remembered_bytes) is not int or remembered_bytes < 1 << 16:
