@@ -32,7 +32,7 @@ _SCHEMA = (
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """How much of an output has been taken.
+    """The part of an output that has been taken.
 
     Attributes:
         run: the run that wrote the rows; "" before the first row.
@@ -97,7 +97,7 @@ class TakenRows:
         try:
             self._db = sqlite3.connect(path, isolation_level=None)
             self._db.execute("PRAGMA journal_mode = WAL")
-            self._db.execute("PRAGMA synchronous = FULL")  # as durable as the log, which tells which rows were taken
+            self._db.execute("PRAGMA synchronous = FULL")  # as durable as the log, whose note names the rows
             for statement in _SCHEMA:
                 self._db.execute(statement)
             self._db.execute("DELETE FROM taken WHERE taken_by >= ?", (batch,))

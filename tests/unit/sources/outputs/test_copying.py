@@ -55,7 +55,7 @@ class Died(Exception):
 
 
 class Log:
-    """A writer of the ingest log that dies when it is told to, before or after a batch."""
+    """A writer of the ingest log that can die before or after it publishes a batch."""
 
     def __init__(self) -> None:
         self.batch, self.note, self.lines = 0, "", list[bytes]()
