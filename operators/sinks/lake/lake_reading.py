@@ -45,6 +45,11 @@ class LakeOutput:
         self._files: dict[str, list[tuple[int, int, str]]] = {}
         self._ends: dict[str, int] = {}
 
+    @property
+    def ended(self) -> bool:
+        """See `operators.outputs.output.Output.ended`."""
+        return bool(self._ledgers) and all(ledger.account.ended for ledger in self._ledgers.values())
+
     def look(self) -> None:
         """See `operators.outputs.output.Output.look`."""
         runs = self._at.runs()
@@ -76,6 +81,10 @@ class LakeOutput:
             task: max(self._ends[task], ledger.account.next if uncovered else covered(ledger.account))
             for task, ledger in self._ledgers.items()
         }
+
+    def withdrawn(self) -> dict[str, int]:
+        """See `operators.outputs.output.Output.withdrawn`."""
+        return {task: ledger.account.withdrawn for task, ledger in self._ledgers.items()}
 
     def hint(self, task: str, position: int) -> Any:
         """Return None: no hint is needed, because files are named after positions."""

@@ -96,6 +96,7 @@ class Sampled:
     """An output of these JSON records."""
 
     run = ""
+    ended = False
 
     def __init__(self, *records: Any) -> None:
         self.records = records
@@ -104,6 +105,9 @@ class Sampled:
 
     def ends(self, uncovered: bool) -> dict[str, int]:
         return {"out/0": len(self.records)}
+
+    def withdrawn(self) -> dict[str, int]:
+        return {"out/0": 0}
 
     def hint(self, task: str, position: int) -> Any:
         return None
