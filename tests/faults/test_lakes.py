@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -80,17 +82,24 @@ def test_only_processes_of_the_sink_load_the_library(start: Start, tmp_path: Pat
         job.finish_well()
 
 
+READ_BY_SPARK = """
+import sys
+from operators.spark.session import spark_session
+
+with spark_session("local[1]") as spark:
+    print(spark.read.parquet(*sys.argv[1:]).select("p", "i").distinct().count())
+"""
+
+
 @pytest.mark.campaign
 def test_spark_reads_the_files_that_a_table_names(start: Start, tmp_path: Path) -> None:
     pytest.importorskip("pyspark")
-    from operators.spark.session import spark_session
-
     with begun(start, tmp_path, "delta") as (job, sink, gate):
         gate.touch()
         job.finish_well()
         files = [f"{tmp_path}/table/{name}" for name in _names(sink)]
-        with spark_session("local[1]") as spark:
-            assert spark.read.parquet(*files).select("p", "i").distinct().count() == 2 * COUNT
+        read = subprocess.run([sys.executable, "-c", READ_BY_SPARK, *files], capture_output=True, text=True, check=True)
+        assert int(read.stdout.split()[-1]) == 2 * COUNT
 
 
 def _names(sink: LakeSink) -> list[str]:

@@ -58,6 +58,7 @@ FORKS = (
     returning.dies_at_every_step_of_a_return,
 )
 """The checks that fork, which a process that has used Delta's client cannot."""
+ICEBERG = tuple(check for check in ALL if check is not crashes.stops_zombies_that_wake_up)
 LONG = (value_checks.keeps_every_value_or_refuses_it, outages.waits_for_an_unavailable_store)
 
 
@@ -74,11 +75,16 @@ def test_a_delta_table_conforms(check: Callable[[Subject], None], tmp_path: Path
 
 @pytest.mark.parametrize(
     "check",
-    members(ALL, bundles.fences_zombies, crashes.survives_kills, successions.lets_no_older_run_come_back),
+    members(ICEBERG, bundles.fences_zombies, crashes.survives_kills, successions.lets_no_older_run_come_back),
     ids=lambda check: check.__name__,
 )
 def test_an_iceberg_table_conforms(check: Callable[[Subject], None], tmp_path: Path) -> None:
     check(subject_of(FORMATS["iceberg"](tmp_path, **AT_ONCE)))
+
+
+@pytest.mark.campaign
+def test_zombies_of_an_iceberg_table_that_wake_up_are_stopped(tmp_path: Path) -> None:
+    crashes.stops_zombies_that_wake_up(subject_of(FORMATS["iceberg"](tmp_path, **AT_ONCE)), stops=3)
 
 
 @pytest.mark.parametrize("check", members(FORKS, crashes.survives_kills), ids=lambda check: check.__name__)
