@@ -288,15 +288,20 @@ def undecodable(text: str, where: str, encoding: str, option: str) -> Unreadable
 
 
 def json_of(text: str) -> Any:
-    """Return the value of a line of JSON, which may be nested as deeply as a record may be."""
+    """Return the value of a line of JSON, which may be nested as deeply as a record may be.
+
+    Raises:
+        ValueError: it is not JSON, or nested more deeply.
+    """
     try:
         return _DECODER.decode(text)
     except RecursionError:
+        pass
+    try:
         with room_for_nesting():
             value = _DECODER.decode(text)
-    try:
         encode(value)
-    except NotCarried as problem:
+    except (NotCarried, RecursionError) as problem:
         raise ValueError(str(problem)) from None
     return value
 

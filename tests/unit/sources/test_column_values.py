@@ -13,6 +13,9 @@ from hypothesis import strategies as st
 from causal.records.values import decode, encode
 from operators.sources.postgres.column_values import _ARRAYS, _SCALARS, array_of, conversion_of
 
+DEEP = "[" * 100_000 + "]" * 100_000
+"""JSON that no decoder may follow to its end."""
+
 CASES: list[tuple[int, str, Any]] = [
     (16, "t", True), (16, "f", False), (17, "\\x00ff", b"\x00\xff"), (20, "-9223372036854775808", -(2**63)),
     (701, "NaN", float("nan")), (701, "-Infinity", float("-inf")), (701, "0.1", 0.1), (700, "1e-07", 1e-7),
@@ -26,10 +29,11 @@ CASES: list[tuple[int, str, Any]] = [
     (1007, "[0:1]={7,8}", [7, 8]), (1000, "{t,f}", [True, False]), (1009, '{"NULL",NULL,"a\\"b\\\\","{,}"}',
     ["NULL", None, 'a"b\\', "{,}"]), (1182, '{2024-02-29,infinity}', [datetime(2024, 2, 29), "infinity"]),
     (1115, '{"2024-01-02 03:04:05"}', [datetime(2024, 1, 2, 3, 4, 5)]), (3807, '{"{\\"a\\": 1}"}', [{"a": 1}]),
+    (114, DEEP, DEEP),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("type_oid", "text", "value"), CASES)
+@pytest.mark.parametrize(("type_oid", "text", "value"), CASES, ids=range(len(CASES)))
 def test_values(type_oid: int, text: str, value: Any) -> None:
     convert = conversion_of(type_oid)
     converted = text if convert is None else convert(text)
