@@ -7,7 +7,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -138,6 +138,8 @@ def test_a_job_begins_at_the_end_or_at_a_time(shared_kafka: Topics, tmp_path: Pa
         "latest": [4],
         "earliest": [1, 2, 3, 4],
         datetime.fromtimestamp(1500, UTC): [3, 4],
+        datetime.fromtimestamp(1000, UTC).replace(microsecond=1): [3, 4],
+        datetime.fromtimestamp(0, UTC) - timedelta(milliseconds=1): [1, 2, 3, 4],
     }
     readings = []
     for number, (start, expected) in enumerate(starts.items()):

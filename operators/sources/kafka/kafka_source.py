@@ -6,7 +6,7 @@ Nothing is copied: checkpoints keep offsets. Consumer groups decide nothing; a g
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from causal.errors import PipelineError
@@ -22,6 +22,7 @@ from operators.stage.unreadable import SET_ASIDE
 STARTS = ("earliest", "latest")
 ISOLATIONS = ("read_committed", "read_uncommitted")
 VALUE_BYTES_MAX = 15 << 20
+_EPOCH = datetime.fromtimestamp(0, UTC)
 _RESERVED = {
     "group.id": "pass group=",
     "isolation.level": "pass isolation=",
@@ -163,7 +164,7 @@ class KafkaSource(Source[Any]):
         topic = self._shared(len(partitions))
         ends = {partition: topic.watermarks(handle, partition) for partition in partitions}
         if isinstance(self.start, datetime):
-            at_ms = int(self.start.timestamp() * 1000)
+            at_ms = _first_ms(self.start)
             asked = [confluent_kafka.TopicPartition(self.topic, partition, at_ms) for partition in partitions]
             try:
                 answers = handle.client.offsets_for_times(asked, ANSWER_S)
@@ -174,3 +175,8 @@ class KafkaSource(Source[Any]):
                     raise handle.translated(each.error, f"topic {self.topic}")
             return {each.partition: each.offset if each.offset >= 0 else ends[each.partition][1] for each in answers}
         return {partition: low if self.start == "earliest" else high for partition, (low, high) in ends.items()}
+
+
+def _first_ms(start: datetime) -> int:
+    """Return the first timestamp in ms that is not before `start`; negative numbers would mean ends of the topic."""
+    return max(0, -((_EPOCH - start) // timedelta(milliseconds=1)))
