@@ -294,8 +294,6 @@ def test_mistakes_are_one_line_with_the_remedy(server: Postgres, shared_postgres
     assert 'ALTER PUBLICATION "several" ADD TABLE public.t' in refused(server, ["t"], publication="several")
     assert "does not exist" in refused(server, ["t"], user="nobody_here")
     PostgresChanges(server.dsn, ["keyless"], operations=["insert"]).check()
-    with server.down():
-        PostgresChanges(server.dsn, ["t"]).check()
 
 
 @pytest.mark.parametrize(
@@ -414,6 +412,19 @@ def test_a_stopped_server_is_noticed(
         follower.until_says("has not answered for 0.5 s")
     server.query("INSERT INTO t VALUES (2, 'a', 1)")
     follower.until_same(server, "t")
+
+
+def test_a_server_that_is_unavailable_at_the_start_is_waited_for_in_one_line(
+    server: Postgres, capfd: pytest.CaptureFixture[str]
+) -> None:
+    server.query(T)
+    source = PostgresChanges(server.dsn, ["t"])
+    source.check()
+    assert capfd.readouterr().err == ""
+    server.kill()
+    source.check()
+    (line,) = capfd.readouterr().err.splitlines()
+    assert "PostgresChanges: PostgreSQL postgres at" in line and line.endswith("; the job waits for it")
 
 
 def test_names_of_slots() -> None:

@@ -10,6 +10,7 @@ Needs psycopg 3.3 (extra `postgres`), PostgreSQL 13 or later with wal_level = lo
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -112,7 +113,7 @@ class PostgresChanges(IngestedSource):
     def check(self) -> None:
         """Raise `PipelineError` for mistakes in the dsn, the server's settings, the role or the tables.
 
-        An unavailable server is not an error here: the job will wait for it.
+        An unavailable server is not an error here: the job will wait for it, and a line says so.
         """
         options = self._options()
         from operators.sources.postgres import publications
@@ -130,8 +131,8 @@ class PostgresChanges(IngestedSource):
                 Stream(options.dsn, options.place).close()
             finally:
                 server.close()
-        except Unavailable:
-            return
+        except Unavailable as problem:
+            print(f"{self._where}: {problem}; the job waits for it", file=sys.stderr, flush=True)
 
     def store(self, log: IngestLog, bounds: LogBounds, job_directory: Path, root_pid: int) -> None:
         """Write changes to the log; this method ends only by raising an exception."""
