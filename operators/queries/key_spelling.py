@@ -19,14 +19,15 @@ from operators.records.keys import Unroutable, canonical_key
 
 BEGINNINGS = ('"', "[", "{")
 """The beginnings of JSON other than a number or constant; plain text that begins like this needs double quotes."""
+_DICT, _FLOAT = "dict", "float"
 _KINDS: Mapping[str, Callable[[str], Any]] = {
     "bytes": bytes.fromhex,
     "decimal": Decimal,
     "datetime": datetime.fromisoformat,
+    _FLOAT: float,
 }
 """Parsers for the kinds of keys that JSON lacks, as in `{"decimal": "1.1"}`."""
-_DICT, _FLOAT = "dict", "float"
-_TAGS = frozenset((*_KINDS, _DICT, _FLOAT))
+_TAGS = frozenset((*_KINDS, _DICT))
 """The only keys of objects that stand for something other than a dict."""
 _UNCHANGED = frozenset((str, int, bool, type(None)))
 
@@ -63,7 +64,7 @@ def json_of(value: Any) -> Any:
     if kind in _UNCHANGED:
         return value
     if kind is float:
-        return value if isfinite(value) else {_FLOAT: repr(value)}
+        return _spelled(value)
     if kind is list or kind is tuple:
         return [json_of(item) for item in value]
     if isinstance(value, Mapping):
@@ -111,4 +112,6 @@ def _spelled(value: Any) -> Any:
         return {"decimal": str(value)}
     if isinstance(value, datetime):
         return {"datetime": value.isoformat()}
+    if isinstance(value, float) and not isfinite(value):
+        return {_FLOAT: repr(value)}
     return value

@@ -88,7 +88,7 @@ def test_queries_while_tasks_die_and_afterwards(job: Job, tmp_path: Path) -> Non
         assert assert_of_one_moment(live, 1) > 0 and live["incarnation"] >= 1
     for operator, asked, line in [
         ("kep", '"k0"', "operator 'kep' does not exist; the operators are keep"),
-        ("keep", '{"a": 1}', "the value of an object must be a string, after one of bytes, decimal, datetime"),
+        ("keep", '{"a": 1}', "the value of an object must be a string, after one of bytes, decimal, datetime, float"),
     ]:
         status, printed, said = state(job, operator, asked)
         assert (status, printed) == (2, None)

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from causal.cut import Cut
@@ -94,6 +94,8 @@ def test_numbers_and_windows_of_vectors_too() -> None:
         ('{"decimal": "2.50"}', 2.5),
         ('{"datetime": "2026-01-01T00:00:00+01:00"}', datetime(2025, 12, 31, 23, tzinfo=UTC)),
         ('{"datetime": "2026-01-01T00:00:00"}', datetime(2026, 1, 1)),
+        ('{"float": "inf"}', float("inf")), ('["a", {"float": "-inf"}]', ("a", float("-inf"))),
+        ("Infinity", "Infinity"),
     ],
 )  # fmt: skip
 def test_a_key_is_json_or_a_plain_text(text: str, key: Any) -> None:
@@ -104,7 +106,18 @@ def test_a_key_is_json_or_a_plain_text(text: str, key: Any) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", " ", '"ann', '{"a": 1}', "{}", '{"decimal": 1}', '{"decimal": "x"}', '{"decimal": "NaN"}', '{"bytes": "z"}']
+    [
+        "",
+        " ",
+        '"ann',
+        '{"a": 1}',
+        "{}",
+        '{"decimal": 1}',
+        '{"decimal": "x"}',
+        '{"decimal": "NaN"}',
+        '{"bytes": "z"}',
+        '{"float": "nan"}',
+    ]
     + ["[a]", "[" * 100_000],
 )
 def test_what_is_no_key_is_said_in_one_line(text: str) -> None:
@@ -113,6 +126,7 @@ def test_what_is_no_key_is_said_in_one_line(text: str) -> None:
     assert "other JSON: a string in double quotes" in str(caught.value) and len(str(caught.value)) < 400
 
 
+@example(float("inf"))
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.text() | st.binary() | st.datetimes()
