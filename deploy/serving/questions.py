@@ -86,7 +86,7 @@ def parsed(path: str, query: str) -> Question:
         question = Question([(names[0], _key(key)) for key in asked], epoch=epoch, live=live, several=True)
     else:
         question = Question((), names[0], epoch, live, keys=arguments.range(), limit=arguments.limit(),
-                            values=arguments.one("values", "1") != "0")  # fmt: skip
+                            values=arguments.values())  # fmt: skip
     arguments.check()
     if len(question.asked) > ASKED_MAX:
         raise Refused(BAD_REQUEST, f"a request may ask for {ASKED_MAX} keys, not {len(question.asked)}; send several")
@@ -289,6 +289,12 @@ class _Arguments:
         if not text.isascii() or not text.isdecimal() or len(text) > 9 or not 0 < int(text) <= PAGE_MAX:
             raise Refused(BAD_REQUEST, f"limit={text:.40} is not a number from 1 to {PAGE_MAX}")
         return int(text)
+
+    def values(self) -> bool:
+        text = self.one("values", "1")
+        if text not in ("0", "1"):
+            raise Refused(BAD_REQUEST, f"values={text:.40} is not 0 or 1")
+        return text == "1"
 
     def check(self) -> None:
         unknown = next((name for name in self._values if name not in self._used), None)

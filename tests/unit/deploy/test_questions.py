@@ -62,6 +62,7 @@ def test_a_url_asks_a_question(path: str, query: str, question: Question) -> Non
         ("/state/count", "limit=0", BAD_REQUEST, f"limit=0 is not a number from 1 to {PAGE_MAX}"),
         ("/state/count", f"limit={PAGE_MAX + 1}", BAD_REQUEST, "is not a number from 1"),
         ("/state/count", "limit=٣", BAD_REQUEST, "is not a number from 1"),
+        ("/state/count", "values=no", BAD_REQUEST, "values=no is not 0 or 1"),
         ("/state/count", "as_of=live", BAD_REQUEST, "as_of=live answers the state of keys only"),
         ("/windows/count/a", "as_of=live", BAD_REQUEST, "as_of=live answers the state of keys only"),
         ("/state/count", "from=%7B", BAD_REQUEST, "the key { cannot be used"),
