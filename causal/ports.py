@@ -391,9 +391,11 @@ class WithdrawingStore(SinkStore, Protocol):
 class ReturningStore(SinkStore, Protocol):
     """A store that can return to the position that it had at a savepoint, however many checkpoints followed."""
 
-    @property
-    def limit(self) -> str:
-        """The limit of withdrawals, as a clause that follows the store's name; empty if all rows can be withdrawn."""
+    def limit(self, rows: int) -> str:
+        """Return why the last `rows` rows cannot be withdrawn, as far as an unopened store knows; empty if they can.
+
+        The reason is a clause that follows the store's name.
+        """
         ...
 
     def obstacle(self, next_: int) -> str:

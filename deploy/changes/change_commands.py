@@ -234,14 +234,14 @@ def _of_running(job: Path) -> JobConfig:
 
 
 def _check_withdrawable(job: Path, written: Plan, back: Savepoint) -> None:
-    """Refuse a rollback of sinks that can never withdraw the rows that they have written since the savepoint."""
+    """Refuse a rollback of sinks that cannot withdraw the rows that they have written since the savepoint."""
     newest = newest_manifest(job)
     rows = {} if newest is None else savepoint_store.stood(job, written.topology, newest[1])
     for account, limit in written.return_limits(job).items():
         since = rows.get(account, (0, 0))[0] - back.stood(account)[0]
-        if limit and since > 0:
+        if since > 0 and (reason := limit(since)):
             raise PipelineError(
-                f"the store of {account} {limit}, and {since:,} were written since savepoint {back.name}; begin "
+                f"the store of {account} {reason}, and {since:,} were written since savepoint {back.name}; begin "
                 f"another job instead: {back.command}"
             )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,13 +34,13 @@ class Sinks:
     Attributes:
         epoch: the last complete checkpoint.
         rows: sink task → its rows at that checkpoint.
-        limits: sink task → what its store cannot withdraw; empty for a store that can withdraw all rows.
+        limits: sink task → a function that returns why its store cannot withdraw so many rows; empty if it can.
         problem: the reason why the sinks are not known; empty if they are.
     """
 
     epoch: int
     rows: Mapping[str, int]
-    limits: Mapping[str, str]
+    limits: Mapping[str, Callable[[int], str]]
     problem: str = ""
 
 
@@ -74,6 +74,7 @@ def entries(job: Path, needed: str | None) -> list[dict[str, Any]]:
 def _entry(job: Path, savepoint: Savepoint, config: JobConfig, sinks: Sinks, needed: str | None) -> dict[str, Any]:
     back = reaches(savepoint, config)
     rows = {name: rows - savepoint.stood(name)[0] for name, rows in sinks.rows.items()}
+    limits = {name: said for name, limit in sinks.limits.items() if rows.get(name) and (said := limit(rows[name]))}
     return {
         "name": savepoint.name,
         "directory": str(savepoint.where),
@@ -86,7 +87,7 @@ def _entry(job: Path, savepoint: Savepoint, config: JobConfig, sinks: Sinks, nee
         "rows_withdrawn": savepoint.withdrawn,
         "as_of_epoch": sinks.epoch,
         "withdraws": rows if back else {},
-        "limits": {name: limit for name, limit in sinks.limits.items() if limit and rows.get(name)} if back else {},
+        "limits": limits if back else {},
         "input_problem": recorded_input.problem(job, savepoint.where) if back else "",
         "problem": sinks.problem if back else "the job's rows do not continue from it",
     }

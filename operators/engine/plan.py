@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -471,11 +471,11 @@ class Plan:
                     names[group.root.name] = None
         return list(names)
 
-    def return_limits(self, job_directory: Path) -> dict[str, str]:
-        """Return, for each sink task, what its store cannot withdraw for a return to a savepoint."""
+    def return_limits(self, job_directory: Path) -> dict[str, Callable[[int], str]]:
+        """Return, for each sink task, why its store cannot withdraw so many rows for a return to a savepoint."""
         topology = self.topology
         channels = [each for each in topology.channels if each.target == OUTSIDE and not each.carries_requests]
-        return {topology.account(each): limit_of(self.store(each, job_directory)) for each in channels}
+        return {topology.account(each): partial(limit_of, self.store(each, job_directory)) for each in channels}
 
     def places(self) -> dict[str, tuple[str, dict[str, str]]]:
         """Return task → (host, labels) for the tasks that are restricted to certain hosts.

@@ -110,6 +110,18 @@ def a_table_returns_to_a_savepoint(start: Start, directory: Path, *options: str,
     check(directory, 4000, read)
 
 
+def test_a_table_of_a_running_job_is_rolled_back(start: Start, tmp_path: Path) -> None:
+    """Rows of fewer revisions than the store keeps are withdrawn, also where keys have moved to another task."""
+    job = begun(start, tmp_path, "--set", "undo_rows=5000", count=3000)
+    job.until_written(600)
+    causal_output(tmp_path, "rescale", "out=2", "--state-dir", str(job.state))
+    job.until_written(900)
+    assert "is rolled back to savepoint" in causal_output(tmp_path, "rollback", "--state-dir", str(job.state))
+    (tmp_path / "gate").touch()
+    job.finish_well()
+    check(tmp_path, 3000)
+
+
 def test_a_return_for_which_rows_are_not_kept_is_refused(start: Start, tmp_path: Path) -> None:
     job = begun(start, tmp_path, "--set", "undo_rows=0", count=1_000_000)
     job.until_written(300)

@@ -133,8 +133,7 @@ class WithdrawingAccountStore(AccountStore[S]):
             self._taken_back(session, self._owned(session), mark)
             return self._owned(session).store_state()
 
-    @property
-    def limit(self) -> str:
+    def limit(self, rows: int) -> str:
         """See `causal.ports.ReturningStore.limit`; by default, all rows can be withdrawn."""
         return ""
 

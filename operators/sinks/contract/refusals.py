@@ -46,9 +46,9 @@ def obstacle(store: SinkStore, next_: int) -> str:
     return store.obstacle(next_) if isinstance(store, ReturningStore) else NEVER
 
 
-def limit_of(store: SinkStore) -> str:
-    """Return what a store can never withdraw, as a clause; see `causal.ports.ReturningStore.limit`."""
-    return store.limit if isinstance(store, ReturningStore) else NEVER
+def limit_of(store: SinkStore, rows: int) -> str:
+    """Return why a store cannot withdraw its last rows, as a clause; see `causal.ports.ReturningStore.limit`."""
+    return store.limit(rows) if isinstance(store, ReturningStore) else NEVER
 
 
 class RefusingStore:
@@ -142,10 +142,9 @@ class RefusingStore:
         """See `causal.ports.SinkStore.truncate`."""
         self._inner.truncate(epoch)
 
-    @property
-    def limit(self) -> str:
+    def limit(self, rows: int) -> str:
         """See `causal.ports.ReturningStore.limit`."""
-        return limit_of(self._inner)
+        return limit_of(self._inner, rows)
 
     def obstacle(self, next_: int) -> str:
         """See `causal.ports.ReturningStore.obstacle`."""

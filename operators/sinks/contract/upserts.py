@@ -93,9 +93,9 @@ def undo_floor(next_: int, marks_from: int | None, undo_rows: int) -> int:
     return max(0, min(next_ - undo_rows, next_ if marks_from is None else marks_from))
 
 
-def undo_limit(undo_rows: int) -> str:
+def undo_limit(undo_rows: int, rows: int) -> str:
     """Return the `causal.ports.ReturningStore.limit` of a store that keeps undo entries."""
-    return f"withdraws at most about its last {undo_rows:,} revisions (undo_rows)"
+    return "" if rows <= undo_rows else f"withdraws at most about its last {undo_rows:,} revisions (undo_rows)"
 
 
 def undo_obstacle(oldest: int | None, position: int, next_: int) -> str:

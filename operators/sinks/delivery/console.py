@@ -46,6 +46,10 @@ class ConsoleSink(Sink):
             )
         self.kept_bytes_max = kept_bytes_max
 
+    def limit(self, rows: int) -> str:
+        """See `causal.ports.ReturningStore.limit`."""
+        return "withdraws rows only until the first checkpoint of a version is complete"
+
     def open_store(self, task: str, job_directory: Path) -> SinkStore:
         """Return the store of one sink task, in the job directory."""
         sink = JsonLinesSink(job_directory / DIRECTORY, durability=self.durability)
@@ -55,8 +59,6 @@ class ConsoleSink(Sink):
 
 class ConsoleStore(JsonLinesStore):
     """The store of rows that wait to be printed, up to `kept_bytes_max` bytes."""
-
-    limit = "withdraws rows only until the first checkpoint of a version is complete"
 
     def __init__(self, sink: JsonLinesSink, task: str, kept_bytes_max: int) -> None:
         super().__init__(sink, task)

@@ -19,8 +19,6 @@ from operators.sinks.journaled.ledger import Ledger, covered, truncation_record
 class RollingStore(WithdrawingJournaledStore, ABC):
     """The store of one sink task: a journal, and files or objects that each contain the rows of many bundles."""
 
-    limit = "withdraws only rows that are in no published file yet"
-
     def truncate(self, epoch: int) -> None:
         """See `causal.ports.SinkStore.truncate`; also publishes rows that have waited long enough."""
         if self._ledger is not None and epoch <= self._ledger.account.kept_from and not self._due(self._ledger):
@@ -30,6 +28,10 @@ class RollingStore(WithdrawingJournaledStore, ABC):
             if ledger.account.truncate(epoch):
                 self._journal.append(truncation_record(epoch))
             self._make_way(ledger)
+
+    def limit(self, rows: int) -> str:
+        """See `causal.ports.ReturningStore.limit`."""
+        return "withdraws only rows that are in no published file yet"
 
     def publish(self, uncovered: bool = False) -> None:
         """Publish all rows in the journal.

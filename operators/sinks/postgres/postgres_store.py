@@ -185,10 +185,9 @@ class WithdrawingPostgresStore(WithdrawingConnectedStore[BoundedConnection], Pos
                 statements.take_back(db, self._key, account.next)
         return changed
 
-    @property
-    def limit(self) -> str:
+    def limit(self, rows: int) -> str:
         """See `causal.ports.ReturningStore.limit`."""
-        return undo_limit(self._target.undo_rows) if self._target.upsert else ""
+        return undo_limit(self._target.undo_rows, rows) if self._target.upsert else ""
 
     def _obstacle(self, db: BoundedConnection, account: Account, next_: int) -> str:
         statements = self._statements

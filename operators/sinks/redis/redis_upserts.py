@@ -75,10 +75,9 @@ class RedisUpsertStore(RedisStore):
                 own |= {entry: member for entry, member in others.items() if entry.epoch >= first}
         return own
 
-    @property
-    def limit(self) -> str:
+    def limit(self, rows: int) -> str:
         """See `causal.ports.ReturningStore.limit`."""
-        return undo_limit(self._target.undo_rows)
+        return undo_limit(self._target.undo_rows, rows)
 
     def _obstacle(self, client: redis.Redis, account: Account, next_: int) -> str:
         oldest = client.zrange(self._keys[4], 0, 0, withscores=True)

@@ -191,10 +191,9 @@ class SqliteStore(WithdrawingConnectedStore[sqlite3.Connection]):
         self._store(db, parts)
         return True
 
-    @property
-    def limit(self) -> str:
+    def limit(self, rows: int) -> str:
         """See `causal.ports.ReturningStore.limit`."""
-        return undo_limit(self._sink.undo_rows) if self._sink.upsert else ""
+        return undo_limit(self._sink.undo_rows, rows) if self._sink.upsert else ""
 
     def _obstacle(self, db: sqlite3.Connection, account: Account, next_: int) -> str:
         if not self._sink.upsert:

@@ -238,10 +238,9 @@ class StagedStore:
 
     # -- causal.ports.ReturningStore -------------------------------------------------------------------------
 
-    @property
-    def limit(self) -> str:
+    def limit(self, rows: int) -> str:
         """See `causal.ports.ReturningStore.limit`."""
-        return limit_of(self._inner)
+        return limit_of(self._inner, rows)
 
     def obstacle(self, next_: int) -> str:
         """See `causal.ports.ReturningStore.obstacle`; staged rows can always be discarded."""

@@ -149,7 +149,7 @@ def test_a_store_says_what_it_can_never_withdraw(tmp_path: Path) -> None:
         store = refusing(sink.open_store("out/0", tmp_path), sink, "out", "out/0", None)
         staged = staged_in_directory(store, "out/0", tmp_path / "staged", 1 << 20)
         for each in (store, staged):
-            assert words in limit_of(each) and bool(limit_of(each)) is bool(words)
+            assert words in limit_of(each, 1) and bool(limit_of(each, 1)) is bool(words)
 
 
 def test_the_console_returns_only_to_lines_whose_place_it_knows(tmp_path: Path) -> None:

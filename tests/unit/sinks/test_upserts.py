@@ -117,7 +117,8 @@ def test_undo_entries_are_bounded_and_a_return_beyond_them_is_refused(tmp_path: 
     subject = upserts(tmp_path, undo_rows=50)
     store, state = subject.opened()
     assert isinstance(store, ReturningStore)
-    assert limit_of(store) == "withdraws at most about its last 50 revisions (undo_rows)"
+    assert limit_of(store, 50) == ""
+    assert limit_of(store, 51) == "withdraws at most about its last 50 revisions (undo_rows)"
     state = fill(subject, store, state, 30)
     early = state
     assert obstacle(store, early.next) == ""
