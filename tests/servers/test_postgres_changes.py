@@ -414,6 +414,22 @@ def test_a_stopped_server_is_noticed(
     follower.until_same(server, "t")
 
 
+def test_a_publication_may_have_tables_with_dots_in_their_names(
+    server: Postgres, following: Callable[..., Follower]
+) -> None:
+    server.query('CREATE TABLE "do.t"("K ey" int PRIMARY KEY)')
+    server.query('INSERT INTO "do.t" VALUES (1)')
+    server.query("CREATE PUBLICATION every FOR ALL TABLES")
+    follower = following(PostgresChanges(server.dsn, publication="every"))
+    follower.until_says("1 rows were copied")
+    server.query('INSERT INTO "do.t" VALUES (2)')
+    records = follower.until(lambda records: len(records) == 2)
+    assert [(record["table"], record["after"]) for record in records] == [
+        ("public.do.t", {"K ey": 1}),
+        ("public.do.t", {"K ey": 2}),
+    ]
+
+
 def test_a_server_that_is_unavailable_at_the_start_is_waited_for_in_one_line(
     server: Postgres, capfd: pytest.CaptureFixture[str]
 ) -> None:

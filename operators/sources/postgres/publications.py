@@ -93,6 +93,10 @@ def check_server(server: Server) -> str:
 def table_of(server: Server, name: str) -> SourceTable:
     """Return the table with this name, "name" or "schema.name"; raise `PipelineError` if it cannot be published."""
     schema, _, table = name.rpartition(".")
+    return _table(server, name, schema, table)
+
+
+def _table(server: Server, name: str, schema: str, table: str) -> SourceTable:
     searched = f"{quoted(schema)}.{quoted(table)}" if schema else quoted(table)
     rows = server.rows(_TABLE, name=searched)
     if not rows:
@@ -145,17 +149,20 @@ def published(server: Server, publication: str, names: Sequence[str]) -> list[Pu
             f"{server.place}: publication {publication} does not exist; CREATE PUBLICATION {quoted(publication)} FOR "
             "TABLE …, or correct the name"
         )
-    parts: dict[str, dict[str, Any]] = {
-        f"{row['schemaname']}.{row['tablename']}": row for (row,) in server.rows(_PUBLISHED, name=publication)
+    parts: dict[tuple[str, str], dict[str, Any]] = {
+        (row["schemaname"], row["tablename"]): row for (row,) in server.rows(_PUBLISHED, name=publication)
     }
-    tables = [table_of(server, name) for name in (names or parts)]
+    if names:
+        tables = [table_of(server, name) for name in names]
+    else:  # the names of these may contain dots
+        tables = [_table(server, f"{schema}.{name}", schema, name) for schema, name in parts]
     for table in tables:
-        if table.full_name not in parts:
+        if (table.schema, table.name) not in parts:
             raise PipelineError(
                 f"{server.place}: publication {publication} does not publish {table.full_name}; ALTER PUBLICATION "
                 f"{quoted(publication)} ADD TABLE {table.full_name} before a job begins, or leave the table out"
             )
-    return [_published(server, table, parts[table.full_name]) for table in tables]
+    return [_published(server, table, parts[table.schema, table.name]) for table in tables]
 
 
 def _published(server: Server, table: SourceTable, part: dict[str, Any]) -> Published:
