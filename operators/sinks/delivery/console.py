@@ -46,10 +46,6 @@ class ConsoleSink(Sink):
             )
         self.kept_bytes_max = kept_bytes_max
 
-    def limit(self, rows: int) -> str:
-        """See `causal.ports.ReturningStore.limit`."""
-        return "withdraws rows only until the first checkpoint of a version is complete"
-
     def open_store(self, task: str, job_directory: Path) -> SinkStore:
         """Return the store of one sink task, in the job directory."""
         sink = JsonLinesSink(job_directory / DIRECTORY, durability=self.durability)
@@ -63,6 +59,10 @@ class ConsoleStore(JsonLinesStore):
     def __init__(self, sink: JsonLinesSink, task: str, kept_bytes_max: int) -> None:
         super().__init__(sink, task)
         self._kept_bytes_max = kept_bytes_max
+
+    def limit(self, rows: int) -> str:
+        """See `causal.ports.ReturningStore.limit`."""
+        return "withdraws rows only until the first checkpoint of a version is complete"
 
     def write(self, bundle: Bundle) -> None:
         """See `causal.ports.SinkStore.write`; raises `Unavailable` while too many rows are waiting."""
