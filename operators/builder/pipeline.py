@@ -41,7 +41,7 @@ from operators.kinds.joins.sides import pair
 from operators.kinds.process.accumulating import NO_INITIAL
 from operators.kinds.tables.revisions import end_of_window
 from operators.kinds.windows.aggregates import Aggregate
-from operators.kinds.windows.assigners import Assigned, Session, Sliding, Tumbling
+from operators.kinds.windows.assigners import Assigned, Clock, Session, Sliding, Tumbling
 from operators.kinds.windows.triggers import Trigger
 from operators.sinks.contract.sink import Sink
 from operators.source import Source
@@ -1044,23 +1044,26 @@ class Table(Generic[K, V]):
         after_s: float | None = None,
         keys_max: int | None = None,
         parallelism: int | None = None,
+        clock: Clock = "event",
     ) -> Table[K, V]:
         """Merge successive revisions of a key into one, from the first old value to the last new value.
 
         State: revisions that wait.
 
-        Which revisions are merged depends on when watermarks arrive, but their combined effect does not.
+        Which revisions are merged depends on when watermarks or records arrive, but their combined effect does not.
 
         Args:
             until: "closed": emit a revision when the window of its key is closed, so that the revision is final. A
                 window is closed when its end has been passed by the watermark that the windowed table emits, which is
                 the input watermark minus the grace period.
-            after_s: alternatively, emit a revision when event time has advanced by this much since the first revision
-                of the key was held back.
+            after_s: alternatively, emit a revision when time has advanced by this much since the first revision of the
+                key was held back.
             keys_max: if the revisions of more keys than this are held back, immediately emit those that are due first.
+            clock: the clock of `after_s`: "event", or "processing" for the wall clock, which needs no event time. A
+                watermark is then passed on when the revisions that arrived before it have been emitted.
         """
         where = graph.caller()
-        options = suppress_options(where, name, self.name, self.windowed, until, after_s, keys_max)
+        options = suppress_options(where, name, self.name, self.windowed, until, after_s, keys_max, clock)
         edges = by_key(self._outlet, LEFT)
         output = self._outlet.feed(where, name, "suppress", None, parallelism, edges, **options)
         return Table(self.pipeline, output, self.windowed)

@@ -205,8 +205,11 @@ class FusedChain(OperatorChain):
                 branch = waiting[place]
                 self._active.operator = branch.stage.name
                 self._forward(branch, branch.stage.fire(entries))
-                if branch.stage.asks and branch.received is not None:
-                    self._pass(branch, branch.stage.passes(branch.received))
+                if branch.stage.withholds:
+                    if branch.received is not None:
+                        self._pass(branch, branch.stage.passes(branch.received))
+                    if branch.stage.rests():
+                        self._pass(branch, IDLE_NS)
                 if branch.stage.renews:
                     agenda.look(place)
             return self._end()

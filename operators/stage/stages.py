@@ -136,6 +136,7 @@ class Stage:
         sides: whether the stage distinguishes its inputs; if so, `run_side` is called instead of `run`.
         makes_marks: whether the stage generates its own watermarks; if so, `pieces` returns its output.
         asks: whether the stage calls the outside world.
+        withholds: whether the stage holds watermarks back that it may pass on after one of its entries has fired.
         renews: whether firing an entry may make further entries due in the same event; if so, `due` returns each entry
             only once.
         rank: orders entries with equal times after timers: 1 for windows, 2 for idleness checks.
@@ -158,6 +159,7 @@ class Stage:
     sides = False
     makes_marks = False
     asks = False
+    withholds = False
     moves = False
     renews = False
     rank = 1
@@ -322,7 +324,7 @@ class Stage:
         return []
 
     def rests(self) -> bool:
-        """Return whether the response just processed was the last outstanding one and the input has become idle."""
+        """Return whether the input has become idle and what the stage waited for has just come to an end."""
         return False
 
     # State.

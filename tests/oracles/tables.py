@@ -175,6 +175,9 @@ def _window_table(draw: Draw) -> Scenario:
     sink(counts.suppress("final", until="closed").revisions("final-rows"), "closed")
     after = counts.suppress("less", after_s=draw.choice((0.5, 1, 4)), keys_max=draw.choice((None, 1, 3)))
     sink(after.revisions("less-rows"), "folded")
+    by_clock = counts.suppress("clocked", after_s=draw.choice((0.001, 1, 1e9)), clock="processing", parallelism=1)
+    sink(by_clock.revisions("clocked-rows"), "slow")
+    sink(by_clock.suppress("clocked-final", until="closed").revisions("clocked-final-rows"), "slow-closed")
     windows: dict[Any, list[Row]] = {}
     late = []
     for row, mark in zip(records, marks(records, bound or 0), strict=False):
@@ -186,7 +189,8 @@ def _window_table(draw: Draw) -> Scenario:
         for start, end in opened:
             windows.setdefault((row["g"], bound_of(start), bound_of(end)), []).append(row)
     final = {key: judge(each) for key, each in windows.items()}
-    checks = [table(final), table(final, "closed"), table(final, "folded"), once("closed", final)]
+    checks = [table(final), table(final, "closed"), table(final, "folded"), table(final, "slow"), once("closed", final)]
+    checks += [table(final, "slow-closed"), once("slow-closed", final)]
     return Scenario(
         pipeline, {"in": records}, every(*checks, exact("late", late), counted("w", {"late": len(late)})),
         shown=f"{vars(assigner)} grace {grace} bound {bound}",

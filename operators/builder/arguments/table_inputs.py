@@ -12,6 +12,7 @@ from operators.builder.declarations import Outlet
 from operators.graph import Edge, Node
 from operators.kinds.tables.revisions import KEY_OF, kept
 from operators.kinds.windows.aggregates import Aggregate
+from operators.kinds.windows.assigners import clock_of
 from operators.sinks.contract.sink import Sink
 
 
@@ -81,7 +82,14 @@ def check_sink(where: str, name: str, sink: object, of_table: bool) -> None:
 
 
 def suppress_options(
-    where: str, name: str, table: str, windowed: bool, until: str | None, after_s: float | None, keys_max: int | None
+    where: str,
+    name: str,
+    table: str,
+    windowed: bool,
+    until: str | None,
+    after_s: float | None,
+    keys_max: int | None,
+    clock: object,
 ) -> dict[str, Any]:
     """Return the options of a `suppress` operator that reads the table named `table`."""
     what = f"suppress {name!r}"
@@ -93,5 +101,9 @@ def suppress_options(
         raise PipelineError(f"{where}: {what} waits for windows to close, but {table!r} has none; use after_s=")
     if keys_max is not None and (type(keys_max) is not int or keys_max < 1):
         raise PipelineError(f"{where}: {what} has keys_max {keys_max!r}; use a whole number from 1")
+    if clock_of(where, what, clock) == "processing" and until is not None:
+        raise PipelineError(
+            f"{where}: {what} waits for windows of event time to close; use after_s=, or leave out clock"
+        )
     after_ns = None if after_s is None else seconds(where, f"{what} has after_s", after_s, 0.000001)
-    return {"after_ns": after_ns, "keys_max": keys_max, "windowed": windowed}
+    return {"after_ns": after_ns, "keys_max": keys_max, "windowed": windowed, "clock": clock}

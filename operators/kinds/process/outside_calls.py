@@ -66,6 +66,7 @@ class AskStage(Stage):
     """One task of `call(name, fn)`."""
 
     asks = True
+    withholds = True
     moves = True
     traces = False
 

@@ -7,7 +7,7 @@ from operators.graph import Node, time_of_inputs, watermarked
 from operators.kinds.tables.latest import LatestStage
 from operators.kinds.tables.revisions import DeriveStage, GroupStage, RevisionsStage, ToStreamStage
 from operators.kinds.tables.session_rows import SessionTableStage
-from operators.kinds.tables.suppressing import SuppressStage
+from operators.kinds.tables.suppressing import ClockSuppressStage, SuppressStage
 from operators.kinds.tables.table_aggregates import AggregateGroupsStage, AggregateTableStage
 from operators.kinds.tables.table_join import TableJoinStage
 from operators.kinds.tables.windowed import WindowTableStage
@@ -29,12 +29,12 @@ def _check_windowed(node: Node) -> None:
 
 
 def _check_suppress(node: Node) -> None:
-    if node.options["after_ns"] is not None:
+    if node.options["after_ns"] is not None and node.options["clock"] == "event":
         for edge in node.edges:
             if not watermarked(edge.source) and not node.options["windowed"]:
                 raise PipelineError(
                     f"{node.where}: suppress {node.name!r} uses event time, but {edge.source.name!r} has none; "
-                    "put .watermarks(name, time) before the table"
+                    'put .watermarks(name, time) before the table, or use clock="processing"'
                 )
 
 
@@ -43,12 +43,18 @@ def _windowed(node: Node, scope: Scope) -> Stage:
     return kind(node, scope)
 
 
+def _suppress(node: Node, scope: Scope) -> Stage:
+    kind = ClockSuppressStage if node.options["clock"] == "processing" else SuppressStage
+    return kind(node, scope)
+
+
 def _aggregate(node: Node) -> str:
     return shown_aggregate(node.subject)
 
 
 def _of_windows(node: Node) -> str:
-    return f"one of {'windows' if node.options['windowed'] else 'rows'}"
+    by_clock = " by the wall clock" * (node.options["clock"] == "processing")
+    return f"one of {'windows' if node.options['windowed'] else 'rows'}{by_clock}"
 
 
 def _how(node: Node) -> str:
@@ -66,7 +72,7 @@ KINDS = {
     "group_by": Kind(GroupStage),
     "aggregate": Kind(AggregateGroupsStage, keyed="needed", meaning=_aggregate),
     "table_join": Kind(TableJoinStage, keyed="needed", begins=True, meaning=_how),
-    "suppress": Kind(SuppressStage, keyed="needed", check=_check_suppress, keeps_time=True, meaning=_of_windows),
+    "suppress": Kind(_suppress, keyed="needed", check=_check_suppress, keeps_time=True, meaning=_of_windows),
     "revisions": Kind(RevisionsStage, keeps_time=True),
     "to_stream": Kind(ToStreamStage),
 }

@@ -88,6 +88,7 @@ EFFECTS = {
     "Table.join(how)": "refused",
     "Table.join(parallelism)": "applied",
     "Table.suppress(after_s)": "from now on",
+    "Table.suppress(clock)": "refused",
     "Table.suppress(keys_max)": "applied",
     "Table.suppress(parallelism)": "applied",
     "Table.suppress(until)": "from now on",

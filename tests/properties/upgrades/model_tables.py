@@ -269,11 +269,18 @@ def _bound(at: int) -> float:
 class Suppressing(Rows):
     """`suppress`: what is merged does not follow from the definition, the sum does."""
 
+    def adopt(self, before: Model) -> None:
+        if before.options["clock"] != self.options["clock"]:
+            raise MustBeRefused("the clock")
+        super().adopt(before)
+
     def record(self, side: int, key: Any, record: Any, origin: Channel) -> None:
         self.revise(record[0], record[2])
 
     def passes(self, mark: int) -> Mark:
         after = self.options["after_ns"]
+        if self.options["clock"] == "processing":
+            return mark if mark == END else None
         return mark if mark == END or after is None else mark - after
 
 

@@ -76,6 +76,10 @@ class Task:
             records += self._took(self.chain.deliver(input, [mark], 0, self.services))
         return records
 
+    def fire(self, at_s: float) -> list[Any]:
+        """Fire the timers due at a time by the wall clock and return what the task emits."""
+        return self._took(self.chain.fire(round(at_s * SECOND_NS), self.services))
+
     def idle(self, *inputs: int) -> None:
         """Nothing comes on these inputs for now."""
         for input in inputs:
@@ -105,4 +109,4 @@ class Task:
         return sum([len(table.values) for stage in stages for table in stage.tables()])
 
 
-__all__ = ["END_NS", "SECOND_NS", "Task", "key_of", "planned_join", "time_of", "timed_source"]
+__all__ = ["END_NS", "IDLE_NS", "SECOND_NS", "Task", "key_of", "planned_join", "time_of", "timed_source"]

@@ -285,6 +285,10 @@ def _suppress_until(draft: Draft, until: Any) -> Any:
     return counts.suppress("x", until=until) if until else counts.suppress("x", after_s=1)
 
 
+def _suppress_by_the_clock(draft: Draft, **options: Any) -> Any:
+    return draft.keyed(BY_THE_CLOCK).aggregate_table("t", Count()).suppress("x", **options)
+
+
 def _table_side(draft: Draft, tag: str) -> Any:
     counts = draft.dated().window_table("t", Tumbling(5), Count())
     counts.revisions("rows").sink("all", AnySink())
@@ -395,9 +399,11 @@ TABLE_CASES = [
     }, _table_join),
     Case(Table.suppress, {"after_s": (5.0, 12.0), "keys_max": (None, 1), "parallelism": TWO}, _suppress,
          hidden=frozenset({("after_s", "keys_max")}),
-         without={"until": "the next case"}),
+         without={"until": "the next case", "clock": "the next but one"}),
     Case(Table.suppress, {"until": ("closed", None)}, _suppress_until,
-         without=dict.fromkeys(("after_s", "keys_max", "parallelism"), "the case before")),
+         without=dict.fromkeys(("after_s", "keys_max", "parallelism", "clock"), "the case before or after")),
+    Case(Table.suppress, {"after_s": (5.0, 12.0), "clock": ("event", "processing")}, _suppress_by_the_clock,
+         without=dict.fromkeys(("until", "keys_max", "parallelism"), "a case before")),
     Case(Table.sink, {"sink": (AnyTableSink(), RefusingTables()), "parallelism": TWO},
          lambda s, **o: s.rows().key_by(key).table("t").sink("out", **o),
          without={"host": "the job is on one machine"}, hidden=frozenset({("parallelism", "sink")})),

@@ -96,6 +96,7 @@ REFUSALS = {
     "a trigger and slices": (windowed(Sliding(12, 3)), windowed(Sliding(12, 3), trigger=every(2))),
     "a function over slices": (windowed(Sliding(12, 3), whole, trigger=every(2)), windowed(Sliding(12, 3), whole)),
     "another generator": (marked(generator=Rising), marked(generator=Falling)),
+    "the clock of what is suppressed": (suppressed(after_s=5), suppressed(after_s=5, clock="processing")),
     "a key": (
         lambda stream: stream.watermarks("time", time_of).window("op", Tumbling(10), Count()), windowed(Tumbling(10)),
     ),
@@ -192,6 +193,15 @@ def test_what_is_suppressed_is_due_as_the_options_now_say() -> None:
     assert task.give([], 5) == [] == task.give([revised(1)], 10)
     task.changed(suppressed(after_s=7))
     assert task.give([], 11) == [] and len(task.give([], 12)) == 1, "7 s after it was first held"
+
+
+def test_what_is_suppressed_by_the_wall_clock_is_due_as_the_options_now_say() -> None:
+    task = Task(suppressed(after_s=100, clock="processing"))
+    assert task.give([revised(1)], 5) == [] and task.give([], 10) == []
+    was_ns = task.chain.next_timer_ns()
+    assert was_ns is not None
+    task.changed(suppressed(after_s=7, clock="processing"))
+    assert task.chain.next_timer_ns() == was_ns - 93 * S, "7 s after it was first held"
 
 
 def test_windows_of_vectors_continue_in_more_tasks() -> None:

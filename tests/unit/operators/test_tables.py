@@ -207,6 +207,14 @@ def untimed(pipeline: Pipeline) -> Any:
         (lambda s, p: s.table("t").suppress("s", after_s=0), "has after_s 0; use seconds"),
         (lambda s, p: s.table("t").suppress("s", after_s=1, keys_max=0), "has keys_max 0; use a whole number from 1"),
         (lambda s, p: s.table("t").suppress("s", after_s=1), "uses event time, but 't' has none"),
+        (
+            lambda s, p: s.table("t").suppress("s", after_s=1, clock="wall"),
+            "has clock 'wall'; use 'event' or 'processing'",
+        ),
+        (
+            lambda s, p: s.window_table("t", Tumbling(5), Count()).suppress("s", until="closed", clock="processing"),
+            "waits for windows of event time to close; use after_s=, or leave out clock",
+        ),
     ],
 )
 def test_a_table_that_cannot_be_is_refused_in_one_line(build: Any, message: str) -> None:
