@@ -17,6 +17,8 @@ from typing import Any
 from causal.errors import PipelineError, Unavailable
 from causal.process.forks import close as close_lock
 from causal.process.forks import keep_from_children, lock
+from deploy.jobs.hints import not_running
+from deploy.jobs.lookup import running
 from standby.network.control import Requester
 from standby.storage.change_files import CHANGE_LOCK
 from standby.supervision.next_version import RENEW
@@ -75,7 +77,7 @@ class Conversation:
         """Send a request and return its answer.
 
         Raises:
-            Refused: the supervisor refuses the request, or has ended the change.
+            Refused: the supervisor refuses the request, or has ended the change; or the job has ended meanwhile.
             Unavailable: there is no answer in time.
         """
         self._requests += 1
@@ -83,6 +85,8 @@ class Conversation:
         deadline_s = time.monotonic() + within_s
         while (left_s := deadline_s - time.monotonic()) > 0:
             answer = self._requester.ask("change", facts, min(left_s, AGAIN_S))
+            if answer is None and not running(self._job):
+                raise Refused(not_running(self._job))
             if answer is None or answer.get("request") != self._requests:  # it answers an earlier request, late
                 continue
             if not answer.get("ok"):
