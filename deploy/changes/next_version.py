@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import shutil
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,6 +18,8 @@ from msgspec import convert
 
 from causal.config import JobConfig
 from causal.errors import CorruptData, PipelineError, Unavailable
+from causal.process.forks import close as close_lock
+from causal.process.forks import keep_from_children, lock
 from causal.snapshot_files import SNAPSHOT_SUFFIX, span_of
 from causal.storage.files import naming
 from causal.topology import Topology
@@ -31,7 +35,7 @@ from deploy.savepoints.savepoint_store import Savepoint
 from deploy.savepoints.upgrading import Beginning, Stood, open_stores, prepare, read_beginning, requesting
 from operators.engine.plan import Plan
 from standby.network.control import Requester
-from standby.storage.change_files import CHANGE, NEXT
+from standby.storage.change_files import CHANGE, NEXT, WITHDRAWAL_LOCK
 from standby.storage.manifest_files import DIRECTORY as CHECKPOINTS
 from standby.storage.manifest_files import newest_manifest
 from standby.supervision.job_view import JobView
@@ -232,16 +236,35 @@ def roll_back(
             raise Unavailable(f"the job in {job} has completed {LATER} checkpoints meanwhile; repeat the command")
         returned = Return(back, epoch, incarnation, False, facts.left, None)
         version.planned.check_readable(begins.rescaling.places(), job)  # the current version may have released more
-        rows = withdraw(job, written, returned, lambda: _announced(conversation))
-        return_input(job, back, begins.rescaling.positions())
-        stores = open_stores(job, version.config, version.planned, begins)
-        if asks:
-            write(stores)
-        prepare(job, version.config, version.blueprint, begins, snapshots.files, stores, ())
-        attempt.commit()
+        with _not_resumed(job):
+            rows = withdraw(job, written, returned, lambda: _announced(conversation))
+            return_input(job, back, begins.rescaling.positions())
+            stores = open_stores(job, version.config, version.planned, begins)
+            if asks:
+                write(stores)
+            prepare(job, version.config, version.blueprint, begins, snapshots.files, stores, ())
+            attempt.commit()
     await_running(job)
     gap_s = time.monotonic() - began_s
     return Changed(gap_s, rows)
+
+
+@contextmanager
+def _not_resumed(job: Path) -> Iterator[None]:
+    """Keep a job that dies from being resumed until its rows are withdrawn, or this command has ended.
+
+    A command that was suspended meanwhile would otherwise withdraw rows of a version that continues.
+
+    Raises:
+        Unavailable: the job is being resumed.
+    """
+    handle = keep_from_children(os.open(job / WITHDRAWAL_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    try:
+        if not lock(handle, 0.0):
+            raise Unavailable(f"the job in {job} has ended and is being resumed; repeat the command")
+        yield
+    finally:
+        close_lock(handle)
 
 
 def _announced(conversation: Conversation) -> None:

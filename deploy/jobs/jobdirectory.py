@@ -37,7 +37,7 @@ from standby.host.log_sender import SENT
 from standby.host.processes import kill_marked
 from standby.network.gate import EXECUTORS_ROSTER
 from standby.storage import prepared_change
-from standby.storage.change_files import CHANGE, CHANGE_LOCK, CHANGED, NEXT, ROLLBACK
+from standby.storage.change_files import CHANGE, CHANGE_LOCK, CHANGED, NEXT, ROLLBACK, WITHDRAWAL_LOCK
 from standby.storage.journal import FILE as JOURNAL
 from standby.storage.journal import LOCK as SUPERVISOR_LOCK
 from standby.storage.journal import Journal, journaled
@@ -81,6 +81,7 @@ OWNED = (
     CHANGE,
     CHANGED,
     CHANGE_LOCK,
+    WITHDRAWAL_LOCK,
     NEXT,
     ROLLBACK,
     CODE,
@@ -205,12 +206,12 @@ class JobDirectory:
             PipelineError: there is no job to resume.
             CorruptData: the state is damaged.
         """
+        self.end_leftovers()
         prepared_change.carry_out(self.path)
         prepared_change.discard(self.path)
         if not (self.path / "job.json").exists() or not (self.path / JOURNAL).exists():
             raise PipelineError(f"{self.path} does not contain a job to resume; start one without --resume")
         config = JobConfig.load(self.path)
-        self.end_leftovers()
         self._check_journal()
         self._check_began()
         return config
@@ -332,7 +333,8 @@ class JobDirectory:
     def end_leftovers(self) -> None:
         """End the remaining processes of a job whose `causal run` was killed."""
         # This process has the lock, so the earlier `causal run` has ended, and its agent and supervisor are ending.
-        for name in (SUPERVISOR_LOCK, AGENT_LOCK):
+        # Without a supervisor, no command can begin to withdraw rows, but one may not have noticed its end.
+        for name in (SUPERVISOR_LOCK, AGENT_LOCK, WITHDRAWAL_LOCK):
             self._await_release(name)
         kill_listed(self.path)
         left = kill_marked(self.path, KILL_S)

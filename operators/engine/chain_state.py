@@ -52,6 +52,7 @@ class ChainState:
             "merge": self._merge.header(),
             "senders": [each.sender for each in self._inputs],
             "marks": [[branch.received, branch.passed] for branch in self._branches],
+            "names": [stage.name for stage in self._stages],
             "counts": {stage.name: dict(stage.counts) for stage in self._stages if stage.counts},
         }
         return ChainSnapshot(full, header, jobs, increment)

@@ -19,6 +19,7 @@ from causal.records.values import decode
 from causal.topology import Channel, Task, Topology
 from operators.engine.chain import FusedChain
 from operators.engine.plan import Plan
+from operators.kinds.ordering.hold import HoldStage
 from operators.kinds.tables.unsettled import RowStage
 from operators.records.keys import key_group, task_of_group
 from operators.runtime.regrouping import Saved, grouped_chains, grouped_cuts, saved_subtasks
@@ -42,6 +43,12 @@ class Share:
     saved: Saved
     header: dict[str, Any]
     fragments: Fragments
+
+    @property
+    def marks(self) -> dict[str, Sequence[int | None]]:
+        """The most recent watermarks that each stage had received and passed on, by the name of the stage."""
+        marks, names = self.header["marks"], self.header["names"]
+        return dict(zip(names, marks, strict=True)) if len(names) == len(marks) else {}
 
 
 class Rescaling:
@@ -156,7 +163,7 @@ class Rescaling:
         fresh, _ = read(whole(self._plan.subtask_chain(task.index)))
         shares = [self._known_share(task, saved, fresh) for saved in olds]
         numbers = max(share.header["numbers"] for share in shares)
-        header = {**fresh, "stages": dict(fresh["stages"]), "counts": {}, "numbers": numbers}
+        header = {**fresh, "stages": dict(fresh["stages"]), "counts": {}, "numbers": numbers, "marks": []}
         fragments: Fragments = {}
         continued: set[int] = set()
         for stage in chain.stages:
@@ -167,7 +174,9 @@ class Rescaling:
             if same:
                 own = [share for share in own if share.saved.task.index == self._had[name][place]]
             continued.update(share.saved.task.index for share in own)
-            headers: Sequence[dict[str, Any]] = [share.header["stages"].get(stage.name, {}) for share in own]
+            marks = [_marks(stage, name, share) for share in own]
+            header["marks"].append([least(received for received, _ in marks), least(passed for _, passed in marks)])
+            headers: Sequence[dict[str, Any]] = [_inherited(stage, name, share) for share in own]
             if all(headers):
                 headers = stage.rewired(headers, self._origins(task, own, fresh))
             if own:
@@ -175,7 +184,7 @@ class Rescaling:
             if own and place == 0 or same:
                 header["counts"][stage.name] = _sum(share.header["counts"].get(stage.name, {}) for share in own)
             self._gather(stage, name, place, own, same, fragments)
-        self._set_marks(header, task, shares)
+        header["merge"] = self._merged(task, shares, header)
         header["stages"] = {name: fields for name, fields in header["stages"].items() if fields}
         self._restore(chain, header, fragments)
         self._renumber(chain, len(continued) > 1)
@@ -233,6 +242,7 @@ class Rescaling:
         last, _ = read(saved.files[-1])
         header, fragments = read(whole(scratch))
         kept = {name: last[name] for name in ("merge", "marks", "keyless", "senders") if name in last}
+        kept["names"] = last.get("names", saved.task.operators)  # earlier versions did not write them
         return Share(saved, {**header, **kept}, fragments)
 
     def _gather(
@@ -273,22 +283,11 @@ class Rescaling:
     def _same_parallelism(self, name: str) -> bool:
         return len(self._had.get(name, ())) == len(self._has[name])
 
-    def _set_marks(self, header: dict[str, Any], task: Task, shares: Sequence[Share]) -> None:
+    def _merged(self, task: Task, shares: Sequence[Share], fresh: Mapping[str, Any]) -> dict[str, Any]:
         """Continue event time: each input starts from the least time reached by the inputs that it continues."""
-        before = [(share.saved.task.operators, len(share.header["marks"])) for share in shares]
-        if all(each == (task.operators, len(header["marks"])) for each in before):  # `delivery="ordered"` adds a mark
-            own = shares
-            if all(map(self._same_parallelism, task.operators)):
-                at = self._had[task.operators[0]][self._has[task.operators[0]].index(task.index)]
-                own = [share for share in shares if share.saved.task.index == at]
-            header["marks"] = [
-                [least(received for received, _ in branch), least(passed for _, passed in branch)]
-                for branch in zip(*(share.header["marks"] for share in own), strict=True)
-            ]
-        origins = self._origins(task, shares, header)
-        merge = Merge.rewired([share.header["merge"] for share in shares], origins)
+        merge = Merge.rewired([share.header["merge"] for share in shares], self._origins(task, shares, fresh))
         ended = [self._has_ended(channel.source) for channel in self._plan.subtasks.inputs(task.index)]
-        header["merge"] = {**merge, "ended": ended}
+        return {**merge, "ended": ended}
 
     def _origins(self, task: Task, olds: Sequence[Share], fresh: Mapping[str, Any]) -> Origins:
         """Return the inputs of old tasks that each input of a new task continues.
@@ -438,6 +437,27 @@ class Rescaling:
 def operator_of(stage: str, task: Task) -> str:
     """Return the operator that a stage belongs to; a stage may be only a part of its operator ("op.hold")."""
     return stage if stage in task.operators else stage.rpartition(".")[0]
+
+
+def _is_added(stage: Stage, operator: str, share: Share) -> bool:
+    """Return whether a stage orders the records of an operator that did not order them in an old task."""
+    return isinstance(stage, HoldStage) and operator in share.marks and stage.name not in share.marks
+
+
+def _inherited(stage: Stage, operator: str, share: Share) -> dict[str, Any]:
+    """Return the header of a stage in an old task; records that were late for its operator are so for a new order."""
+    if _is_added(stage, operator, share):
+        return {"mark": share.marks[operator][0]}
+    inherited: dict[str, Any] = share.header["stages"].get(stage.name, {})
+    return inherited
+
+
+def _marks(stage: Stage, operator: str, share: Share) -> Sequence[int | None]:
+    """Return the watermarks that a stage had received and passed on in an old task."""
+    if _is_added(stage, operator, share):
+        received, _ = share.marks[operator]
+        return received, received
+    return share.marks.get(stage.name, (None, None))
 
 
 def _dropped(what: str) -> str:

@@ -19,6 +19,9 @@ ROLLBACK = "rollback.json"
 CHANGE_LOCK = "change.lock"
 """The file that a command keeps locked while it changes the running job."""
 
+WITHDRAWAL_LOCK = "withdrawal.lock"
+"""The file that a command keeps locked while it withdraws rows of the running job; meanwhile, no run can resume it."""
+
 CHANGED = "changed"
 """The file that names the journal of the last change."""
 

@@ -10,6 +10,13 @@ from typing import Any
 import pytest
 
 from benchmarks.harness.processes import kill, workers
+from causal.errors import PipelineError
+from deploy import cli
+from deploy.changes import next_version
+from deploy.jobs import jobdirectory
+from deploy.jobs.jobdirectory import JobDirectory
+from deploy.savepoints import rolling_back
+from standby.storage.change_files import ROLLBACK, WITHDRAWAL_LOCK
 from tests.faults.changing import LEDGER, Changing, text_of
 from tests.faults.conftest import Start
 from tests.faults.job import causal, causal_output, environment, wait_for
@@ -287,3 +294,39 @@ def test_changes_follow_each_other_with_kills_in_between(start: Start, tmp_path:
     assert len(set(names)) == len(names)
     changing.finish()
     assert changing.versions() == list(range(1, 8))
+
+
+def test_a_job_is_not_resumed_while_a_command_that_was_suspended_withdraws_rows(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its intent would otherwise reach a version that continues, and no later resumption would be accepted."""
+    changing = Changing(start, tmp_path)
+    job = changing.job
+    job.until_warm(records=150)
+    changing.upgraded(2)
+    changing.until_more()
+    note, resumptions = rolling_back._note, []
+
+    def suspended(*arguments: Any) -> None:
+        job.kill_everything()
+        directory = JobDirectory(job.state)
+        try:
+            with pytest.raises(PipelineError, match=rf"{WITHDRAWAL_LOCK} is in use by a process of the previous job"):
+                directory.take_over()
+            resumptions.append(directory)
+        finally:
+            directory.close()
+        note(*arguments)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(jobdirectory, "RELEASE_S", 0.0)
+    monkeypatch.setattr(next_version, "ANSWER_S", 2.0)
+    monkeypatch.setattr(rolling_back, "_note", suspended)
+    assert cli.main(["rollback", "--state-dir", str(job.state)]) != 0
+    assert len(resumptions) == 1 and (job.state / ROLLBACK).exists()
+    status, said = job.start("--resume", "--code", "kept").finish()
+    assert status == 2 and "was interrupted while it withdrew rows; complete it" in one_line(said)
+    job.start("--resume", "--rollback")
+    changing.until_more()
+    changing.finish()
+    assert changing.versions() == [1]

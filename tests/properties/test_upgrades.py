@@ -11,6 +11,7 @@ import pytest
 
 from operators.engine.chain import FusedChain
 from operators.kinds.registry import KINDS
+from operators.runtime import rescaling
 from operators.runtime.rescaling import Rescaling
 from operators.runtime.sent_rows import SentRows
 from operators.stage.stages import Stage
@@ -117,6 +118,11 @@ def test_a_watermark_that_waits_for_the_next_record_is_found(monkeypatch: pytest
     monkeypatch.setattr(Merge, "behind", lambda self: False)
     with pytest.raises(Mismatch, match="after, out"):
         examine("tasks timers", 16)
+
+
+def test_a_watermark_that_is_forgotten_by_another_order_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rescaling, "_inherited", lambda stage, name, share: share.header["stages"].get(stage.name, {}))
+    assert detected("order reduce", 12)
 
 
 def test_a_wrong_row_is_found() -> None:

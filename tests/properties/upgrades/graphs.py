@@ -509,6 +509,15 @@ def _tasks(version: Version, chance: Random) -> Version:
     )
 
 
+def _order(version: Version, chance: Random) -> Version:
+    """Draw another order in which the core gets its records, often with a source that is added or removed."""
+    choices = CHOICES[version.core].get("delivery", ())
+    if "delivery" in version.options:
+        [delivery] = [each for each in choices if each != version.options["delivery"]]
+        version = replace(version, options={**version.options, "delivery": delivery})
+    return replace(version, united=version.united != (chance.random() < 0.7))
+
+
 CHANGES: Mapping[str, Callable[[Version, Random], Version]] = {
     "operator added": _added,
     "operator removed": _removed,
@@ -528,6 +537,7 @@ KINDS: Mapping[str, Mapping[str, Callable[[Version, Random], Version]]] = {
     "graph": CHANGES,
     "tasks": {"parallelism": _tasks},
     "options": {"option": _option, "parallelism": _tasks},
+    "order": {"order": _order, "parallelism": _tasks},
 }
 """Kind of upgrade → what may change in it."""
 

@@ -12,6 +12,7 @@ import pytest
 from causal.cut import Cut
 from causal.errors import PipelineError
 from causal.ids import OUTSIDE
+from causal.records.batch import watermark
 from causal.records.values import decode
 from operators import Operator, Pipeline
 from operators.engine.plan import Plan, plan
@@ -305,3 +306,40 @@ def test_a_source_that_asks_for_its_partitions_may_get_more() -> None:
     for fewer_or_fixed in (of(1), of(3, asks=False)):
         with pytest.raises(PipelineError, match="the number of partitions of source 'in' was 2"):
             rescaled(before, saved(before, {}), fewer_or_fixed)
+
+
+@pytest.mark.parametrize("tasks", [1, 2])
+@pytest.mark.parametrize("by_key", [True, False])
+def test_what_an_operator_had_passed_is_late_once_its_records_are_ordered(by_key: bool, tasks: int) -> None:
+    """Without a key, the operator was in the task of its source, whose inputs have no watermarks."""
+
+    def of(ordered: bool) -> Build:
+        def build(stream: Any, parallelism: int) -> Any:
+            if ordered:
+                other = stream.pipeline.source("more", source(1))
+                stream = stream.union(other.watermarks("more-time", lambda record: record[1]))
+            stream = stream.key_by(key_of) if by_key else stream
+            delivery = "ordered" if ordered else "arrival"
+            return stream.process("op", Plain(), delivery=delivery, parallelism=parallelism)
+
+        return timed(build)
+
+    before, after = planned(tasks, of(False), sources=tasks), planned(tasks, of(True), sources=tasks)
+    names = [str(task.name) for task in before.topology.tasks if "op" in task.operators]
+    reaching = watermark(8 * 10**9) if by_key else listed([(1, 10.0)])[0]
+    parts = {}
+    for name in names:
+        task = before.topology.named(name)
+        assert task is not None
+        chain = before.chain(task.index)
+        for number, _ in enumerate(before.topology.inputs(task.index)):
+            chain.deliver(number, [reaching], 0, Services())
+        parts[name] = [parts_of(chain, True)]
+    chains = rescaled(before, saved(before, parts), after).chains()
+    for task in after.topology.tasks:
+        if "op" in task.operators:
+            for number, _ in enumerate(after.topology.inputs(task.index)):
+                chain = after.chain(task.index)
+                chain.restore(chains[task.name])
+                chain.deliver(number, listed([(1, 7.0), (1, 9.0)]), 0, Services())
+                assert chain.counts() == {"op": {"late": 1}}, f"input {number} of {task.name}"
