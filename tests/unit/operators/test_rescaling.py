@@ -311,8 +311,7 @@ def test_a_source_that_asks_for_its_partitions_may_get_more() -> None:
 @pytest.mark.parametrize("tasks", [1, 2])
 @pytest.mark.parametrize("by_key", [True, False])
 def test_what_an_operator_had_passed_is_late_once_its_records_are_ordered(by_key: bool, tasks: int) -> None:
-    """Without a key, the operator was in the task of its source, whose inputs have no watermarks."""
-
+    # An operator without a key was in the task of its source, whose inputs have no watermarks.
     def of(ordered: bool) -> Build:
         def build(stream: Any, parallelism: int) -> Any:
             if ordered:
