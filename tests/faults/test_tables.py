@@ -6,6 +6,7 @@ import json
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +31,8 @@ def amount(directory: Path) -> Table:
     table: Table = {}
     for line in (directory / "log" / "log-0.jsonl").read_text().splitlines():
         key, old, new = json.loads(line)
-        assert table.get(str(key)) == old
-        table[str(key)] = new
+        assert table.get(json.dumps(key)) == old
+        table[json.dumps(key)] = new
     return {key: row for key, row in table.items() if row is not None}
 
 
@@ -72,6 +73,23 @@ def a_table_is_exact_through_kills(start: Start, directory: Path, *options: str,
     (directory / "gate").touch()
     assert job.finish_well()["withdrawn"] == 0
     check(directory, 2000, read)
+
+
+def test_sessions_are_exact_through_kills(start: Start, tmp_path: Path) -> None:
+    """Sessions grow and join while tasks die; each record is in one, and those of a key are disjoint."""
+    job = begun(start, tmp_path, *sets(of="sessions", width=2))
+    job.until_written(400)
+    for tasks in (("out/0",), ("revisions/0", "out/1"), ("dice/0",)):
+        job.replace(*tasks)
+        job.until_warm(checkpoints=0)
+    (tmp_path / "gate").touch()
+    assert job.finish_well()["withdrawn"] == 0
+    table = table_in(tmp_path)
+    assert table == amount(tmp_path) and sum(table.values()) == 2000
+    sessions = sorted(json.loads(key) for key in table)
+    assert len(sessions) > 31, "some keys have several"
+    for (key, _, end), (other, start_, _) in pairwise(sessions):
+        assert key < other or end <= start_
 
 
 def test_revisions_beyond_the_sharing_depth_are_withdrawn(start: Start, tmp_path: Path) -> None:

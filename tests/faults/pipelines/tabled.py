@@ -1,7 +1,7 @@
 """A table of the latest throw of dice per key, kept in a store by key and, as revisions, in files.
 
 Settings: gate (the file without which the source does not end), count, rate, width (tasks of the sink by key), to (the
-sink by key), server (its address), undo_rows.
+sink by key), server (its address), undo_rows, of (`throws`, or `sessions` whose times depend on the dice).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from operators import Operator, Pipeline
+from operators import Count, Operator, Pipeline, Session, Table
 from operators.sinks import JsonLinesSink, PostgresSink, RedisSink, SqliteSink
 from operators.sinks.contract import Sink
 from tests.faults.pipelines.held_source import held_generated
@@ -38,6 +38,11 @@ numbers = held_generated(
     rate=float(settings.get("rate", 1000)),
 )
 thrown = pipeline.source("numbers", numbers).key_by(lambda r: 0).process("dice", Dice())
-table = thrown.key_by(lambda r: r["k"]).table("latest").filter("kept", lambda key, r: r["dice"] % 5)
+keyed = thrown.timed(lambda r: r["i"] + r["dice"] % 60).key_by(lambda r: r["k"])
+table: Table[Any, Any]
+if settings.get("of", "throws") == "sessions":
+    table = keyed.window_table("sessions", Session(40), Count(), grace_s=1_000_000)
+else:
+    table = keyed.table("latest").filter("kept", lambda key, r: r["dice"] % 5)
 table.sink("out", SINKS[settings.get("to", "sqlite")](), parallelism=int(settings.get("width", 1)))
 table.revisions("revisions").sink("log", JsonLinesSink("log"))
