@@ -113,7 +113,7 @@ class PostgresChanges(IngestedSource):
     def check(self) -> None:
         """Raise `PipelineError` for mistakes in the dsn, the server's settings, the role or the tables.
 
-        An unavailable server is not an error here: the job will wait for it, and a line says so.
+        An unavailable server is no error here, only a line: the job will wait for it.
         """
         options = self._options()
         from operators.sources.postgres import publications
