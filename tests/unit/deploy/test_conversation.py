@@ -64,6 +64,6 @@ def test_answers_of_earlier_requests_are_passed_over(tmp_path: Path) -> None:
 
 def test_a_request_to_a_job_that_has_ended_is_refused(tmp_path: Path) -> None:
     (tmp_path / "runtime").write_text(str(tmp_path))
-    (tmp_path / "lock").touch()  # nobody has locked it, as after the end of `causal run`
+    (tmp_path / "lock").touch()  # without a lock on it, as after the end of `causal run`
     with Conversation(tmp_path) as conversation, pytest.raises(Refused, match="is not running"):
         conversation.ask("follow", 60.0)
