@@ -30,6 +30,7 @@ from operators.runtime.hot_standby import HotStandby
 from operators.runtime.image import Image
 from operators.runtime.membership import Begin, Load
 from operators.runtime.merge_process import merge
+from operators.runtime.prepared_stores import PreparedStores
 from operators.runtime.rescaling import whole
 from operators.runtime.resident import Resident
 from operators.runtime.task_disk import TaskDisk
@@ -199,6 +200,7 @@ class Losing(Worker):
         self.poller = cast(Any, SimpleNamespace(register=lambda *_: None, unregister=lambda *_: None))
         self.task_disk = TaskDisk(directory, "w1", settings, None, self.poller)
         self.asking = RequestPool({})
+        self.prepared = PreparedStores(plan, directory, lambda line: None)
         self.resident = Resident(lambda task: Image(plan, task, directory))
         self.hot = HotStandby(1, self._shadow, self.task_disk.ask, self._shadow_lost) if settings.hot else None
         self.transport = cast(Any, SimpleNamespace(receive=lambda ready: (), reply=lambda link, parts: None))
