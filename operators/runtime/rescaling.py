@@ -8,7 +8,7 @@ by task: a new chain of the new plan loads its parts and writes them as its firs
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from causal.cut import Cut, Mark
@@ -162,6 +162,9 @@ class Rescaling:
     def _fill(self, chain: FusedChain, task: Task, olds: Sequence[Saved]) -> None:
         fresh, _ = read(whole(self._plan.subtask_chain(task.index)))
         shares = [self._known_share(task, saved, fresh) for saved in olds]
+        if any(_is_new(stage, operator_of(stage.name, task), share) for stage in chain.stages for share in shares):
+            # A new stage must learn how far its input is, so those before it pass on their watermarks again.
+            shares = [replace(share, header={**share.header, "names": ()}) for share in shares]
         numbers = max(share.header["numbers"] for share in shares)
         header = {**fresh, "stages": dict(fresh["stages"]), "counts": {}, "numbers": numbers, "marks": []}
         fragments: Fragments = {}
@@ -442,6 +445,11 @@ def operator_of(stage: str, task: Task) -> str:
 def _is_added(stage: Stage, operator: str, share: Share) -> bool:
     """Return whether a stage orders the records of an operator that did not order them in an old task."""
     return isinstance(stage, HoldStage) and operator in share.marks and stage.name not in share.marks
+
+
+def _is_new(stage: Stage, operator: str, share: Share) -> bool:
+    """Return whether an old task did not have a stage, nor its operator before its records were ordered."""
+    return stage.name not in share.marks and not _is_added(stage, operator, share)
 
 
 def _inherited(stage: Stage, operator: str, share: Share) -> dict[str, Any]:

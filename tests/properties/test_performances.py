@@ -55,7 +55,7 @@ class Begun:
         for event in scene.events:
             records.setdefault(event.channel, []).extend([] if event.ends else [event.record])
 
-        def reader(plan: WholePlan, channel: Channel, directory: Path, began_ns: int) -> Listed:
+        def reader(plan: WholePlan, channel: Channel, *rest: object) -> Listed:
             name, _ = plan.source_of(channel)
             return Listed(records.get((name, channel.partition), []))
 

@@ -72,6 +72,7 @@ class Loading(Worker):
         self.following = self.loading = self.driver = self.hot = self.depot = self.fetch = self.witness = None
         self.resident = Resident(lambda task: Image(self.plan, task, directory))
         self.later = Backlog()
+        self.prepared = cast(Any, SimpleNamespace(follow=lambda task: None, of=lambda task: {}))
         self.retained = NO_KNOWLEDGE
         self.load_began_ns = 0
         self.rehearsals = cast(Any, SimpleNamespace(checked=0, problem=""))
