@@ -61,7 +61,7 @@ def _the_final_savepoint_ends_the_job() -> Patches:
     return {(Coordinator, "apply"): remembers}
 
 
-@found_by(0, draw_changes)
+@found_by(406, draw_changes)
 def _an_unknown_commit_is_cleared_up() -> Patches:
     """A command that does not learn whether its change was committed removes the files that it has written."""
     return {(Command, "_committed"): property(lambda self: False)}

@@ -41,7 +41,7 @@ def _an_echo_without_dependencies() -> Patches:
     return {(Echo, "_frame"): silent}
 
 
-@found_by(599, draw_hot)
+@found_by(48, draw_hot)
 def _a_shadow_forgets_its_rows() -> Patches:
     """Rows that the store lacks are not kept."""
     put = SinkChannel.put

@@ -57,7 +57,7 @@ def _files_of_the_dead_count() -> Patches:
     return {(StableFiles, "begin"): keeping, (StableFiles, "youngest"): oldest}
 
 
-@found_by(42)
+@found_by(48)
 def _performed_before_it_is_begun() -> Patches:
     """The task does not wait for its own file: what an older one says may be read although it happened otherwise."""
     init = Flushing.__init__

@@ -63,7 +63,7 @@ def _acknowledged_before_staged() -> Patches:
     return {(Step, "_pass_barrier"): hasty, (RowWriting, "flush"): unless}
 
 
-@found_by(189)
+@found_by(237)
 def _staged_and_not_durable() -> Patches:
     """Staged rows are not made durable before the snapshot."""
     barrier = Step._pass_barrier
