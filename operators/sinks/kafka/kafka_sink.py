@@ -3,9 +3,10 @@
 A bundle is one transaction: rows, and one record of the account in the side topic `<topic>.causal.<task>`, with
 position, digest and determinants. A row has the headers `task` and `position`. A reader with `read_uncommitted` sees a
 row as soon as it is written, one with `read_committed` (the default of librdkafka, not of Java) when its transaction
-has ended, milliseconds later. Nothing that a reader of either kind has seen is contradicted later, because determinants
-travel with the rows; after a kill, a `read_uncommitted` reader may see the rows of the last bundle a second time, with
-the same headers and values, and a `read_committed` reader never does.
+has ended, milliseconds later. Nothing that a `read_committed` reader has seen is contradicted later, because
+determinants travel with the rows. Rows that a `read_uncommitted` reader has seen are provisional: if the sink dies
+before the commit, other rows may come at their positions, because the order of delivery is lost with the transaction;
+of the rows with the same headers, the latest counts.
 
 Fence. The `transactional.id` of a task is the name of its side topic, in every run: the cluster refuses a dead writer.
 The account names the owner of the output, and decides.
