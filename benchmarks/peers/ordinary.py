@@ -200,8 +200,8 @@ def _entrants(run: Measurement) -> tuple[Entrants, str]:
             for name in run.options.configuration
             for recovery in (False, True)
         }
-    behind = {"ours_none": ours.pop("ours_none"), "bare": (BARE, python, {})}
-    return {**ours, **theirs, **behind}, reason
+    unprotected = {"ours_none": ours.pop("ours_none"), "bare": (BARE, python, {})}
+    return {**ours, **theirs, **unprotected}, reason
 
 
 def _behind(workloads: Mapping[str, Mapping[str, Any]]) -> list[str]:

@@ -94,7 +94,7 @@ class Session:
 
     @property
     def admin(self) -> Handle:
-        """The administrator, which lives as long as this session."""
+        """The administrator, which is made once and closed with the other clients."""
         if self._admin is None:
             self._admin = Handle(self._target.cluster, "administrator")
         return self._admin

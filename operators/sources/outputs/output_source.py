@@ -110,9 +110,7 @@ class _Copying:
                     output = open_output(self._source.output)
                 output.look()
                 copied = self._copy(output)
-            except FileNotFoundError as problem:
-                copied = self._waits(problem)
-            except Unavailable as problem:
+            except (FileNotFoundError, Unavailable) as problem:
                 copied = self._waits(problem)
             except PipelineError as problem:
                 if self._taken.run:
