@@ -80,7 +80,7 @@ class DeterminantCursor:
         the same state. The event being performed is logged last, because its output makes that state visible.
         """
         if self._ruled:
-            self._check_incomplete()
+            self.check_incomplete()
             entry = self._codec.encode(Run(self._ruled))
             self._ruled = 0
             self._append(Run.kind, entry)
@@ -151,7 +151,7 @@ class DeterminantCursor:
         if not self.logging:
             return
         invariant(not self.replaying, "a log is not appended to while it is replayed", task=self.task_name)
-        self._check_incomplete()
+        self.check_incomplete()
         self.log_run()
         entry = self._codec.encode(determinant)
         self.last_ns = max(self.last_ns, self._codec.last_ns)
@@ -163,7 +163,12 @@ class DeterminantCursor:
             self.log_run()
             self._append(Order.kind, encode_order(input, count))
 
-    def _check_incomplete(self) -> None:
+    def check_incomplete(self) -> None:
+        """Refuse an answer, or an event, that the complete log of this epoch does not contain.
+
+        Raises:
+            ReplayDivergence: the log is complete.
+        """
         if self.complete:
             raise ReplayDivergence(
                 self.task_name,

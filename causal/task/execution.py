@@ -108,24 +108,14 @@ class Execution:
         """
         if self._recovery.state is State.REPLAYING and self.schedule.replayed:
             self._go_live(effects, now_ns)
-        if not self.rehearse_next(effects):
-            return False
-        if self._recovery.state is State.RUNNING:
-            self.writing.ask(self.chain.asked())
-        return True
-
-    def rehearse_next(self, effects: list[Effect]) -> bool:
-        """Perform the next event without going live at the end of the log; return false if there is none.
-
-        Raises:
-            ReplayDivergence, OperatorFailed: as in `perform_next`.
-        """
         event = self.schedule.next()
         if event is None:
             return False
         self.step.perform(event, effects)
         if self.schedule.commutes:
             self.schedule.performed()
+        if self._recovery.state is State.RUNNING:
+            self.writing.ask(self.chain.asked())
         return True
 
     def _go_live(self, effects: list[Effect], now_ns: int) -> None:

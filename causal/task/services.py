@@ -80,6 +80,7 @@ class CausalServices:
             raise ReplayDivergence(
                 self._cursor.task_name, "its hot standby asks for an answer that the task has not asked for"
             )
+        self._cursor.check_incomplete()
         answer = ask()
         if len(answer) > determinants.ANSWER_BYTES_MAX:
             raise OperatorFailed(

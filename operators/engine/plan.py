@@ -36,7 +36,7 @@ from operators.sinks.journaled.request_store import RequestStore, SharedRequestS
 from operators.sinks.objects.refused_objects import RefusedObjects
 from operators.sinks.staging.staged_place import DIRECTORY as STAGED
 from operators.sinks.staging.staged_place import staged_in_directory, staged_in_store
-from operators.source import Companion, PartitionReader, SourceContext
+from operators.source import Companion, PartitionReader, Source, SourceContext
 from operators.stage.branch import Input
 from operators.stage.failures import Failures
 from operators.stage.routing import (
@@ -178,8 +178,6 @@ class Plan:
         tasks = self.subtasks.tasks[: self._letter_task]
         return self._grouped(Topology(tasks, self.subtasks.channels[: self._channels_before_letters]))
 
-    # The components that the core uses.
-
     def chain(self, task: int) -> OperatorChain:
         """Return a new chain of the task in its initial state; no user code has been called yet."""
         subtasks = self.topology.subtasks_of(task)
@@ -188,8 +186,7 @@ class Plan:
         places = {subtask.index: place for place, subtask in enumerate(subtasks)}
         inputs_of = {subtask.index: [c.id for c in self.subtasks.inputs(subtask.index)] for subtask in subtasks}
         outside = {self.topology.subtask_channel(c).id: o for o, c in enumerate(self.topology.outputs(TaskIndex(task)))}
-        result: list[Member] = []
-        ordinal = 0
+        result, ordinal = list[Member](), 0
         for subtask in subtasks:
             links: list[Inside | Outside] = []
             for channel in self.subtasks.outputs(subtask.index):
@@ -318,6 +315,16 @@ class Plan:
             position, mark,
         )  # fmt: skip
         return checked(node.name, node.subject, node.subject.open(channel.partition, context))
+
+    def source_of(self, channel: Channel) -> tuple[str, Source[Any]]:
+        """Return the name and the source of a partition."""
+        root = self._group_of[self.topology.subtask_channel(channel).target].root
+        return root.name, root.subject
+
+    def sink_of(self, channel: Channel) -> Sink:
+        """Return the sink whose rows a channel to the outside carries."""
+        subtask = self.topology.subtask_channel(channel).source
+        return self._letter_sink(None) if subtask == self._letter_task else self._group_of[subtask].root.subject
 
     def store(self, channel: Channel, job_directory: Path) -> SinkStore:
         """Return the store that `channel` (to OUTSIDE) represents; it fences and reads nothing until it is opened."""

@@ -18,7 +18,7 @@ from causal.errors import PipelineError, Unavailable
 from causal.ids import TaskIndex
 from causal.ports import Output
 from causal.records.batch import LISTED, Chunk
-from causal.topology import Channel, Topology
+from causal.topology import Topology
 from operators.builder.pipeline import Pipeline
 from operators.engine.chain import FusedChain
 from operators.engine.fusion import fuse
@@ -94,16 +94,6 @@ class WholePlan(Plan):
         if isinstance(chain, FusedChain):
             chain.draw_as(self.subtasks.tasks[subtask].name.rpartition("/")[2])
         return chain
-
-    def source_of(self, channel: Channel) -> tuple[str, Source]:
-        """Return the name and the source of a partition."""
-        root = self._group_of[self.topology.subtask_channel(channel).target].root
-        return root.name, root.subject
-
-    def sink_of(self, channel: Channel) -> Sink:
-        """Return the sink whose rows a channel to the outside carries."""
-        subtask = self.topology.subtask_channel(channel).source
-        return self._letter_sink(None) if subtask == self._letter_task else self._group_of[subtask].root.subject
 
 
 @dataclass(slots=True)

@@ -18,7 +18,6 @@ from causal.config import JobConfig
 from causal.cut import Cut
 from causal.errors import CorruptData, OperatorFailed, ReplayDivergence, Unavailable
 from causal.ids import TaskIndex
-from causal.process.clock import SystemEnvironment
 from causal.snapshot_files import SNAPSHOT_SUFFIX, SnapshotFile
 from causal.storage.disk import RECORDING_SUFFIX
 from causal.storage.files import read_parts
@@ -165,13 +164,10 @@ class Rehearsals:
         Raises:
             ReplayDivergence, OperatorFailed: as for `rehearse`.
         """
-        rehearse(
-            self._plan.topology, TaskIndex(image.task), self._config, rehearsed.chain, SystemEnvironment(), image.cut,
-            recorded, reached,
-        )  # fmt: skip
+        task = TaskIndex(image.task)
+        rehearse(self._plan.topology, task, self._config, rehearsed.chain, image.cut, recorded, reached)
         written = Image(self._plan, image.task, self._directory)
         written.load(files)
-        task = image.task
         if canonical(written.chain, self._plan.chain(task)) != canonical(rehearsed.chain, self._plan.chain(task)):
             raise ReplayDivergence(
                 name, f"epoch {image.cut.epoch}: when it was performed again from its own log, its state differed"

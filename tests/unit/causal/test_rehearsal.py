@@ -67,21 +67,11 @@ class Recorder(Simulation):
             "reached": Cut.unpack(self.snapshots[index, epoch][0]),
             **changed,
         }
-        rehearse(self.topology, TaskIndex(index), self.config, chain, Dead(), cut, **arguments)
+        rehearse(self.topology, TaskIndex(index), self.config, chain, cut, **arguments)
         assert chain.snapshot(True).parts() == self.snapshots[index, epoch][1:] or changed
 
     def chain(self, index: int) -> Any:
         return self.job.chain(index, bytes, 0)
-
-
-class Dead:
-    """A rehearsal asks the log only."""
-
-    def wall_ns(self) -> int:
-        raise AssertionError("a rehearsal looks at the clock")
-
-    def entropy(self) -> bytes:
-        raise AssertionError("a rehearsal asks for entropy")
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,262 @@
+"""One task performed again over consecutive epochs, from its own logs and the elements on its inputs (0054).
+
+The events are performed by the same `Step` as live and in a recovery. What differs is what surrounds the task: its
+elements come from its caller, its output is returned instead of sent, and nothing can be asked of the outside.
+A replay therefore has no effects. The cut that it reaches at a barrier is compared with the recorded one, whose
+positions and digests cover every element of every channel (D7).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, cast
+
+from causal.channels.ends import Channels
+from causal.channels.partition import Partition
+from causal.channels.queue import InputQueue
+from causal.channels.rolling import RollingDigest
+from causal.config import JobConfig
+from causal.cut import Cut, Mark
+from causal.effects import Effect
+from causal.errors import ReplayDivergence, invariant
+from causal.ids import OUTSIDE, TaskIndex
+from causal.logs.dissemination import Holdings
+from causal.logs.log import LogDelta
+from causal.ports import Chain
+from causal.records.batch import BARRIER, ROWS, Chunk, pack_chunks
+from causal.task.batch_sizer import BatchSizer
+from causal.task.checkpointing import Checkpointing
+from causal.task.determinant_cursor import DeterminantCursor
+from causal.task.recovery import Recovery, RecoveryStep
+from causal.task.row_writing import RowWriting
+from causal.task.schedule import Schedule, ScheduledEvent
+from causal.task.services import CausalServices
+from causal.task.step import Step
+from causal.topology import Topology
+
+
+class Replayed(NamedTuple):
+    """A chunk that an event has put on an output, and the position of its first element or row."""
+
+    output: int
+    position: int
+    chunk: Chunk
+
+
+class TaskReplay:
+    """The replay of one task from a checkpoint.
+
+    Args:
+        chain: the task's chain, restored to `cut`.
+        cut: the position of the task at the checkpoint.
+
+    Attributes:
+        inputs: the inputs, in the order of `Topology.inputs`.
+        epoch: the epoch being replayed.
+        reached: the cut at the last barrier that was passed, at first that of the checkpoint.
+    """
+
+    def __init__(self, topology: Topology, task: TaskIndex, config: JobConfig, chain: Chain, cut: Cut) -> None:
+        operators = " > ".join(topology.tasks[task].operators)
+        self.name = f"{topology.tasks[task].name} ({operators})" if operators else str(topology.tasks[task].name)
+        self.chain = chain
+        channels = Channels(topology, task, config, cut)
+        self._names = {output.id: output.name for output in channels.outputs}
+        self._outputs = [
+            _Output(channel.id, channel.target == OUTSIDE, *cut.outputs.get(channel.id, (0, 0)))
+            for channel in topology.outputs(task)
+        ]
+        cast("list[Any]", channels.outputs)[:] = self._outputs
+        self.inputs: Sequence[InputQueue] = channels.inputs
+        self._ordered = channels.ordered
+        self._holdings = Holdings(topology, task, config.sharing_depth, cut.epoch)
+        self._cursor = DeterminantCursor(self._holdings.own, cut.epoch, self.name)
+        self._cursor.last_ns = cut.last_ns
+        recovery = Recovery(self.name)
+        recovery.step(RecoveryStep.STARTED, 0)
+        recovery.step(RecoveryStep.COLLECTED, 0)
+        self._barriers = _Barriers(chain, cut, [])
+        live, pace = _Nothing(self), BatchSizer(config.batch_elements_max, 1, config.heartbeat_timeout_ms)
+        services = CausalServices(self._cursor, live, recovery)
+        self._schedule = schedule = Schedule(
+            recovery, config, chain, live, channels, self._cursor, services, self._barriers, pace, cut
+        )  # fmt: skip
+        writing = RowWriting(recovery, channels, self._holdings, schedule, self._barriers, pace, True, cut, 0)
+        self._step = Step(
+            self.name, chain, channels, self._holdings, self._cursor, schedule, services, self._barriers, writing, pace,
+            None,
+        )  # fmt: skip
+        self._reads = False
+        self._event: ScheduledEvent | None = None
+        self._effects: list[Effect] = []
+
+    @property
+    def epoch(self) -> int:
+        return self._cursor.epoch
+
+    @property
+    def reached(self) -> Cut:
+        return self._barriers.cuts[self.epoch]
+
+    @property
+    def finished(self) -> bool:
+        """Whether all input has ended and the task has emitted its last output."""
+        return self._schedule.finished
+
+    @property
+    def logged(self) -> bool:
+        """Whether the log of this epoch contains events that have not been performed."""
+        return self._event is not None or self._cursor.replaying
+
+    def begin_epoch(self, log: bytes) -> None:
+        """Continue with the epoch after the last barrier, whose complete log is `log`."""
+        own = self._holdings.own
+        invariant(not own.extent(self.epoch), "an epoch begins once", task=self.name, epoch=self.epoch)
+        own.truncate(self.epoch)
+        own.merge(LogDelta(own.task, self.epoch, 0, log))
+        self._cursor.complete = True
+
+    # Input.
+
+    def accept(self, input: int, chunks: Sequence[Chunk]) -> None:
+        """Add the next elements of an input."""
+        channel = self.inputs[input]
+        channel.accept_chunks(channel.next, chunks)
+
+    def read(self, input: int, records: list[Any], ended: bool, marks: Sequence[Mark] = ()) -> None:
+        """Add the next records of a source's partition, as its reader returns them."""
+        partition = self.inputs[input]
+        invariant(isinstance(partition, Partition), "a partition is read", task=self.name, input=input)
+        self._reads = True
+        cast(Partition, partition).answered(partition.next, records, 0, ended, marks)
+
+    def waits_for(self) -> Sequence[tuple[int, int]]:
+        """Return (input, elements) for each input on which the next event waits; empty if no element is missing."""
+        if self._cursor.replaying:
+            starved = [channel for channel in self.inputs if channel.starved]
+            if starved:
+                order = cast(Any, self._cursor.peek())
+                return [(channel.ordinal, order.count - channel.queued) for channel in starved]
+        if not self._ordered:
+            return ()
+        return [(c.ordinal, 1) for c in self.inputs if not (c.blocked or c.idle or c.read_out or c.head_chunk_count)]
+
+    # Events.
+
+    def next(self) -> ScheduledEvent | None:
+        """Return the next event, which `perform` will perform, or None if its elements have not been added yet.
+
+        Raises:
+            ReplayDivergence: the log contains an event that cannot occur here.
+        """
+        if self._event is None:
+            self._event = self._schedule.next()
+        return self._event
+
+    def perform(self) -> Sequence[Replayed]:
+        """Perform the event that `next` has returned, and return its output in order.
+
+        Raises:
+            ReplayDivergence: the event cannot occur here.
+            OperatorFailed: user code raised an exception that it did not raise in the task.
+        """
+        event, self._event = self._event, None
+        invariant(event is not None, "an event is looked at before it is performed", task=self.name)
+        self._step.perform(cast(ScheduledEvent, event), self._effects)
+        self._effects.clear()
+        self.chain.asked()  # the answers are in the log
+        return [
+            Replayed(ordinal, position, chunk)
+            for ordinal, output in enumerate(self._outputs)
+            for position, chunk in output.taken()
+        ]
+
+    def verify(self, recorded: Cut) -> None:
+        """Compare the cut at the barrier that was just passed with the one that the task itself has written.
+
+        Raises:
+            ReplayDivergence: they differ; the first difference is named.
+        """
+        reached, epoch = self.reached, self.epoch - 1
+        for channel, stood in recorded.outputs.items():
+            if reached.outputs.get(channel) != tuple(stood):
+                raise ReplayDivergence(
+                    self.name,
+                    f"epoch {epoch}: when it was performed again from its own log, its output "
+                    f"{self._names.get(channel, channel)} differed",
+                )
+        for what, own, its in (
+            ("input positions", _places(reached), _places(recorded)),
+            ("watermarks", dict(reached.marks), dict(recorded.marks)),
+            ("source marks", dict(reached.places), dict(recorded.places) if self._reads else dict(reached.places)),
+            ("end", reached.finished, recorded.finished),
+            ("last clock reading", reached.last_ns, recorded.last_ns),
+        ):
+            if own != its:
+                raise ReplayDivergence(
+                    self.name, f"epoch {epoch}: when it was performed again from its own log, its {what} differed"
+                )
+
+
+def _places(cut: Cut) -> dict[int, tuple[int, bool]]:
+    """Return the position of each input; its digest is that of the sender's output."""
+    return {channel: (position, ended) for channel, (position, _, ended) in cut.inputs.items()}
+
+
+class _Output:
+    """An output of a replayed task: numbers and digests its elements as the task did, and keeps them until taken."""
+
+    expecting = False
+
+    def __init__(self, id: int, outside: bool, position: int, digest: int) -> None:
+        self.id = id
+        self.position = position
+        self._outside = outside
+        self._digest = RollingDigest(digest)
+        self._chunks: list[tuple[int, Chunk]] = []
+
+    @property
+    def digest(self) -> int:
+        return self._digest.value
+
+    def put(self, chunk: Chunk) -> None:
+        if self._outside:
+            if chunk.kind == ROWS:
+                self._digest.feed(chunk.body)
+        else:
+            self._digest.feed(pack_chunks((chunk,)))
+        if chunk.kind == BARRIER:
+            self._digest.close()
+        if chunk.kind == ROWS or not self._outside:
+            self._chunks.append((self.position, chunk))
+            self.position += chunk.count
+
+    def taken(self) -> Sequence[tuple[int, Chunk]]:
+        taken, self._chunks = self._chunks, []
+        return taken
+
+
+class _Barriers(Checkpointing):
+    """The barriers of a replay: state is frozen, as this is part of what operators may notice, and not written."""
+
+    def freeze(self, cut: Cut) -> None:
+        self.cuts = {cut.epoch: cut}
+        self._chain.snapshot(False)
+
+
+class _Nothing:
+    """The environment of a replay, in which every live value is in the log."""
+
+    def __init__(self, replay: TaskReplay) -> None:
+        self._replay = replay
+
+    def wall_ns(self) -> int:
+        raise self._absent("the time")
+
+    def entropy(self) -> bytes:
+        raise self._absent("random bytes")
+
+    def _absent(self, what: str) -> ReplayDivergence:
+        return ReplayDivergence(
+            self._replay.name, f"epoch {self._replay.epoch}: the replay asks for {what} after the end of its log"
+        )
