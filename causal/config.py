@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from causal.errors import PipelineError
+from causal.recording_window import FORM, OFF, window_of
 from causal.sealed import seal, unseal
 from causal.topology import FULL_DEPTH
 
@@ -240,6 +241,9 @@ class JobConfig:
     `causal`); 0: tasks stay where they are."""
     verify_replay: bool = False
     """Whether standbys perform every epoch of their tasks again and compare the results; intended for development."""
+    record: str = OFF
+    """The window of the recording from which the job can be replayed: a time and a size, such as `24h,10GB`; or
+    `off`."""
     metrics_port: int = 0
     """The port of the Prometheus page; 0: no page."""
     metrics_listen: str = "127.0.0.1"
@@ -345,6 +349,14 @@ def _has_standbys(config: JobConfig) -> bool:
     return config.own_standbys or (size.isdecimal() and len(size) <= 4 and int(size) <= STANDBYS_MAX)
 
 
+def _is_window(text: str) -> bool:
+    try:
+        window_of(text)
+    except ValueError:
+        return False
+    return True
+
+
 def _is_ip(text: str) -> bool:
     try:
         ip_address(text)
@@ -381,6 +393,12 @@ _CONDITIONS: tuple[tuple[str, str, Callable[[JobConfig], bool]], ...] = (
         "guarantee",
         "causal, because other guarantees have no determinant log to check",
         lambda c: not c.verify_replay or c.guarantee == "causal",
+    ),
+    ("record", FORM, lambda c: _is_window(c.record)),
+    (
+        "guarantee",
+        "causal, because other guarantees have no determinant log to record",
+        lambda c: c.record == OFF or c.guarantee == "causal",
     ),
     ("heartbeat_timeout_ms", "at least 3 heartbeats", lambda c: c.heartbeat_timeout_ms >= 3 * c.heartbeat_ms),
     (

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from causal.cut import Cut
 from causal.inflight import Entry
 from causal.logs.log import LogDelta
 from causal.logs.rollback import OrphanAnswer
@@ -180,6 +181,20 @@ class WriteRecording:
 
 
 @dataclass(slots=True)
+class WriteEpochLog:
+    """Keep the task's own log of an epoch for later replays (`causal run --record`); the log may be lost.
+
+    `reached` is the cut at the barrier that ended the epoch. The task replayed the first `replayed` bytes of the log,
+    which an earlier incarnation had written.
+    """
+
+    epoch: int
+    log: bytes
+    reached: Cut
+    replayed: int
+
+
+@dataclass(slots=True)
 class ReportSnapshot:
     """Report that the task's snapshot for checkpoint `epoch` is on disk; `files` restore it, oldest first."""
 
@@ -257,6 +272,7 @@ Effect = (
     | AppendStable
     | TruncateStable
     | WriteRecording
+    | WriteEpochLog
     | ReportSnapshot
     | SpillSegment
     | ReadSegment

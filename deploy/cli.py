@@ -17,6 +17,7 @@ from typing import Any
 
 from causal.config import DETERMINANT_FLUSH, DURABILITY, GUARANTEES, HIDDEN_NONDETERMINISM, ON_ERROR, JobConfig
 from causal.errors import PipelineError, Unavailable
+from causal.recording_window import DEFAULT
 from causal.runs import after
 from deploy import settings
 from deploy.command_frame import Parser, carried_out, without_commands
@@ -74,7 +75,7 @@ def _parser_of_run() -> Parser:
 
 def parser() -> Parser:
     """Return the parser of all commands."""
-    from deploy import doctor, looking, new_project
+    from deploy import doctor, looking, new_project, recordings_command
     from deploy.changes import change_commands
     from deploy.jobs.chosen import add_job
     from deploy.kill_command import kill
@@ -124,6 +125,7 @@ def parser() -> Parser:
     saving.set_defaults(act=savepoint)
 
     change_commands.add_parsers(commands)
+    recordings_command.add_parser(commands)
 
     looking.add_parsers(commands)
     return parser
@@ -168,6 +170,13 @@ def _add_run(commands: Any) -> None:
     running.add_argument("--kill", action="append", default=[], metavar="TASK@SECONDS", help="inject a failure")
     running.add_argument(
         "--verify-replay", "--check", action="store_true", help="perform every epoch twice and compare (development)"
+    )
+    running.add_argument(
+        "--record",
+        nargs="?",
+        const=DEFAULT,
+        metavar="24h,10GB",
+        help="keep what a replay of the last hours needs, within a number of bytes; default: off",
     )
     running.add_argument("--report", metavar="FILE.json", help="write figures of the run there")
     running.add_argument(

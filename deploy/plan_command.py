@@ -63,6 +63,7 @@ def explicit_settings(arguments: argparse.Namespace) -> dict[str, Any]:
         "hidden_nondeterminism": getattr(arguments, "hidden_nondeterminism", None),
         **host_commands.settings_of(arguments),
         "verify_replay": getattr(arguments, "verify_replay", False) or None,
+        "record": getattr(arguments, "record", None),
     }
     result.update({name: value for name, value in options.items() if value is not None})
     result.update(exposing.settings_of(arguments))

@@ -105,6 +105,7 @@ _MORE = {
     "listen": "guide/hosts.md",
     "on": "guide/spark_cluster.md#on-a-spark-cluster",
     "verify_replay": "operators.md#checking-determinism",
+    "record": "guide/recording.md",
 }
 """The place with more about a setting."""
 

@@ -18,17 +18,19 @@ import time
 from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import zmq
 from msgspec.structs import replace
 
+from causal.commands import Files
 from causal.config import JobConfig
 from causal.errors import CausalError, CorruptData, Fenced, PipelineError, Unavailable
 from causal.network.roster import load_key
 from causal.process import processlog
 from causal.process.open_files import raise_limit
 from causal.process.signal_wake import woken_by_signals
+from causal.recording_window import OFF
 from causal.records.values import encode
 from causal.storage.files import sync_directory
 from causal.storage.shared import Depot
@@ -61,6 +63,7 @@ from standby.supervision.effects import (
     Journal,
     KillProcess,
     Note,
+    RecordEpoch,
     RemoveFiles,
     Send,
     SendHost,
@@ -68,8 +71,12 @@ from standby.supervision.effects import (
     WriteManifest,
 )
 from standby.supervision.log_lines import line_of
+from standby.supervision.recoveries import COLD
 from standby.supervision.supervision import ANY_SESSION, Supervision
 from standby.supervision.task_counters import lasting
+
+if TYPE_CHECKING:
+    from standby.storage.recorder import Recorder
 
 STATUS_S = 0.5
 DRAIN_MAX = 1000
@@ -77,6 +84,9 @@ DRAIN_MAX = 1000
 
 AGENT_QUEUE_MAX = 10_000
 """The number of orders that are kept for an agent that has not connected yet."""
+
+RECORDED_S = 1.0
+"""The time that the recorder has to enter the last checkpoint before this process ends."""
 
 DISMISS_S, DISMISS_AGAIN_MS = 1.2, 100
 """The time that hosts have to confirm the end of the job, which is shorter than the time that a supervisor has to end;
@@ -109,6 +119,7 @@ class Daemon:
         self._clock = led.clock if led is not None else JobClock(0)
         if led is None:
             carry_out(job)  # the previous supervisor may have died after a change was final
+        self._recorder: Recorder | None = None
         self._begin()
         self._inbox = Inbox()
         self._host_logs = HostLogs(job / "logs")
@@ -138,9 +149,43 @@ class Daemon:
         self._sync = self._config.durability == "os"
         self._journal, self._restored = self._opened_journal()
         self._supervision = Supervision(self._config, Blueprint.load(self._job))
+        self._recorder = self._opened_recorder()
         self._effects: deque[tuple[int, Effect]] = deque()
         """(number of decisions, effect); each effect waits until that many decisions have been written."""
         self._decided = 0
+
+    def _opened_recorder(self) -> Recorder | None:
+        """Return the recorder of the version, if the job has a recording; it also runs while the job changes."""
+        before = self._recorder
+        if before is not None:
+            before.close(over=self._config.record == OFF)
+        if self._config.record == OFF:
+            return None
+        from causal.storage.recording_places import place_of  # most jobs do not need these modules
+        from standby.storage.recorded_sources import RecordedSources
+        from standby.storage.recorder import Recorder
+
+        job, config = self._job, self._config
+        tasks, sources = self._supervision.assignments.tasks, RecordedSources(job, config, Blueprint.load(job))
+        recorder = Recorder(lambda: place_of(job, config), config, tasks, sources, before)
+        recorder.start()
+        return recorder
+
+    def _record(self, epoch: int, files: Mapping[str, Files]) -> None:
+        """Hand a complete checkpoint to the recorder, with the latest failures."""
+        if self._recorder is None:
+            return
+        from standby.storage.recorder import FAILURES_S, FailureEntry
+
+        now_ns, at_ns = self._clock.now_ns(), time.time_ns()
+        failures = [
+            FailureEntry(
+                each.task, each.incarnation, at_ns - (now_ns - each.detected_ns), each.mode or COLD,
+                -1 if each.replayed_elements is None else each.replayed_elements, each.why or each.cause,
+            )
+            for each in self._supervision.timeline.since(now_ns - FAILURES_S * 1_000_000_000)
+        ]  # fmt: skip
+        self._recorder.completed(epoch, files, at_ns, failures)
 
     def _commit(self, change: CommitChange) -> None:
         """Make the prepared change final, and begin again as the supervisor of the next version."""
@@ -339,6 +384,8 @@ class Daemon:
 
     def close(self) -> None:
         self._socket.close()
+        if self._recorder is not None:
+            self._recorder.close(RECORDED_S)
         if self._gate is not None:
             self._gate.close()
         if self._candidates is not None:
@@ -368,6 +415,11 @@ class Daemon:
         decided = [effect.record for effect in effects if isinstance(effect, Journal)]
         self._journal.append(decided)
         self._decided += len(decided)
+        if self._recorder is not None and (
+            isinstance(event, events.Restored) or any(each["kind"] == "checkpoint" for each in decided)
+        ):
+            coordinator = self._supervision.coordinator
+            self._effects.append((self._decided, RecordEpoch(coordinator.complete, coordinator.files)))
         for effect in effects[len(decided) :]:
             if len(self._effects) < HELD_MAX or isinstance(effect, (WriteManifest, RemoveFiles, EndJob)):
                 self._effects.append((self._decided, effect))
@@ -398,6 +450,8 @@ class Daemon:
                 sweep(self._job, effect)
                 if self._sweeper is not None:
                     self._sweeper.take(effect)
+            case RecordEpoch(epoch, files):
+                self._record(epoch, files)
             case Answer(to, body):
                 data = encode(dict(body))
                 if len(data) > MESSAGE_BYTES_MAX:

@@ -6,6 +6,7 @@ stored in a separate directory that is removed when the process ends.
 
 from __future__ import annotations
 
+import logging
 import os
 import queue
 import shutil
@@ -27,6 +28,7 @@ from causal.effects import (
     RemoveSegments,
     SpillSegment,
     TruncateStable,
+    WriteEpochLog,
     WriteRecording,
     WriteSnapshot,
 )
@@ -42,6 +44,8 @@ from causal.events import (
     StableRead,
     StableWritten,
 )
+from causal.recorded_files import DIRECTORY as RECORDED
+from causal.recorded_files import EpochLog, log_name
 from causal.snapshot_files import SNAPSHOT_SUFFIX, written_name
 from causal.storage.files import read_parts, remove, write_parts
 from causal.storage.merges import Merges
@@ -54,6 +58,8 @@ RECORDING_SUFFIX = ".rec"
 SNAPSHOT_TRIES_MAX = 5
 CLOSE_WITHIN_S = 5
 _STRUCT_BYTES = 8
+
+_log = logging.getLogger("causal.disk")
 
 Written = TypeVar("Written")
 
@@ -211,6 +217,9 @@ class Disk:
         if isinstance(effect, WriteRecording):
             self._write_recording(effect)
             return None
+        if isinstance(effect, WriteEpochLog):
+            self._write_epoch_log(effect)
+            return None
         if isinstance(effect, SpillSegment):
             return self._spill(effect)
         if isinstance(effect, ReadSegment):
@@ -251,6 +260,18 @@ class Disk:
             write_parts(self._job_directory / name, effect.parts, durable=False)
         except Unavailable:
             return  # the standby reports the missing recording
+        if self.uploads is not None:
+            self.uploads.put(name, self._job_directory / name, None)
+
+    def _write_epoch_log(self, effect: WriteEpochLog) -> None:
+        """Write the log of an epoch before the snapshot at its end; without the log, the epoch is not recorded."""
+        name = f"{RECORDED}/{log_name(self._task, effect.epoch, self._incarnation)}"
+        parts = EpochLog(effect.log, effect.reached, effect.replayed).parts()
+        try:
+            write_parts(self._job_directory / name, parts, durable=False)
+        except Unavailable as problem:
+            _log.warning("epoch %d of %s is not recorded: %s", effect.epoch, self._task, problem)
+            return
         if self.uploads is not None:
             self.uploads.put(name, self._job_directory / name, None)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from io import SEEK_END, BytesIO
 from pathlib import Path
@@ -82,6 +82,13 @@ def write_parts(path: Path, parts: Sized, durable: bool, paced: bool = False) ->
             raise
         raise Unavailable(f"{path}: cannot be written: {problem.strerror}; free space or fix the disk") from problem
     return size + _DIGEST_BYTES, digest.hexdigest()
+
+
+def joined(parts: Sequence[bytes]) -> bytes:
+    """Return the content of the file that `write_parts` would write."""
+    lengths = b"".join(_LENGTH.pack(len(part)) for part in parts)
+    content = b"".join([_HEAD.pack(_MAGIC, len(parts)), lengths, *parts])
+    return content + xxhash.xxh3_128(content).digest()
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from causal.effects import Effect, Phase
 from causal.events import ResponseReceived
 from causal.logs.dissemination import Holdings
 from causal.ports import Chain, Environment
+from causal.recording_window import OFF
 from causal.snapshot_files import SnapshotFile
 from causal.task.batch_sizer import BatchSizer
 from causal.task.checkpointing import Checkpointing
@@ -53,7 +54,7 @@ class Execution:
         )
         self.step = Step(
             recovery.task_name, chain, channels, holdings, cursor, self.schedule, services, checkpointing, self.writing,
-            pace, Recording() if config.verify_replay else None,
+            pace, Recording() if config.verify_replay else None, config.record != OFF and logging,
         )  # fmt: skip
         self._recovery = recovery
         self._outputs = channels.outputs
@@ -122,6 +123,7 @@ class Execution:
         for output in self._outputs:
             output.replayed()
         self._recovery.step(RecoveryStep.REPLAYED, now_ns)
+        self.step.replayed = (self.cursor.epoch, self.cursor.log.extent(self.cursor.epoch))
         effects.append(Phase("replayed", self.schedule.replayed_elements))
         effects.append(Phase("running"))
         self.chain.asked()  # discarded, because these requests are among the outstanding requests, which are sent next

@@ -36,6 +36,7 @@ from causal.effects import (
     TruncateStable,
     WithdrawRows,
     WriteBundle,
+    WriteEpochLog,
     WriteRecording,
     WriteSnapshot,
 )
@@ -57,6 +58,7 @@ DiskEffect = (
     WriteSnapshot
     | MergeSnapshots
     | WriteRecording
+    | WriteEpochLog
     | ReadStable
     | BeginStable
     | AppendStable
@@ -405,6 +407,7 @@ _PERFORMERS: dict[type[Effect], Callable[[Performer, Any], None]] = {
     WriteSnapshot: Performer._write_snapshot,
     MergeSnapshots: Performer._ask_disk,
     WriteRecording: Performer._ask_disk,
+    WriteEpochLog: Performer._ask_disk,
     ReadStable: Performer._ask_disk,
     BeginStable: Performer._ask_disk,
     AppendStable: Performer._ask_disk,

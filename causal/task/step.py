@@ -6,7 +6,7 @@ from causal.channels.ends import Channels
 from causal.channels.queue import InputQueue
 from causal.cut import Cut
 from causal.determinants import Answer, Barrier, Order, Timer
-from causal.effects import Effect, StageRows, WriteRecording
+from causal.effects import Effect, StageRows, WriteEpochLog, WriteRecording
 from causal.errors import PeerViolation, ReplayDivergence, invariant
 from causal.logs.dissemination import Holdings
 from causal.ports import Chain, Output
@@ -26,14 +26,19 @@ class Step:
     Attributes:
         unchanged: whether nothing has been performed since the last barrier, so that a snapshot at another barrier
             would contain the same state.
+
+    Args:
+        keeps_logs: whether the log of each epoch is kept for later replays.
     """
 
     def __init__(
         self, name: str, chain: Chain, channels: Channels, holdings: Holdings, cursor: DeterminantCursor,
         schedule: Schedule, services: CausalServices, checkpointing: Checkpointing, writing: RowWriting,
-        pace: BatchSizer, recording: Recording | None,
+        pace: BatchSizer, recording: Recording | None, keeps_logs: bool,
     ) -> None:  # fmt: skip
         self.unchanged = False
+        self.replayed = (cursor.epoch, 0)
+        """The epoch and the byte of its log at which this incarnation began to perform new events."""
         self._name = name
         self._chain = chain
         self._channels = channels
@@ -48,6 +53,7 @@ class Step:
         self._writing = writing
         self._pace = pace
         self._recording = recording
+        self._keeps_logs = keeps_logs
 
     def perform(self, event: ScheduledEvent, effects: list[Effect]) -> None:
         """Perform an event that the schedule has selected.
@@ -111,8 +117,10 @@ class Step:
         effects += self._checkpointing.finish_encoding()
         for output in self._outputs:
             output.put(batch.barrier(epoch, final))
-        if self._recording is not None:
+        log = b""
+        if self._recording is not None or self._keeps_logs:
             log = self._holdings.own.bytes_of(self._cursor.epoch)
+        if self._recording is not None:
             effects.append(WriteRecording(epoch, self._recording.parts(log)))
         self._cursor.advance(epoch)
         schedule.standing = final
@@ -120,7 +128,11 @@ class Step:
         outputs: dict[int, tuple[int, int]] = {o.id: (o.position, o.digest) for o in self._outputs}
         marks = {c.id: (c.mark, c.idle) for c in self._inputs if c.mark is not None or c.idle}
         places = {c.id: place for c in self._channels.partitions if (place := c.place()) is not None}
-        self._checkpointing.freeze(Cut(epoch, inputs, outputs, self._cursor.last_ns, schedule.finished, marks, places))
+        cut = Cut(epoch, inputs, outputs, self._cursor.last_ns, schedule.finished, marks, places)
+        if self._keeps_logs:
+            ended, replayed = self.replayed
+            effects.append(WriteEpochLog(epoch - 1, log, cut, replayed if ended == epoch - 1 else 0))
+        self._checkpointing.freeze(cut)
         self.unchanged = True
 
     def _emit(self, outputs: list[Output]) -> None:

@@ -23,6 +23,7 @@ from causal.effects import (
     StateReply,
     TruncateSink,
     WithdrawRows,
+    WriteEpochLog,
     WriteSnapshot,
 )
 from causal.errors import PeerViolation, ReplayDivergence, invariant
@@ -144,6 +145,8 @@ class TaskProtocol:
         self.echo.rollback = rollback.number
         self.withheld: list[WriteSnapshot] = []
         """The snapshots that a hot standby has encoded but not written."""
+        self.withheld_logs: list[WriteEpochLog] = []
+        """The logs that a hot standby has to write if it takes over before the checkpoint after them is complete."""
         self.inquiry = Inquiry(rollback)
         self.lost: list[Extent] = []
         """The extents of the own log beyond which other tasks depend on it; the task waits for a decision (D9)."""
@@ -197,8 +200,8 @@ class TaskProtocol:
             OpenSink(channel, self._restored, sink.covered > 0, sink.counted)
             for channel, sink in self.channels.sinks.items()
         ]
-        effects += self.withheld
-        self.withheld = []
+        effects += [*self.withheld_logs, *self.withheld]
+        self.withheld, self.withheld_logs = [], []
         return effects + self.exchange.pump(now_ns) + self._collected(now_ns)
 
     # -- a hot standby (0026) ------------------------------------------------------------------------
@@ -251,6 +254,7 @@ class TaskProtocol:
         checkpointing.encodes_next = performed and checkpointing.encoding
         self.idle = not performed and not checkpointing.encoding
         self.withheld += [each for each in effects if isinstance(each, WriteSnapshot)]
+        self.withheld_logs += [each for each in effects if isinstance(each, WriteEpochLog)]
         return self._spilling.due(now_ns)
 
     def covers(self, epoch: int) -> bool:
@@ -270,6 +274,7 @@ class TaskProtocol:
         """
         invariant(self.cursor.epoch >= epoch, "the barrier has been passed", task=self.name, epoch=epoch)
         self.withheld = [each for each in self.withheld if each.epoch > epoch]
+        self.withheld_logs = [each for each in self.withheld_logs if each.epoch >= epoch]
         self.execution.checkpointing.files = list(files)
         cut = self.execution.checkpointing.completed(epoch)
         effects = truncate(epoch, cut, self.holdings, self.channels)

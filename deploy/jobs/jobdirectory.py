@@ -22,6 +22,7 @@ from causal.network.roster import ROSTER
 from causal.process.clock import OFFSET
 from causal.process.forks import close as close_lock
 from causal.process.forks import keep_from_children, lock
+from causal.recorded_files import DIRECTORY as RECORDED
 from causal.storage.files import sync_directory
 from causal.storage.modes import closed_to_others
 from causal.storage.stable import DIRECTORY as DETERMINANTS
@@ -68,6 +69,7 @@ OWNED = (
     VIEW_BEFORE,
     BEGAN,
     "checkpoints",
+    RECORDED,
     DETERMINANTS,
     "spill",
     "ingest",

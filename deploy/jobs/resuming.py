@@ -40,7 +40,7 @@ APPLIED = frozenset(
         "ingest_bytes_max", "kept_input_bytes_max", "heartbeat_ms", "heartbeat_timeout_ms", "stuck_after_ms",
         "event_timeout_s", "sink_retry_timeout_s", "crash_loop_max", "transport", "listen", "key", "hosts", "on",
         "agents", "spark_conf", "hosts_expected", "host_timeout_ms", "rebalance_after_s", "verify_replay",
-        "metrics_port", "metrics_listen",
+        "record", "metrics_port", "metrics_listen",
     )
 )  # fmt: skip
 """Settings that no row depends on; a resumption applies them from then on."""

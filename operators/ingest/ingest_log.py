@@ -480,7 +480,7 @@ class IngestLog(ReadableLog):
         Args:
             removing: whether to include the batches that only savepoints need.
         """
-        kept = list(self.kept().values()) if removing else []
+        kept = list(marks.kept_of(self._listed("kept")).values()) if removing else []
         return min([batch for batch, _ in self._needed()] + kept)
 
     def _needed(self) -> list[tuple[int, int]]:
@@ -502,7 +502,22 @@ class IngestLog(ReadableLog):
 
     def kept(self) -> dict[str, int]:
         """Return the lowest batch that each savepoint needs, by the savepoint's name."""
-        return marks.kept_of(self._listed("kept"))
+        kept = marks.kept_of(self._listed("kept"))
+        kept.pop(marks.RECORDING, None)
+        return kept
+
+    def record(self, positions: Sequence[int]) -> int:
+        """Keep the rows from each channel's position on for the job's recording, and those before them no longer.
+
+        Returns: the size of the segments that are kept, in bytes.
+        """
+        batch = min(self._batch_at(channel, position) for channel, position in enumerate(positions))
+        mark = marks.kept_name(batch, marks.RECORDING)
+        if mark not in (known := self._listed("kept")):
+            self._objects.create(f"{self._folder}/kept/{mark}", b"", durable=False)
+        old = [name for name in known if marks.RECORDING in marks.kept_of([name]) and name != mark]
+        self._objects.remove([f"{self._folder}/kept/{name}" for name in old])
+        return sum(self._listed("segments", batch).values())
 
     def forget(self, savepoints: Iterable[str]) -> None:
         """Keep no batches for these savepoints any longer; the next release removes them."""

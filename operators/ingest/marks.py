@@ -2,6 +2,7 @@
 
     low-water/<channel>-<batch>-<done>[-<returns>]   a reader's mark; the highest numbers of a channel count
     kept/<batch>-<savepoint>                         a savepoint's mark: it needs the batches from this one on
+    kept/<batch>-recording                           the mark of the job's recording, which moves with its window (0053)
 
 A job that is rolled back reads input again, so the marks of its readers are lowered. Marks of readers that began before
 the last such return do not count, however late they are written (0043).
@@ -15,6 +16,9 @@ from collections.abc import Iterable, Mapping
 from itertools import accumulate
 from operator import itemgetter
 from typing import NamedTuple
+
+RECORDING = "recording"
+"""The name under which a recording of the job has its mark; no savepoint has it."""
 
 _LOW_WATER = re.compile(r"(\d{5})-(\d{10})-(\d{10})(?:-(\d{10}))?")
 _KEPT = re.compile(r"(\d{10})-(.+)")

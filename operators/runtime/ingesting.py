@@ -15,9 +15,11 @@ from pathlib import Path
 from causal.config import JobConfig
 from causal.errors import CausalError, CorruptData, PipelineError
 from causal.process import processlog
+from causal.recording_window import OFF
 from operators.builder.loading import load_of_job
 from operators.ingest.bound import LogBounds
 from operators.ingest.ingested_source import IngestedSource, log_of
+from operators.ingest.marks import RECORDING
 
 
 def main(argv: Sequence[str]) -> int:
@@ -30,7 +32,10 @@ def main(argv: Sequence[str]) -> int:
         if not isinstance(source, IngestedSource):
             raise PipelineError(f"{config.pipeline} has no source of that name with a process of its own")
         bounds = LogBounds(config.ingest_bytes_max, config.kept_input_bytes_max)
-        source.store(log_of(job_directory, name), bounds, job_directory, root_pid)
+        log = log_of(job_directory, name)
+        if config.record == OFF:
+            log.forget([RECORDING])
+        source.store(log, bounds, job_directory, root_pid)
     except (PipelineError, CorruptData) as problem:
         return _report(2, name, problem)
     except (CausalError, OSError) as problem:

@@ -24,7 +24,10 @@ from operators.testing.inputs import partitions_of
 from operators.testing.outside import RecordsSink, documents_in, records_in
 from operators.testing.world import World
 
-_FIXED = ("run", "name", "pipeline", "settings", "guarantee", "sharing_depth", "verify_replay", "transport", "standbys")
+_FIXED = (
+    "run", "name", "pipeline", "settings", "guarantee", "sharing_depth", "verify_replay", "record", "transport",
+    "standbys",
+)  # fmt: skip
 
 CLOCK_S_MAX = 9e9
 """A time in 2255, shortly before a 64-bit number of ns overflows."""

@@ -79,6 +79,14 @@ class RemoveFiles:
 
 
 @dataclass(frozen=True, slots=True)
+class RecordEpoch:
+    """Enter the epoch that checkpoint `epoch`, which consists of `files`, has ended in the recording of the job."""
+
+    epoch: int
+    files: Mapping[str, Files]
+
+
+@dataclass(frozen=True, slots=True)
 class EndJob:
     """End the job with status 0 if it has finished or 1 if it has failed; `reason` is one line."""
 
@@ -123,6 +131,7 @@ Effect = (
     | KillProcess
     | WriteManifest
     | RemoveFiles
+    | RecordEpoch
     | EndJob
     | Answer
     | Note

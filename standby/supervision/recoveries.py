@@ -211,6 +211,10 @@ class Timeline:
         # If the machine was restarted, a recovery from before the job was resumed may have a time from another clock.
         return any(not r.counted and 0 <= now_ns - r.detected_ns < UNDISTURBED_NS for r in recent)
 
+    def since(self, at_ns: int) -> list[RecoveryRecord]:
+        """Return the recoveries from failures that were detected at this time or later, oldest first."""
+        return [recovery for recovery in self._recoveries if recovery.detected_ns >= at_ns]
+
     def shown(self) -> list[RecoveryView]:
         """Return all recoveries, oldest first, as shown in the report."""
         return [recovery.shown() for recovery in self._recoveries]

@@ -41,6 +41,7 @@ OTHERS: dict[str, Any] = {
     "inflight_disk_bytes_max": 1 << 28, "log_bytes_max": 1 << 24, "staged_bytes_max": 1 << 28,
     "ingest_bytes_max": 1 << 24, "kept_input_bytes_max": 0, "heartbeat_ms": 50, "heartbeat_timeout_ms": 4000,
     "stuck_after_ms": 50_000, "event_timeout_s": 60.0, "sink_retry_timeout_s": 30.0, "crash_loop_max": 7,
+    "record": "1h,1GB",
     "transport": "tcp", "host_timeout_ms": 4000, "rebalance_after_s": 0.0, "verify_replay": False, "metrics_port": 0,
     "metrics_listen": "0.0.0.0",
 }  # fmt: skip

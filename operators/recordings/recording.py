@@ -1,0 +1,344 @@
+"""Reads the recording of a job: its versions, kept checkpoints, logs and failures.
+
+A recording may be read while its job runs, and changes meanwhile: `reload` returns what it contains by then. Everything
+is checked against its digest, and nothing is unpickled. What is not there is said in one line that names what is.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from causal.commands import Files
+from causal.config import JobConfig
+from causal.errors import CorruptData, PipelineError
+from causal.recorded_files import (
+    DIRECTORY,
+    INDEX,
+    EpochEntry,
+    EpochLog,
+    archive_name,
+    is_entry,
+    log_name,
+    pack_name,
+    read_entry,
+)
+from causal.recorded_index import Index, Interval
+from causal.snapshot_files import SnapshotFile
+from causal.storage.directory import Directory
+from causal.storage.files import parts_of
+from causal.storage.objects import Missing, Objects
+from causal.storage.shared import Depot
+from operators.code_archive.archive import Archive
+
+TRIES = 3
+"""The number of times that the index is read if it changes meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedVersion:
+    """A version of the job in its recording.
+
+    Attributes:
+        number: the number of the version; a later version has a higher one.
+        config: the settings of the version; `config.code` is the digest of its archive.
+        first, last: the first and the last epoch of the version that can be replayed; `last` is lower if there is none.
+        tasks: the names of its tasks.
+    """
+
+    number: int
+    config: JobConfig
+    first: int
+    last: int
+    tasks: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedFailure:
+    """A failure of a task, from which it recovered.
+
+    Attributes:
+        epoch: the epoch in which the task died.
+        at_ns: the wall-clock time at which the failure was detected.
+        incarnation: the incarnation that replaced the dead one.
+        mode: the kind of its recovery: `standby`, `cold`, `rollback` …
+        replayed_elements: the number of elements that it replayed; -1 if it is not known.
+        log_bytes: the task died after these bytes of its log of `epoch`.
+        cause: why the supervisor killed the task, or why it was rolled back; empty if the task ended by itself.
+    """
+
+    task: str
+    epoch: int
+    at_ns: int
+    incarnation: int
+    mode: str
+    replayed_elements: int
+    log_bytes: int
+    cause: str
+
+
+class Recording:
+    """A recording, as it was when it was opened.
+
+    Attributes:
+        directory: contains the snapshots of `snapshot` and the archives of `archive`, under the names that they have in
+            a job directory.
+    """
+
+    def __init__(self, objects: Objects, name: str, directory: Path, fetched: bool) -> None:
+        """
+        Args:
+            name: the job, as shown in errors.
+            fetched: whether `directory` is a copy, to which files are fetched from `objects` when they are needed.
+        """
+        self.directory = directory
+        self._objects = objects
+        self._name = name
+        self._fetched = fetched
+        self._packs: dict[str, tuple[str, list[bytes]]] = {}
+        """Task → the file of packed logs that was read last, and its parts."""
+        self._index = self._read()
+
+    def reload(self) -> Recording:
+        """Return the recording as it is now."""
+        return Recording(self._objects, self._name, self.directory, self._fetched)
+
+    def _read(self) -> Index:
+        """Read the index; the job may enter and drop epochs meanwhile."""
+        for left in reversed(range(TRIES)):
+            names = [name for name in self._objects.names(INDEX) if is_entry(name)]
+            try:
+                contents = self._objects.read_all(names)
+            except Missing:
+                if not left:
+                    raise
+                continue
+            return Index(
+                read_entry(name, text, self._objects.where(name)) for name, text in zip(names, contents, strict=True)
+            )
+        raise AssertionError
+
+    @property
+    def versions(self) -> Sequence[RecordedVersion]:
+        """The versions of which something is recorded, oldest first."""
+        versions = []
+        for number, entry in sorted(self._index.versions.items()):
+            intervals = [each for each in self._index.intervals if each.kept.version == number]
+            if intervals:
+                config = JobConfig.from_mapping(entry.config, self._objects.where(entry.name))
+                last = max(each.end for each in intervals) - 1
+                versions.append(RecordedVersion(number, config, intervals[0].first, last, entry.tasks))
+        return versions
+
+    def version_at(self, epoch: int) -> RecordedVersion:
+        """Return the version that performed an epoch.
+
+        Raises:
+            PipelineError: the epoch is not recorded.
+        """
+        number = self._interval(epoch).kept.version
+        return next(each for each in self.versions if each.number == number)
+
+    def archive(self, version: RecordedVersion) -> Archive:
+        """Return the code of a version.
+
+        Raises:
+            CorruptData: the archive is missing or damaged.
+        """
+        self._fetch(archive_name(version.config.code))
+        return Archive.load(self.directory, version.config.code)
+
+    def stretches(self) -> Sequence[range]:
+        """Return the epochs that can be replayed, in groups; nothing can be replayed across the border of two."""
+        groups = self._index.stretches()
+        return [range(each[0].first, each[-1].end) for each in groups if each[-1].end > each[0].first]
+
+    def epochs(self) -> range:
+        """Return the epochs that can be replayed, of the latest group of `stretches`."""
+        stretches = self.stretches()
+        return stretches[-1] if stretches else range(0)
+
+    def checkpoints(self) -> Sequence[int]:
+        """Return the epochs of the kept checkpoints, ascending; that of the beginning of the job is 0."""
+        return sorted({each.first for each in self._index.intervals})
+
+    def start_of(self, epoch: int) -> int:
+        """Return the kept checkpoint from which a replay of an epoch begins, which belongs to the same version.
+
+        Raises:
+            PipelineError: the epoch is not recorded.
+        """
+        return self._interval(epoch).first
+
+    def time_ns(self, epoch: int) -> int:
+        """Return the wall-clock time at which the checkpoint of barrier `epoch` completed.
+
+        Raises:
+            PipelineError: the barrier is not recorded.
+        """
+        for interval in reversed(self._index.intervals):
+            if interval.first == epoch:
+                return interval.kept.at_ns
+            if interval.first < epoch <= interval.end:
+                return interval.epochs[epoch - interval.first - 1].at_ns
+        raise PipelineError(self._lacks(f"checkpoint {epoch}"))
+
+    def epoch_at(self, at_ns: int) -> int:
+        """Return the epoch that was performed at a wall-clock time.
+
+        Raises:
+            PipelineError: nothing of that time is recorded.
+        """
+        for interval in self._index.intervals:
+            since_ns = interval.kept.at_ns
+            for entry in interval.epochs:
+                if since_ns <= at_ns <= entry.at_ns:
+                    return entry.epoch
+                since_ns = entry.at_ns
+        raise PipelineError(self._lacks(f"nothing of {shown_time(at_ns)}", contains=False))
+
+    def snapshot(self, epoch: int) -> Mapping[str, Sequence[SnapshotFile]]:
+        """Return the files of each task in a kept checkpoint, oldest first; they are readable under `directory`.
+
+        A job began with no files, at checkpoint 0. At the checkpoint where a version begins, the files are that one's.
+
+        Raises:
+            PipelineError: this checkpoint was not kept.
+            CorruptData: a file is missing.
+        """
+        kept = next((each.kept for each in reversed(self._index.intervals) if each.first == epoch), None)
+        if kept is None:
+            raise PipelineError(self._lacks(f"checkpoint {epoch}"))
+        files: dict[str, Files] = dict.fromkeys(self._index.versions[kept.version].tasks, ())
+        files.update(kept.files)
+        for path in (path for each in files.values() for path, _, _ in each):
+            self._fetch(path)
+        return files
+
+    def log(self, task: str, epoch: int) -> EpochLog:
+        """Return the log of a task in an epoch, and the cut that the task reached at its end.
+
+        Raises:
+            PipelineError: the epoch is not recorded, or there was no such task.
+            CorruptData: the file is damaged.
+        """
+        try:
+            content, where = self._log_file(task, epoch)
+        except Missing:  # the interval has ended since the index was read, or has left the window
+            self._index = self._read()
+            content, where = self._log_file(task, epoch)
+        return EpochLog.of(list(parts_of(content, where)), where)
+
+    def _log_file(self, task: str, epoch: int) -> tuple[bytes, str]:
+        """Return the content of the log of an epoch, and its place, as shown in errors."""
+        interval = self._interval(epoch)
+        entry = interval.epochs[epoch - interval.first]
+        if task not in entry.logs:
+            raise PipelineError(f"there was no task {task} in epoch {epoch}; there were {', '.join(entry.logs)}")
+        if interval.entry is None or task not in interval.entry.packed:
+            name = log_name(task, epoch, entry.logs[task][0])
+            return self._objects.read(name), self._objects.where(name)
+        name = pack_name(task, interval.first, interval.kept.version)
+        where = self._objects.where(name)
+        if task not in self._packs or self._packs[task][0] != name:
+            self._packs[task] = name, list(parts_of(self._objects.read(name), where))
+        _, logs = self._packs[task]
+        if len(logs) != len(interval.epochs):
+            raise CorruptData(f"{where} has {len(logs)} logs and not {len(interval.epochs)}; restore it from a copy")
+        return logs[epoch - interval.first], f"{where}, epoch {epoch}"
+
+    def failures(self) -> Sequence[RecordedFailure]:
+        """Return the failures of tasks, oldest first."""
+        return [
+            self._failure(interval, entry, place)
+            for interval in self._index.intervals
+            for entry in interval.epochs
+            for place in range(len(entry.failures))
+        ]
+
+    def _failure(self, interval: Interval, entry: EpochEntry, place: int) -> RecordedFailure:
+        """Return a failure that was detected during an epoch.
+
+        The task may already have passed the barrier at the end of that epoch when it died, so it died in the last epoch
+        of whose log its next incarnation replayed something.
+        """
+        failure = entry.failures[place]
+        epoch, log_bytes = entry.epoch, 0
+        for each in interval.epochs[entry.epoch - interval.first :][:2]:
+            incarnation, _ = each.logs.get(failure.task, (0, 0))
+            replayed = self.log(failure.task, each.epoch).replayed if incarnation == failure.incarnation else 0
+            if replayed:
+                epoch, log_bytes = each.epoch, replayed
+        return RecordedFailure(
+            failure.task, epoch, failure.at_ns, failure.incarnation, failure.mode, failure.replayed, log_bytes,
+            failure.cause,
+        )  # fmt: skip
+
+    def bytes(self) -> int:
+        """Return the size of the recording in bytes, without the input of sources."""
+        return self._index.bytes()
+
+    def _interval(self, epoch: int) -> Interval:
+        interval = self._index.interval_at(epoch)
+        if interval is None or epoch >= interval.end:
+            raise PipelineError(self._lacks(f"epoch {epoch}"))
+        return interval
+
+    def _lacks(self, wanted: str, contains: bool = True) -> str:
+        """Return a line that says what is not recorded, and what is."""
+        stretches = self.stretches()
+        if not stretches:
+            return f"the recording of {self._name} has no epoch yet; it has one after the next checkpoint"
+        there = " and ".join(
+            f"epochs {each.start} to {each.stop - 1} ({shown_time(self.time_ns(each.start))} to "
+            f"{shown_time(self.time_ns(each.stop))})"
+            for each in stretches[-3:]
+        )
+        return f"the recording of {self._name} contains {'no ' if contains else ''}{wanted}; it has {there}"
+
+    def _fetch(self, name: str) -> None:
+        """Copy a file from the store to `directory`, if it is not there yet."""
+        path = self.directory / name
+        if self._fetched and not path.exists():
+            content = self._objects.read(name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+
+
+def open_recording(job: Path, scratch: Path | None = None) -> Recording:
+    """Open the recording of the job in a directory.
+
+    Args:
+        scratch: a directory for files of a recording in a shared store; by default, one that this process creates.
+
+    Raises:
+        PipelineError: there is no job, or it has no recording.
+        CorruptData: the index is damaged, or was written by another version.
+        Unavailable: the store does not answer.
+    """
+    config = JobConfig.load(job)
+    objects: Objects
+    directory = job / DIRECTORY
+    if config.store:
+        objects = Depot(config.store, f"{config.place_in_store}/{DIRECTORY}", proof="")
+        directory = scratch or Path(tempfile.mkdtemp(prefix="causal-recording-"))
+    else:
+        objects = Directory(directory)
+    recording = Recording(objects, config.name, directory, bool(config.store)) if _exists(objects) else None
+    if recording is None or not recording.checkpoints():
+        raise PipelineError(
+            f"the job in {job} has no recording; record it with: causal run {config.pipeline} --resume --record"
+        )
+    return recording
+
+
+def _exists(objects: Objects) -> bool:
+    return any(is_entry(name) for name in objects.names(INDEX))
+
+
+def shown_time(at_ns: int) -> str:
+    """Return a wall-clock time as people read it, in the zone of this machine."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at_ns / 1e9))
