@@ -47,7 +47,7 @@ class Interval:
         return epoch == self.end and version == self.kept.version
 
     def is_followed_by(self, other: Interval) -> bool:
-        """Return whether a replay can go on from the end of this interval to another."""
+        """Return whether a replay can continue from the end of this interval with another."""
         return other.first == self.end and other.kept.version >= self.kept.version
 
     def log_bytes(self) -> int:
@@ -136,8 +136,8 @@ class Index:
     def _interval(self, version: int, epoch: int) -> Interval | None:
         """Return the last interval of a version that begins at this epoch or before it."""
         place = bisect_right(self.intervals, (version, epoch), key=_place)
-        found = self.intervals[place - 1] if place else None
-        return found if found is not None and found.kept.version == version else None
+        interval = self.intervals[place - 1] if place else None
+        return interval if interval is not None and interval.kept.version == version else None
 
     @property
     def last(self) -> Interval | None:
@@ -157,6 +157,13 @@ class Index:
             else:
                 groups.append([interval])
         return groups
+
+    def latest_stretch(self) -> list[Interval]:
+        """Return the last group of `stretches`."""
+        first = max(0, len(self.intervals) - 1)
+        while first and self.intervals[first - 1].is_followed_by(self.intervals[first]):
+            first -= 1
+        return self.intervals[first:]
 
     def interval_at(self, epoch: int) -> Interval | None:
         """Return the latest interval that begins at a barrier or contains it; None if none does."""

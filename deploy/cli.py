@@ -171,13 +171,7 @@ def _add_run(commands: Any) -> None:
     running.add_argument(
         "--verify-replay", "--check", action="store_true", help="perform every epoch twice and compare (development)"
     )
-    running.add_argument(
-        "--record",
-        nargs="?",
-        const=DEFAULT,
-        metavar="24h,10GB",
-        help="keep what a replay of the last hours needs, within a number of bytes; default: off",
-    )
+    _add_recording(running)
     running.add_argument("--report", metavar="FILE.json", help="write figures of the run there")
     running.add_argument(
         "--savepoint-on-sigterm",
@@ -214,6 +208,16 @@ def _add_run(commands: Any) -> None:
         help="with --resume or --from: leave behind state of operators that are gone",
     )
     running.set_defaults(act=_run)
+
+
+def _add_recording(running: argparse.ArgumentParser) -> None:
+    running.add_argument(
+        "--record",
+        nargs="?",
+        const=DEFAULT,
+        metavar="24h,10GB",
+        help="keep what a replay of the last hours needs, within a number of bytes; default: off",
+    )
 
 
 def _run(arguments: argparse.Namespace) -> int:

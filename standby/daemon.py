@@ -175,7 +175,8 @@ class Daemon:
         """Hand a complete checkpoint to the recorder, with the latest failures."""
         if self._recorder is None:
             return
-        from standby.storage.recorder import FAILURES_S, FailureEntry
+        from causal.recorded_files import FailureEntry
+        from standby.storage.recorder import FAILURES_S
 
         now_ns, at_ns = self._clock.now_ns(), time.time_ns()
         failures = [
@@ -519,6 +520,7 @@ class Daemon:
             candidates=(self._candidates.shown() if self._candidates is not None else []) if led is not None else None,
             decisions_wait=self._journal.problem or None if led is not None else None,
             store_problem=sweeper.problem or None if sweeper is not None else None,
+            recording=self._recorder.shown if self._recorder is not None else None,
         )
         write_status(self._job, view)
 

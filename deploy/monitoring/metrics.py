@@ -153,6 +153,7 @@ def _families(view: JobView, rising: Rising) -> Iterator[Metric]:
     yield from _counted(view, rising)
     yield from _recoveries(view)
     yield from _checkpoints(view)
+    yield from _recording(view)
     yield from _hosts(view, rising)
 
 
@@ -304,6 +305,18 @@ def _checkpoints(view: JobView) -> Iterator[Metric]:
     failures = _gauge("checkpoint_write_failures", "Failures in a row to write the manifest under way.", JOB)
     failures.add_metric(labels, checkpoint.failures)
     yield from (count, took, under_way, failures)
+
+
+def _recording(view: JobView) -> Iterator[Metric]:
+    size = _gauge("recording_bytes", "Size of the recording, with the input that is kept for it.", JOB)
+    span = _gauge("recording_span_seconds", "Time that can be replayed without a gap, up to the last checkpoint.", JOB)
+    problem = _gauge("recording_failed", "Whether the last checkpoint could not be recorded (1).", JOB)
+    recording = view.recording
+    if recording is not None:
+        size.add_metric([view.job], recording.bytes)
+        span.add_metric([view.job], recording.span_s)
+        problem.add_metric([view.job], int(bool(recording.problem)))
+    yield from (size, span, problem)
 
 
 HOST_GAUGES = {

@@ -22,7 +22,7 @@ from deploy.jobs.hints import candidate_shown, led_by, resume_command
 from deploy.jobs.latest_view import latest, view_age_s
 from deploy.jobs.lookup import coming_up, running
 from deploy.printable import printable
-from deploy.progress.progress_model import ROOM, named
+from deploy.progress.progress_model import ROOM, in_bytes, named
 from deploy.progress.report import report, summary
 from standby.blueprint import Blueprint
 from standby.supervision import figures
@@ -106,7 +106,18 @@ def shown(
             yield f"  {task.task:<{width}}  {state:<11} incarnation {task.incarnation}"
     if present and view.hosts:
         yield from _hosts(view)
+    yield from _recording(view)
     yield from _recoveries(view)
+
+
+def _recording(view: JobView) -> Iterator[str]:
+    """Yield a line about the recording of the job, and one about what keeps it from growing."""
+    recording = view.recording
+    if recording is not None and recording.end > recording.first:
+        epochs = f"epochs {recording.first:,} to {recording.end - 1:,}"
+        yield f"  recorded: {epochs}, {recording.span_s:,.0f} s, {in_bytes(recording.bytes)}; `causal recordings`"
+    if recording is not None and recording.problem:
+        yield f"  the last checkpoint is not recorded: {recording.problem}"
 
 
 def _without_process(view: JobView) -> str:

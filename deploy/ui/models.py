@@ -171,6 +171,8 @@ def _problems(view: JobView) -> list[str]:
         lines.append(f"Decisions wait for the shared store: {view.decisions_wait}")
     if view.store_problem:
         lines.append(f"Old snapshots stay in the shared store: {view.store_problem}")
+    if view.recording is not None and view.recording.problem:
+        lines.append(f"The last checkpoint is not recorded: {view.recording.problem}")
     return [_cut(line) for line in lines]
 
 

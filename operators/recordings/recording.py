@@ -20,6 +20,7 @@ from causal.recorded_files import (
     INDEX,
     EpochEntry,
     EpochLog,
+    FailureEntry,
     archive_name,
     is_entry,
     log_name,
@@ -33,6 +34,7 @@ from causal.storage.files import parts_of
 from causal.storage.objects import Missing, Objects
 from causal.storage.shared import Depot
 from operators.code_archive.archive import Archive
+from operators.records.seconds import seconds_of
 
 TRIES = 3
 """The number of times that the index is read if it changes meanwhile."""
@@ -67,7 +69,7 @@ class RecordedFailure:
         mode: the kind of its recovery: `standby`, `cold`, `rollback` …
         replayed_elements: the number of elements that it replayed; -1 if it is not known.
         log_bytes: the task died after these bytes of its log of `epoch`.
-        cause: why the supervisor killed the task, or why it was rolled back; empty if the task ended by itself.
+        cause: why the supervisor killed the task, or why it was rolled back; empty if the process ended on its own.
     """
 
     task: str
@@ -253,21 +255,21 @@ class Recording:
     def failures(self) -> Sequence[RecordedFailure]:
         """Return the failures of tasks, oldest first."""
         return [
-            self._failure(interval, entry, place)
+            self._failure(interval, entry, failure)
             for interval in self._index.intervals
             for entry in interval.epochs
-            for place in range(len(entry.failures))
+            for failure in entry.failures
         ]
 
-    def _failure(self, interval: Interval, entry: EpochEntry, place: int) -> RecordedFailure:
+    def _failure(self, interval: Interval, entry: EpochEntry, failure: FailureEntry) -> RecordedFailure:
         """Return a failure that was detected during an epoch.
 
         The task may already have passed the barrier at the end of that epoch when it died, so it died in the last epoch
         of whose log its next incarnation replayed something.
         """
-        failure = entry.failures[place]
         epoch, log_bytes = entry.epoch, 0
-        for each in interval.epochs[entry.epoch - interval.first :][:2]:
+        after = self._index.interval_at(entry.epoch + 1) or interval
+        for each in (entry, *after.epochs[entry.epoch + 1 - after.first :][:1]):
             incarnation, _ = each.logs.get(failure.task, (0, 0))
             replayed = self.log(failure.task, each.epoch).replayed if incarnation == failure.incarnation else 0
             if replayed:
@@ -341,4 +343,4 @@ def _exists(objects: Objects) -> bool:
 
 def shown_time(at_ns: int) -> str:
     """Return a wall-clock time as people read it, in the zone of this machine."""
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at_ns / 1e9))
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds_of(at_ns)))

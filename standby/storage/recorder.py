@@ -17,6 +17,8 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
+from msgspec.structs import replace
+
 from causal.commands import Files
 from causal.config import JobConfig
 from causal.cut import Cut
@@ -44,6 +46,7 @@ from causal.storage.files import joined, parts_of
 from causal.storage.objects import Missing
 from causal.storage.recording_places import RecordingPlace
 from standby.storage.recorded_sources import RecordedSources
+from standby.supervision.job_view import RecordingView
 
 FAILURES_S = 60
 """The time for which a failure is offered to the recorder, which enters it once."""
@@ -63,8 +66,7 @@ class Recorder(threading.Thread):
         before: the recorder of the version before, which has been closed; this one begins after its end.
 
     Attributes:
-        bytes: the size of the recording; None until it is known.
-        problem: the reason why the last checkpoint was not recorded; empty if it was.
+        shown: the recording, as the view of the job shows it.
     """
 
     def __init__(
@@ -76,8 +78,7 @@ class Recorder(threading.Thread):
         before: Recorder | None = None,
     ) -> None:
         super().__init__(name="recorder", daemon=True)
-        self.bytes: int | None = None
-        self.problem = ""
+        self.shown = RecordingView()
         self._open_place = open_place
         self._config = config
         self._tasks = tuple(tasks)
@@ -119,12 +120,12 @@ class Recorder(threading.Thread):
                     place, config = self._open_place(), self._config
                     recording = Recording(place, config, self._tasks, self._sources, window)
                 recording.completed(*request)
-                self.bytes, problem = recording.bytes, ""
+                self.shown = recording.shown()
             except (Unavailable, CorruptData, OSError) as failure:
                 problem = str(failure)
-            if problem and problem != self.problem:
-                _log.warning("checkpoint %d is not recorded: %s", request[0], problem)
-            self.problem = problem
+                if problem != self.shown.problem:
+                    _log.warning("checkpoint %d is not recorded: %s", request[0], problem)
+                self.shown = replace(self.shown, problem=problem)
         if self._over:
             with suppress(Unavailable, OSError):  # the process that publishes releases the input when it starts again
                 self._sources.forget()
@@ -161,6 +162,8 @@ class Recording:
             for entry in interval.epochs
             for each in entry.failures
         }
+        self._incarnations: dict[str, int] = {}
+        """The incarnation that wrote the last log of each task."""
         self._stale = False
         """Whether an incarnation may have written logs that do not count."""
         self._version = self._begun(config, tasks)
@@ -184,6 +187,14 @@ class Recording:
         """The size of the recording."""
         return self._index.bytes() + self._input_bytes
 
+    def shown(self) -> RecordingView:
+        """Return the recording as the view of the job shows it."""
+        group = self._index.latest_stretch()
+        if not group:
+            return RecordingView(self.bytes)
+        span_s = round((group[-1].at_ns - group[0].kept.at_ns) / 1e9, 3)
+        return RecordingView(self.bytes, group[0].first, group[-1].end, span_s)
+
     def completed(self, epoch: int, files: Mapping[str, Files], at_ns: int, failures: Sequence[FailureEntry]) -> None:
         """Enter the epoch that checkpoint `epoch` ended, and keep the checkpoint if it is due."""
         last = self._index.last
@@ -192,7 +203,9 @@ class Recording:
         if last is not None and last.continues(epoch - 1, self._version):
             logs = self._logs(epoch - 1, files)
             if logs is not None:
-                self._stale |= bool(last.epochs) and _incarnations(last.epochs[-1].logs) != _incarnations(logs)
+                incarnations = {task: incarnation for task, (incarnation, _) in logs.items()}
+                self._stale |= incarnations != self._incarnations
+                self._incarnations = incarnations
                 self._enter(EpochEntry(epoch - 1, self._version, at_ns, logs, self._fresh(failures)))
         last = self._index.last
         if last is None or (last.kept.version, last.end) != (self._version, epoch) or self._is_due(last, at_ns):
@@ -317,10 +330,6 @@ class Recording:
         newest = index.last.end if index.last is not None else 0
         objects.remove(name for name in objects.names(LOGS) if name not in named and epoch_of_log(name) < newest)
         self._stale = False
-
-
-def _incarnations(logs: Mapping[str, tuple[int, int]]) -> dict[str, int]:
-    return {task: incarnation for task, (incarnation, _) in logs.items()}
 
 
 def _code(entry: VersionEntry) -> str:

@@ -251,6 +251,21 @@ class CandidateView(Struct, frozen=True):
     hears: bool = True
 
 
+class RecordingView(Struct, frozen=True):
+    """The recording of the job: its size, and the barriers of the epochs that can be replayed in a row, to the latest.
+
+    Attributes:
+        span_s: the time between the two.
+        problem: the reason why the last checkpoint was not recorded; empty if it was.
+    """
+
+    bytes: int = 0
+    first: int = 0
+    end: int = 0
+    span_s: Number = 0.0
+    problem: str = ""
+
+
 class JobView(Struct, frozen=True):
     """Everything that a user or a report needs to know about a job.
 
@@ -294,6 +309,7 @@ class JobView(Struct, frozen=True):
     candidates: Sequence[CandidateView] | None = None
     decisions_wait: str | None = None
     store_problem: str | None = None
+    recording: RecordingView | None = None
 
     def content(self) -> dict[str, Any]:
         """Return the object that is written to `status.json`."""

@@ -24,8 +24,8 @@ class Recorded(Simulation):
     """A run whose tasks are recorded, and what their disks were asked to write, by (task, incarnation, epoch)."""
 
     def __init__(self, seed: int, hot: bool = False, **settings: object) -> None:
-        killed = tuple(Fault("kill", at_ms * MS, task, 1) for at_ms, task in ((500, 1), (700, 2)))
-        scenario = plain(seed, (1, 2, 1, 1), shortcut=True, records=40, kinds=KINDS, checkpoint_ms=60, faults=killed)
+        killed = tuple(Fault("kill", at_ms * MS, task, 1) for at_ms, task in ((420, 1), (520, 2)))
+        scenario = plain(seed, (1, 2, 1, 1), shortcut=True, records=60, kinds=KINDS, checkpoint_ms=60, faults=killed)
         super().__init__(replace(scenario, hot=hot))
         self.config: JobConfig = replace(self.config, record="1h", **settings)  # type: ignore[arg-type]
         self.observer.end = lambda status, reason: None  # type: ignore[method-assign]  # no standby checks any epoch

@@ -77,7 +77,8 @@ def test_a_damaged_entry_is_refused_in_one_line(entry: Any) -> None:
 
 def test_values_of_another_type_are_refused() -> None:
     content = unseal(EPOCH.text())
-    for wrong in ({"logs": {"a": 3}}, {"logs": []}, {"failures": [[1]]}, {"at_ns": "x"}):
+    others: list[dict[str, Any]] = [{"logs": {"a": 3}}, {"logs": []}, {"failures": [[1]]}, {"at_ns": "x"}]
+    for wrong in others:
         with pytest.raises(CorruptData, match="it is damaged"):
             read_entry(EPOCH.name, seal({**content, **wrong}).encode(), "it")
     assert json.loads(EPOCH.text())["epoch"] == 7

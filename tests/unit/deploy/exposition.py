@@ -31,6 +31,7 @@ def full_view() -> dict[str, Any]:
         each["figures"] |= dict.fromkeys(figures, 1)
         each["figures"] |= {"counts": {"w": {"late": 1}}, "determinant_bytes": {"order": 1}}
     full["refused_connections"] = 1
+    full["recording"] = {"bytes": 1, "first": 0, "end": 9, "span_s": 8.5, "problem": ""}
     return full
 
 

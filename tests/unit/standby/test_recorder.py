@@ -75,7 +75,7 @@ class Job:
         self.tasks = tasks
         self.incarnations = dict.fromkeys(tasks, 1)
         self.files: dict[str, tuple[SnapshotFile, ...]] = {}
-        self.epoch = self.first = 0
+        self.epoch = self.skipped = 0
         (path / "code").mkdir(exist_ok=True)
         (path / "code" / "c0de.zip").write_bytes(b"code")
         self.config.save(path)
@@ -91,7 +91,7 @@ class Job:
 
     @property
     def now_ns(self) -> int:
-        return (100 + self.epoch) * SECOND_NS
+        return (100 + self.epoch - self.skipped) * SECOND_NS
 
     def write_logs(self, size: int = 10, without: str = "") -> None:
         """Write what the tasks write until the next checkpoint is complete."""
@@ -159,7 +159,7 @@ def test_what_is_not_recorded_is_refused_with_what_is(job: Job) -> None:
         (lambda: recording.epoch_at(5), "nothing of 1970-.*; "),
     ):
         with pytest.raises(PipelineError, match=f"^the recording of job contains {line}{there}"):
-            refused()  # type: ignore[no-untyped-call]
+            refused()
     with pytest.raises(PipelineError, match="there was no task x/0 in epoch 1; there were count/0, out/0$"):
         recording.log("x/0", 1)
     with pytest.raises(PipelineError, match="has no recording; record it with: causal run /p.py --resume --record$"):
@@ -277,28 +277,29 @@ def test_after_a_rollback_the_withdrawn_epochs_can_still_be_replayed(job: Job) -
     job.pass_epochs(3)
     job.config = replace(job.config, first_incarnation=1001)
     job.epoch += 1000
+    job.skipped = 1000
     job.begin()
     job.pass_epochs(2)
     assert list(job.read().stretches()) == [range(3), range(1003, 1005)]
 
 
-@pytest.mark.parametrize("window", [WIDE, Window(3, 10**9), Window(4000, 10**9)], ids=["all", "short", "few"])
+@pytest.mark.parametrize("window", [Window(3, 10**9), Window(2000, 10**9)], ids=["short", "few"])
 def test_a_recorder_that_is_killed_at_any_write_leaves_nothing_half_usable(tmp_path: Path, window: Window) -> None:
     writes = 0
     while True:
         (tmp_path / str(writes)).mkdir()
         job = Job(tmp_path / str(writes), window)
-        job.pass_epochs(5)
+        job.pass_epochs(3)
         try:
             job.begin(writes)
-            job.pass_epochs(3)
+            job.pass_epochs(2)
             break
         except Died:
             recording = job.read()
             assert recording.epochs().stop in (job.epoch - 1, job.epoch)
         job.begin()
         assert job.read().epochs().stop == job.epoch
-        job.pass_epochs(2)
+        job.pass_epochs(1)
         whole = job.read()
         assert whole.epochs().stop == job.epoch and len(whole.stretches()) == 1
         job.begin()
