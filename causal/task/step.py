@@ -34,7 +34,7 @@ class Step:
     def __init__(
         self, name: str, chain: Chain, channels: Channels, holdings: Holdings, cursor: DeterminantCursor,
         schedule: Schedule, services: CausalServices, checkpointing: Checkpointing, writing: RowWriting,
-        pace: BatchSizer, recording: Recording | None, keeps_logs: bool,
+        pace: BatchSizer, recording: Recording | None, keeps_logs: bool = False,
     ) -> None:  # fmt: skip
         self.unchanged = False
         self.replayed = (cursor.epoch, 0)
