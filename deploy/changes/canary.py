@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, repeat
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from causal.commands import Files
 from causal.config import JobConfig
@@ -25,7 +25,7 @@ from deploy.savepoints.upgrading import read_saved, written_by
 from operators.code_archive.archive import Archive
 from operators.replay.comparison import Comparison
 from operators.replay.input_steps import Positions, count, positions_in, steps_between
-from operators.replay.performance import Checkpoint, Rows, Step
+from operators.replay.performance import Checkpoint, Step
 from operators.replay.performer import Performer
 from standby.blueprint import Blueprint
 from standby.storage.manifest_files import newest_manifest
@@ -38,6 +38,8 @@ READS_MAX = 5
 """The number of attempts to read a checkpoint that later ones replace meanwhile."""
 
 CURRENT, NEW = "the current version", "the new version"
+
+Answered = TypeVar("Answered")
 
 
 @dataclass(slots=True)
@@ -115,9 +117,6 @@ class Canary:
         return json.dumps({**facts, **others})
 
 
-CURRENT, NEW = "the current version", "the new version"
-
-
 def compare(job: Path, before: JobConfig, version: Version, seconds: float) -> Canary:
     """Perform the current and the next version of a running job for some seconds of its input, and compare their rows.
 
@@ -182,20 +181,20 @@ class _Following:
         if following is not None:
             self._pending.append(following)
             for version in self._versions.values():
-                version.perform(following)
+                version.perform([following])
             if len(self._pending) < AHEAD_MAX:
                 return
         if not self._pending:
             return
         step = self._pending.popleft()
-        rows = self._ask(lambda version: version.performed())
+        rows = self._ask(lambda version: version.performed().rows()[0])
         if not self._canary.failures:
             self._canary.performed += step.stop - step.start
             self._canary.comparison.add(step, rows[CURRENT], rows[NEW])
 
-    def _ask(self, question: Callable[[Performer], Rows]) -> dict[str, Rows]:
+    def _ask(self, question: Callable[[Performer], Answered]) -> dict[str, Answered]:
         """Return the answer of each version, and record the errors of those that fail."""
-        answers: dict[str, Rows] = {}
+        answers: dict[str, Answered] = {}
         for name, version in self._versions.items():
             try:
                 answers[name] = question(version)

@@ -75,6 +75,9 @@ class Plan:
         sources: the names of the sources, in pipeline order.
     """
 
+    fused: type[FusedChain] = FusedChain
+    """The class of the chains of operators."""
+
     def __init__(self, pipeline: Pipeline, config: JobConfig, groups: list[Group]) -> None:
         self.name = pipeline.name
         self._givers = givers(pipeline.nodes)
@@ -226,7 +229,7 @@ class Plan:
                 branch.ordinals += [ordinals[channel.id] for channel in link.channels if channel.source == subtask]
         requests = self._requests.get(subtask)
         asked = None if requests is None else ordinals[requests.id]
-        return FusedChain(
+        return self.fused(
             tree.root, inputs, failures, tree.numbers, limit, tree.arrival, tree.active, to_letters, asked,
             group.commutes,
         )  # fmt: skip

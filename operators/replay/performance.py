@@ -9,27 +9,35 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
+from typing import Any, cast
 
 from causal.config import JobConfig
-from causal.errors import PipelineError, Unavailable
+from causal.errors import PipelineError, Unavailable, invariant
 from causal.ids import TaskIndex
-from causal.ports import Output
+from causal.ports import Output, Request
 from causal.records.batch import LISTED, Chunk
+from causal.records.values import decode
 from causal.topology import Topology
 from operators.builder.pipeline import Pipeline
+from operators.capture.active import RUNNING
 from operators.engine.chain import FusedChain
 from operators.engine.fusion import fuse
 from operators.engine.operator_chain import OperatorChain
 from operators.engine.plan import Plan
+from operators.kinds.process.outside_calls import AskStage
+from operators.replay.answers import Answers, question, question_of_record
 from operators.runtime.regrouping import Saved
 from operators.runtime.rescaling import Rescaling
 from operators.runtime.sent_rows import Written
 from operators.sinks.contract.sink import Sink, encode_json
 from operators.source import PartitionReader, Source
+from operators.stage.calls import Asking
 from operators.stage.disk_state import located
+from operators.stage.stages import Stage
 
 CELL = TaskIndex(0)
 TURN_NS = 1_000_000
@@ -38,6 +46,8 @@ LONG_AGO_NS = -(1 << 62)
 """The start time that a source with a rate receives, so that every element is already due."""
 READ_S = 10.0
 """The time within which elements that the job has read must be readable again."""
+AHEAD_ELEMENTS = 1_024
+"""The elements that are read with those of a step, which may have few."""
 
 NOT_ASKED = "asks the outside world, which would be asked twice; this pipeline cannot be performed next to its job"
 NOT_READ = "cannot be read by anyone but its job; this pipeline cannot be performed next to its job"
@@ -80,9 +90,14 @@ class Checkpoint:
 
 
 class WholePlan(Plan):
-    """A plan in which one task performs the whole pipeline, whatever its parallelism."""
+    """A plan in which one task performs the whole pipeline, whatever its parallelism.
 
-    def __init__(self, pipeline: Pipeline, config: JobConfig) -> None:
+    Args:
+        fused: the class of the chains of operators.
+    """
+
+    def __init__(self, pipeline: Pipeline, config: JobConfig, fused: type[FusedChain] = FusedChain) -> None:
+        self.fused = fused
         super().__init__(pipeline, config, fuse(pipeline.nodes))
 
     def _grouped(self, subtasks: Topology) -> Topology:
@@ -104,18 +119,24 @@ class _Input:
     source: Source
     reader: PartitionReader
     over: bool
+    ahead: list[Any] = field(default_factory=list)
+    """Records that were read with those of an earlier step."""
+    ahead_from: int = 0
 
 
 class _Services:
-    """The services of a performance (`causal.ports.Services`); nothing is logged, and requests are refused.
+    """The services of a performance (`causal.ports.Services`); nothing is logged.
+
+    Without answers, requests are refused.
 
     Each step is an epoch, so that random numbers are those of the other version again after a step in which one of them
     has drawn more.
     """
 
-    def __init__(self, epoch: int, now_ns: int) -> None:
+    def __init__(self, epoch: int, now_ns: int, answers: Answers | None) -> None:
         self.time_ns = now_ns
         self.steps = 0
+        self._answers = answers
         self._seed = blake2b(f"checkpoint {epoch}".encode(), digest_size=16).digest()
 
     def now_ns(self) -> int:
@@ -132,10 +153,19 @@ class _Services:
         return True
 
     def call(self, ask: Callable[[], bytes]) -> bytes:
-        raise PipelineError(f"an operator {NOT_ASKED}")
+        return self._answered(ask, False)
 
     def user(self, kind: str, ask: Callable[[], bytes]) -> bytes:
-        raise PipelineError(f"an operator {NOT_ASKED}")
+        return self._answered(ask, True)
+
+    def _answered(self, ask: Callable[[], bytes], raw: bool) -> bytes:
+        if self._answers is None:
+            raise PipelineError(f"an operator {NOT_ASKED}")
+        invariant(isinstance(ask, Asking), "requests of user code are known by their content")
+        asking = cast(Asking, ask)
+        with RUNNING.suspended():
+            answer = self._answers.answer(question(asking), ask, asking.arguments, raw)
+        return b"" if answer is None else answer
 
     def window(self, operator: int, end_ns: int, intervals: Sequence[tuple[int, int]]) -> None:
         """Do nothing, because nothing is logged."""
@@ -147,6 +177,8 @@ class Performance:
     Args:
         job_directory: the directory of the job, whose input is read; nothing is written there.
         scratch: an empty directory for what the readers of sources write.
+        answers: the answers of the outside world; without them, a pipeline that asks it is refused.
+        fused: the class of the chains of operators.
 
     Raises:
         PipelineError: the pipeline cannot continue from the checkpoint, or cannot be performed outside its job.
@@ -161,11 +193,15 @@ class Performance:
         allow_dropped: bool,
         job_directory: Path,
         scratch: Path,
+        answers: Answers | None = None,
+        fused: type[FusedChain] = FusedChain,
     ) -> None:
-        _check_calls(pipeline)
+        if answers is None:
+            _check_calls(pipeline)
         self._job = job_directory
         self._scratch = scratch
-        planned = WholePlan(pipeline, located(config, scratch))
+        self._answers = answers
+        planned = WholePlan(pipeline, located(config, scratch), fused)
         rescaling = Rescaling(
             checkpoint.topology, checkpoint.saved, planned, config.key_groups, allow_dropped, checkpoint.written
         )
@@ -173,7 +209,9 @@ class Performance:
         (cut,) = rescaling.cuts({task.name: (0, 0) for task in planned.subtasks.tasks}).values()
         self._chain = planned.chain(CELL)
         self._chain.restore(parts)
-        self._services = _Services(checkpoint.epoch, cut.last_ns)
+        self._services = _Services(checkpoint.epoch, cut.last_ns, answers)
+        self._unanswered = self._chain.outstanding()
+        """The requests of the checkpoint that have not been answered."""
         self._inputs: dict[tuple[str, int], _Input] = {}
         for ordinal, channel in enumerate(planned.topology.inputs(CELL)):
             name, source = planned.source_of(channel)
@@ -183,8 +221,15 @@ class Performance:
             reader = planned.reader(channel, scratch, LONG_AGO_NS, position, place)
             self._inputs[name, channel.partition] = _Input(ordinal, source, reader, cut.inputs[channel.id][2])
         self._outputs = [
-            (planned.topology.account(channel), planned.sink_of(channel)) for channel in planned.topology.outputs(CELL)
+            None if channel.carries_requests else (planned.topology.account(channel), planned.sink_of(channel))
+            for channel in planned.topology.outputs(CELL)
         ]
+        self._asking = {stage.ordinal: stage for stage in self._chain.stages if isinstance(stage, AskStage)}
+
+    @property
+    def stages(self) -> Sequence[Stage]:
+        """The stages of all operators."""
+        return self._chain.stages
 
     def perform(self, step: Step) -> Rows:
         """Perform a step, and return the rows that it causes.
@@ -196,6 +241,9 @@ class Performance:
         """
         rows: dict[str, list[bytes]] = {}
         self._services.steps += 1
+        if self._unanswered:
+            self._ask(self._unanswered, rows)
+            self._unanswered = []
         self._pass_time(step.at_ns, rows)
         channel = self._inputs.get((step.source, step.partition))
         if channel is None or channel.over:
@@ -226,9 +274,19 @@ class Performance:
         """
         position, due_s = step.start, time.monotonic() + READ_S
         while position < step.stop:
+            taken = position - channel.ahead_from
+            if 0 <= taken < len(channel.ahead):
+                records: Any = channel.ahead[taken : step.stop - channel.ahead_from]
+                yield position, Chunk(LISTED, len(records), records)
+                position += len(records)
+                continue
             channel.source.lend(step.source, self._job, self._scratch)
-            read = channel.reader.read(position, step.stop - position)
+            count = max(step.stop - position, 1 if channel.source.vectors else AHEAD_ELEMENTS)
+            read = channel.reader.read(position, count)
             if read is not None and len(read.records):
+                if type(read.records) is list:
+                    channel.ahead, channel.ahead_from = read.records, position
+                    continue
                 yield position, Chunk(LISTED, len(read.records), read.records)
                 position += len(read.records)
             elif read is not None and read.ended:
@@ -242,8 +300,28 @@ class Performance:
 
     def _keep(self, outputs: Sequence[Output], rows: dict[str, list[bytes]]) -> None:
         for ordinal, chunk in outputs:
-            account, sink = self._outputs[ordinal]
-            rows.setdefault(account, []).extend(rows_in(sink, chunk))
+            account = self._outputs[ordinal]
+            if account is not None:
+                rows.setdefault(account[0], []).extend(rows_in(account[1], chunk))
+        if self._asking and (requests := self._chain.asked()):
+            self._ask(requests, rows)
+
+    def _ask(self, requests: Sequence[Request], rows: dict[str, list[bytes]]) -> None:
+        """Answer the requests of `call` operators; one without an answer remains outstanding."""
+        invariant(self._answers is not None, "a pipeline that asks is refused without answers")
+        for request in requests:
+            stage = self._asking[request.operator]
+            record, key = decode(request.body)
+            asked = question_of_record(stage.name, stage.key_of(request.number), record)
+            body = self._answers.answer(  # type: ignore[union-attr]
+                asked, partial(_asked, stage, request), (record, key), may_wait=True
+            )
+            if body is not None:
+                self._keep(self._chain.answer(request.operator, request.number, body, self._services), rows)
+
+
+def _asked(stage: AskStage, request: Request) -> bytes:
+    return stage.asker.perform(request.body)[1]
 
 
 def _check_calls(pipeline: Pipeline) -> None:

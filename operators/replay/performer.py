@@ -10,8 +10,8 @@ import ctypes
 import os
 import signal
 import tempfile
-from collections.abc import Callable
-from dataclasses import astuple
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import astuple, dataclass, field
 from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from types import TracebackType
@@ -21,8 +21,13 @@ from causal.config import JobConfig
 from causal.errors import CausalError, OperatorFailed, PipelineError
 from causal.records.values import decode, encode
 from operators.builder.loading import load_archived
+from operators.builder.pipeline import Pipeline
 from operators.capture.install import install
 from operators.code_archive.archive import Archive
+from operators.engine.chain import FusedChain
+from operators.graph import ordered, places
+from operators.replay.answers import Answers, Passed, Rule, Unanswered
+from operators.replay.observed_chain import OBSERVATION, Observation, Observed, ObservedChain
 from operators.replay.performance import Checkpoint, Performance, Rows, Step
 from operators.tracebacks import described
 
@@ -30,8 +35,51 @@ _PR_SET_PDEATHSIG = 1
 ANSWER_S = 60.0
 """The time that a version has for a step."""
 
-_ROWS, _REFUSED, _FAILED = range(3)
-"""The kinds of answers: the rows of a step, that the version cannot be performed, or that it has failed."""
+_DONE, _REFUSED, _FAILED, _UNANSWERED = range(4)
+"""The kinds of answers: what was asked for, that the version cannot be performed, that it has failed, or that its code
+has made a request that has no answer."""
+_PERFORM, _SHOW = range(2)
+"""The kinds of orders: perform steps, or send what an operator has received and emitted in one of the last steps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """The outside world of a performance, which answers its requests.
+
+    Attributes:
+        path: the file of recorded answers; None if there are none.
+        rule: the rule for other requests.
+        leads: whether this is the recorded version.
+    """
+
+    path: Path | None
+    rule: str
+    leads: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Performed:
+    """The result of some steps of a version.
+
+    Attributes:
+        steps: the number of steps; if there are fewer than were ordered, the next one has failed, and the next order
+            has its error as the answer.
+        counts: the number of rows, by the subtask that would write them.
+        content: the rows of each step, encoded; two versions with the same rows have the same content.
+        passed: the answers for the other version.
+        observed: for each step, operator → digests of what it received and emitted; empty if nothing is observed.
+    """
+
+    steps: int
+    counts: Mapping[str, int]
+    content: bytes
+    passed: Sequence[Passed]
+    observed: Sequence[Mapping[str, Sequence[int]]]
+
+    def rows(self) -> list[Rows]:
+        """Return the rows of each step."""
+        rows: list[Rows] = decode(self.content)
+        return rows
 
 
 class Performer:
@@ -40,15 +88,27 @@ class Performer:
     Args:
         directory: the directory of the job.
         allow_dropped: whether state without an operator may be left behind.
+        outside: what answers requests; without it, a version with requests is refused.
+        observing: whether the operators are observed.
     """
 
     def __init__(
-        self, config: JobConfig, archive: Archive, checkpoint: Checkpoint, allow_dropped: bool, directory: Path
+        self,
+        config: JobConfig,
+        archive: Archive,
+        checkpoint: Checkpoint,
+        allow_dropped: bool,
+        directory: Path,
+        outside: Outside | None = None,
+        observing: bool = False,
     ) -> None:
-        def begun(scratch: Path) -> Performance:
+        def begun(scratch: Path) -> _Begun:
             install(config.hidden_nondeterminism)
             pipeline = load_archived(archive, config.settings, lasting=True)
-            return Performance(pipeline, config, checkpoint, allow_dropped, directory, scratch)
+            answers = None if outside is None else Answers(outside.path, Rule.load(outside.rule), outside.leads)
+            fused = ObservedChain if observing else FusedChain
+            performance = Performance(pipeline, config, checkpoint, allow_dropped, directory, scratch, answers, fused)
+            return _Begun(pipeline, performance, answers, observing)
 
         self._scratch = tempfile.TemporaryDirectory(prefix="causal-canary-")
         self._connection, other = Pipe()
@@ -71,44 +131,116 @@ class Performer:
         self._connection.close()
         self._scratch.cleanup()
 
-    def await_begun(self, within_s: float) -> Rows:
-        """Wait until the version has loaded its state, and return no rows.
+    def await_begun(self, within_s: float) -> Mapping[str, str]:
+        """Wait until the version has loaded its state; return file:line of each operator, in topological order.
 
         Raises:
             PipelineError: the version cannot be performed.
             OperatorFailed: it has failed, or takes too long.
         """
-        return self._answer(within_s)
+        places: Mapping[str, str] = self._answer(within_s)
+        return places
 
-    def perform(self, step: Step) -> None:
-        """Begin to perform a step, the rows of which `performed` returns."""
-        try:
-            self._connection.send_bytes(encode(list(astuple(step))))
-        except OSError:
-            pass  # the process has died, which `performed` reports
+    def perform(self, steps: Sequence[Step], passed: Sequence[Passed] = ()) -> None:
+        """Begin to perform some steps, the rows of which `performed` returns.
 
-    def performed(self) -> Rows:
-        """Return the rows of the step.
+        Args:
+            passed: answers that the other version was given.
+        """
+        self._order([_PERFORM, [list(astuple(step)) for step in steps], list(passed)])
+
+    def performed(self) -> Performed:
+        """Return what the version has made of the steps.
 
         Raises:
+            Unanswered: the code has made a request that has no answer.
             PipelineError, OperatorFailed: as for `await_begun`.
         """
-        return self._answer(ANSWER_S)
+        steps, counts, content, passed, observed = self._answer(ANSWER_S)
+        return Performed(steps, counts, content, [(name, answer) for name, answer in passed], observed)
 
-    def _answer(self, within_s: float) -> Rows:
+    def observed(self, step: int, operator: str) -> Observed:
+        """Return what an operator has received and emitted in one of the steps that were performed last."""
+        self._order([_SHOW, step, operator])
+        received, emitted = self._answer(ANSWER_S)
+        return Observed([(key, record) for key, record in received], [(text, place) for text, place in emitted])
+
+    def _order(self, order: list[Any]) -> None:
+        try:
+            self._connection.send_bytes(encode(order))
+        except OSError:
+            pass  # the process has died, which the answer reports
+
+    def _answer(self, within_s: float) -> Any:
         if not self._connection.poll(within_s):
             raise OperatorFailed(f"its process has not answered within {within_s:.0f} s")
         try:
             kind, content = decode(self._connection.recv_bytes())
         except (EOFError, OSError):
             raise OperatorFailed("its process died") from None
-        if kind == _ROWS:
-            rows: Rows = content
-            return rows
-        raise (PipelineError if kind == _REFUSED else OperatorFailed)(content)
+        if kind == _DONE:
+            return content
+        raise {_REFUSED: PipelineError, _FAILED: OperatorFailed, _UNANSWERED: Unanswered}[kind](content)
 
 
-def _serve(begun: Callable[[Path], Performance], scratch: Path, connection: Connection, parent: int) -> None:
+@dataclass(slots=True)
+class _Begun:
+    """A performance in its process.
+
+    Attributes:
+        observed: what was observed in the steps that were performed last.
+        failure: the exception that ended the last step; the steps before it have been answered.
+    """
+
+    pipeline: Pipeline
+    performance: Performance
+    answers: Answers | None
+    observing: bool
+    observed: list[Observation] = field(default_factory=list)
+    failure: BaseException | None = None
+
+    def places(self) -> dict[str, str]:
+        known = places(self.pipeline.nodes)
+        return {node.name: known[node.name] for node in ordered(self.pipeline.nodes)}
+
+    def perform(self, steps: Sequence[Sequence[Any]], passed: Sequence[Sequence[Any]]) -> list[Any]:
+        """Return the fields of `Performed`, for the steps before the first that fails.
+
+        Raises:
+            BaseException: the first of the steps has failed, or the one after the last that was answered.
+        """
+        if self.failure is not None:
+            raise self.failure
+        counts: dict[str, int] = {}
+        each_rows: list[Rows] = []
+        self.observed.clear()
+        if self.answers is not None:
+            self.answers.receive((name, answer) for name, answer in passed)
+        for fields in steps:
+            OBSERVATION.clear()
+            try:
+                rows = self.performance.perform(Step(*fields))
+            except BaseException as problem:
+                if not each_rows:
+                    raise
+                self.failure = problem
+                break
+            each_rows.append(rows)
+            for task, own in rows.items():
+                counts[task] = counts.get(task, 0) + len(own)
+            if self.observing:
+                self.observed.append(dict(OBSERVATION))
+        observed = [{name: list(each.digests) for name, each in step.items()} for step in self.observed]
+        passes = [] if self.answers is None else self.answers.take()
+        return [len(each_rows), counts, encode(each_rows), passes, observed]
+
+    def show(self, step: int, operator: str) -> list[Any]:
+        """Return what an operator has received and emitted in a step."""
+        observed = self.observed[step].get(operator, Observed())
+        return [observed.received, observed.emitted]
+
+
+def _serve(begun: Callable[[Path], _Begun], scratch: Path, connection: Connection, parent: int) -> None:
     """Perform the steps that arrive, in a forked process; this function never returns."""
     try:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
@@ -123,17 +255,19 @@ def _serve(begun: Callable[[Path], Performance], scratch: Path, connection: Conn
         os._exit(0)
 
 
-def _perform(begun: Callable[[Path], Performance], scratch: Path, connection: Connection) -> None:
+def _perform(begun: Callable[[Path], _Begun], scratch: Path, connection: Connection) -> None:
     try:
-        performance = begun(scratch)
-        _send(connection, _ROWS, {})
+        version = begun(scratch)
+        _send(connection, _DONE, version.places())
         while True:
-            fields: list[Any] = decode(connection.recv_bytes())
-            _send(connection, _ROWS, performance.perform(Step(*fields)))
+            kind, first, second = decode(connection.recv_bytes())
+            _send(connection, _DONE, (version.perform if kind == _PERFORM else version.show)(first, second))
     except EOFError:
         return
     except PipelineError as problem:
         _send(connection, _REFUSED, str(problem))
+    except Unanswered as problem:
+        _send(connection, _UNANSWERED, str(problem))
     except CausalError as problem:
         _send(connection, _FAILED, str(problem))
     except BaseException as problem:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
 from time import sleep
@@ -57,6 +58,27 @@ class _Closed:
 
 CLOSED = cast(Services, _Closed("outside of process, on_timer and finish"))
 _IN_CALL = cast(Services, _Closed("inside a function passed to ctx.call"))
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """A request to the outside world, and the function that makes it: what services receive to be called.
+
+    Attributes:
+        key: the key of the record that is processed.
+        what: the function that answers, or the kind of the determinant.
+        arguments: the arguments of that function.
+    """
+
+    operator: str
+    key: Any
+    what: Callable[..., Any] | str
+    arguments: tuple[Any, ...]
+    ask: Callable[[], bytes]
+
+    def __call__(self) -> bytes:
+        """Ask the outside world, and return the encoded answer."""
+        return self.ask()
 
 
 class Calls:
@@ -121,7 +143,7 @@ class Calls:
                 self._services = services
 
         try:
-            answer = decode(services.call(ask))
+            answer = decode(services.call(Asking(self._operator, self.key, fn, args, ask)))
         except CausalError as fault:
             self._fault = fault
             raise
@@ -163,7 +185,7 @@ class Calls:
                 return ask()
 
         try:
-            return self._services.user(kind, asked)
+            return self._services.user(kind, Asking(self._operator, self.key, kind, (), asked))
         except CausalError as fault:
             self._fault = fault
             raise

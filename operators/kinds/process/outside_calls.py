@@ -134,6 +134,10 @@ class AskStage(Stage):
         request = self._waiting[number] = Request(self.ordinal, number, body)
         self._new.append(request)
 
+    def key_of(self, number: int) -> Any:
+        """Return the key of the record of an outstanding request; None without key_by."""
+        return self._table.values[number, self._scope.task][1]
+
     # Answers.
 
     @property

@@ -65,10 +65,10 @@ def test_two_versions_have_their_own_modules(tmp_path: Path) -> None:
         (tmp_path / version / "naming.py").write_text("def of(number): return 'file'")
     with performer(before, checkpoint, tmp_path) as first, performer(after, checkpoint, tmp_path) as second:
         for each in (first, second):
-            assert each.await_begun(60) == {}
-            each.perform(STEP)
-        assert first.performed() == {"out/0": [b'"a7"', b'"a8"']}
-        assert second.performed() == {"out/0": [b'"b7"', b'"b8"']}
+            assert list(each.await_begun(60)) == ["in", "name", "out"]
+            each.perform([STEP])
+        assert first.performed().rows() == [{"out/0": [b'"a7"', b'"a8"']}]
+        assert second.performed().rows() == [{"out/0": [b'"b7"', b'"b8"']}]
     assert "naming" not in sys.modules
 
 
@@ -76,7 +76,7 @@ def test_failures_are_answers(tmp_path: Path) -> None:
     archive, checkpoint = archived(tmp_path / "a", {"naming": "def of(number): return 1 / (number - 8)"})
     with performer(archive, checkpoint, tmp_path) as each:
         each.await_begun(60)
-        each.perform(STEP)
+        each.perform([STEP])
         with pytest.raises(OperatorFailed, match="ZeroDivisionError"):
             each.performed()
 
@@ -86,7 +86,7 @@ def test_a_process_that_dies_is_a_failure(tmp_path: Path) -> None:
     archive, checkpoint = archived(tmp_path / "a", {"naming": ends})
     with performer(archive, checkpoint, tmp_path) as each:
         each.await_begun(60)
-        each.perform(STEP)
+        each.perform([STEP])
         with pytest.raises(OperatorFailed, match="its process died"):
             each.performed()
 
@@ -95,7 +95,7 @@ def test_the_end_of_the_context_ends_the_process(tmp_path: Path) -> None:
     archive, checkpoint = archived(tmp_path / "a", {"naming": "def of(number):\n    while True: pass"})
     with performer(archive, checkpoint, tmp_path) as each:
         each.await_begun(60)
-        each.perform(STEP)
+        each.perform([STEP])
         process, scratch = each._process, Path(each._scratch.name)
         os.kill(process, signal.SIGINT)  # Ctrl-C reaches all processes of the terminal; the command ends this one
         os.kill(process, 0)
