@@ -44,7 +44,9 @@ from causal.process.forks import keep_from_children, lock
 from causal.process.interpreter import module_command, on_this_host
 from causal.process.open_files import raise_limit
 from causal.process.signal_wake import woken_by_signals
-from standby.blueprint import Blueprint
+from causal.storage.files import replace_text
+from standby.blueprint import FILE as GRAPH
+from standby.blueprint import Blueprint, CompanionCall
 from standby.exit_status import ending
 from standby.host.children import Child, Children, End
 from standby.host.clock_offset import ClockOffset
@@ -141,7 +143,7 @@ class Agent:
         blueprint = Blueprint.load(job)
         self._mark = blueprint.mark(config)
         self._worker = blueprint.worker
-        self._companions = {f"companion:{call.name}": call for call in blueprint.companions}
+        self._companions = companions_of(blueprint)
         if not config.verify_replay:  # forked workers share addresses, which would hide a dependence on addresses
             self._children.serve_forks(self._worker, FORKS_IDLE_S_MAX if blueprint.topology.cells else 0.0)
         self._restarts: dict[str, tuple[float, Child]] = {}
@@ -302,7 +304,7 @@ class Agent:
         facts: dict[str, object] = {"incarnation": self._incarnation, "clock_ns": now_ns}
         if self._clock.known:
             facts["job_ns"] = self._shifted(now_ns)
-        facts["roster"] = self._roster_mark
+        facts.update(roster=self._roster_mark, mark=self._mark)
         if self._clock.error_ns:
             facts["clock_error_ns"] = self._clock.error_ns
         return {**facts, "leaving": True} if self._leaving is not None else facts
@@ -314,7 +316,7 @@ class Agent:
             return
         self._hello_due = time.monotonic() + HELLO_AGAIN_S
         facts = {"slots": host.slots, "zone": host.zone, "machine": host.machine, "labels": host.labels}
-        facts.update(version=host.version, breakable=host.breakable)
+        facts.update(version=host.version, breakable=host.breakable, changes=True)
         self._uplink.send("host_hello", mark=self._mark, session=host.session, clock_ns=time.monotonic_ns(), **facts)
 
     def _shifted(self, at_ns: int) -> int:
@@ -332,10 +334,12 @@ class Agent:
                     self._reap()
             case orders.Start() if not self._welcomed:
                 pass  # the order is for an earlier incarnation of the host with this name
-            case orders.Start(slot, role):
+            case orders.Start(mark=mark) if mark not in ("", self._mark):
+                pass  # this agent has yet to learn that the job is another version
+            case orders.Start(slot, role, _, settings):
                 known = (self._children.living, self._children.dead, self._restarts, self._starts)
                 if not any(slot in table for table in known):  # a repeated order must not start a second process
-                    self._order_start(slot, role)
+                    self._order_start(slot, role, settings)
             case orders.Welcome(incarnation):
                 self._join(incarnation)
             case orders.Heard(sent_ns, at_ns, began_ns):
@@ -355,6 +359,8 @@ class Agent:
             case orders.Roster(text):
                 save_roster(self._job, text)
                 self._roster_mark = roster_mark(self._job)
+            case orders.Version(job, graph):
+                self._become(job, graph)
             case orders.Refused(reason, session):
                 if self._host is None or session != self._host.session:
                     return  # the refusal is meant for another agent with the same key
@@ -367,6 +373,19 @@ class Agent:
                 self._uplink.send(LEAVING)
             case orders.Crash(incarnation):
                 self._crash(incarnation)
+
+    def _become(self, job: str, graph: str) -> None:
+        """Store another version of the job, as which all processes start from now on."""
+        try:
+            replace_text(self._job / GRAPH, graph)
+            replace_text(self._job / "job.json", job)
+        except OSError as problem:
+            _log.error("another version of the job cannot be stored: %s", problem)
+            return  # the next beat has the mark of the version before, so the order is repeated
+        config, blueprint = JobConfig.load(self._job), Blueprint.load(self._job)
+        self._mark, self._host_beat_s = blueprint.mark(config), host_beat_s(config)
+        self._companions = companions_of(blueprint)
+        _log.info("the job is another version")
 
     def _crash(self, incarnation: int) -> None:
         """Kill this process with SIGKILL if the host permits it and the order names the current incarnation."""
@@ -406,14 +425,26 @@ class Agent:
         if left:
             _log.error("%d processes of an older incarnation could not be killed", left)
 
-    def _order_start(self, slot: str, role: str) -> None:
-        """Queue a process to be started.  Its program comes from the job's description, not from the order."""
+    def _order_start(self, slot: str, role: str, settings: str) -> None:
+        """Queue a process to be started.  Its program comes from the job's description, not from the order.
+
+        Args:
+            settings: the settings of the next version, where no command on this machine has written them.
+        """
+        if role == NEXT_WORKER and settings:
+            try:
+                (self._job / NEXT).mkdir(exist_ok=True)
+                replace_text(self._job / NEXT / "job.json", settings)
+            except OSError as problem:
+                why = f"the settings of the next version cannot be stored: {problem.strerror}"
+                self._report_unstarted(Child(slot, role, (), {}), STATUS_WRONG, why)
+                return
         call = self._companions.get(role)
         if call is not None:
             self._starts[slot] = Child(slot, role, on_this_host(call.argv, self._job), call.environment)
         elif role in (WORKER, NEXT_WORKER):
-            settings = [NEXT] if role == NEXT_WORKER else []
-            argv = module_command(self._worker, str(self._job), slot, *settings)
+            where = [NEXT] if role == NEXT_WORKER else []
+            argv = module_command(self._worker, str(self._job), slot, *where)
             self._starts[slot] = Child(slot, role, tuple(argv), {})
         else:
             _log.warning("an order to start %s as %.80r, which the job's description does not name", slot, role)
@@ -517,6 +548,11 @@ class Agent:
                 poller.register(child.pidfd, zmq.POLLIN)
             poller.poll(max(0, math.ceil((deadline - time.monotonic()) * 1e3)))
             self._reap()
+
+
+def companions_of(blueprint: Blueprint) -> dict[str, CompanionCall]:
+    """Return the companions of a job by the roles in orders to start them."""
+    return {f"companion:{call.name}": call for call in blueprint.companions}
 
 
 def host_beat_s(config: JobConfig) -> float:

@@ -16,7 +16,7 @@ import socket
 import sys
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,13 +45,13 @@ from standby.leadership.hearing import Hearing
 from standby.leadership.terms import DEAF, RESIGNED, STOPPED
 from standby.network.control import AGENT, MESSAGE_BYTES_MAX, Inbox, is_leaving
 from standby.network.gate import Gate, rosters_of
-from standby.storage.change_files import CHANGE
+from standby.storage.change_files import CHANGE, NEXT, ROLLBACK
 from standby.storage.decisions import Decisions
 from standby.storage.host_logs import HostLogs
 from standby.storage.journal import Journal as JournalFile
 from standby.storage.manifest_files import newest_manifest
-from standby.storage.manifests import sweep, write_manifest
-from standby.storage.prepared_change import carry_out, is_prepared, make_final
+from standby.storage.manifests import restore_manifest, sweep, write_manifest
+from standby.storage.prepared_change import adopt, carry_out, is_prepared, make_final
 from standby.storage.store_journal import StoreJournal
 from standby.storage.store_sweeper import StoreSweeper
 from standby.supervision import events, orders
@@ -72,6 +72,7 @@ from standby.supervision.effects import (
 )
 from standby.supervision.log_lines import line_of
 from standby.supervision.recoveries import COLD
+from standby.supervision.savepoints import withdraws
 from standby.supervision.supervision import ANY_SESSION, Supervision
 from standby.supervision.task_counters import lasting
 
@@ -148,11 +149,17 @@ class Daemon:
         self._config = JobConfig.load(self._job)
         self._sync = self._config.durability == "os"
         self._journal, self._restored = self._opened_journal()
+        self._supervise()
+
+    def _supervise(self) -> None:
+        """Begin as the supervisor of the version that is in the job directory."""
         self._supervision = Supervision(self._config, Blueprint.load(self._job))
         self._recorder = self._opened_recorder()
         self._effects: deque[tuple[int, Effect]] = deque()
         """(number of decisions, effect); each effect waits until that many decisions have been written."""
-        self._decided = 0
+        self._decided = self._journal.written
+        self._committing: CommitChange | None = None
+        """The change that is being written to the shared store; meanwhile, nothing else is decided."""
 
     def _opened_recorder(self) -> Recorder | None:
         """Return the recorder of the version, if the job has a recording; it also runs while the job changes."""
@@ -194,7 +201,7 @@ class Daemon:
             error = f"{self._job / CHANGE} does not contain a change"
             self._perform(Answer(change.to, {"kind": "answer", "ok": False, "error": error, "request": change.request}))
             return
-        figures, beats = lasting(self._supervision.view().content()["tasks"]), self._supervision.next_version.beats
+        figures = lasting(self._supervision.view().content()["tasks"])
         prepared = JournalFile(self._job / CHANGE, self._sync)
         resumed = {
             "kind": "resumed",
@@ -202,14 +209,40 @@ class Daemon:
             "figures": figures,
             "started_max": change.started_max,
         }
-        prepared.append([resumed, *change.processes])
+        began_ns = self._supervision.figures.first_record_ns
+        began = [{"kind": "first_record", "at_ns": began_ns}] if self._led is not None and began_ns else []
+        prepared.append([*began, resumed, *self._supervision.hosts.decisions(), *change.processes])
+        records = prepared.records()
         prepared.close()
+        if isinstance(self._journal, StoreJournal):
+            job, graph = ((self._job / CHANGE / file).read_text() for file in ("job.json", GRAPH))
+            self._committing = change
+            self._decided += 1
+            self._effects.clear()  # what the previous version still had to do
+            self._journal.change(records, job, graph)
+            return
         make_final(self._job, self._sync)
         self._journal.close()
         carry_out(self._job)
         if self._sync:
             sync_directory(self._job)
+        beats = self._supervision.next_version.beats
         self._begin()
+        self._begun_as_next(change, beats)
+
+    def _adopt(self, led: Led, gate: Gate, change: CommitChange) -> None:
+        """Begin again as the supervisor of the next version, whose decisions are in the shared store."""
+        adopt(self._job, led.ledger.records)
+        beats = self._supervision.next_version.beats
+        living = [host.name for host in self._supervision.hosts if host.living]
+        self._config, self._restored = JobConfig.load(self._job), events.Restored(led.ledger.records)
+        self._supervise()
+        gate.description = self._description()
+        for host in living:
+            self._order_version(gate, host)
+        self._begun_as_next(change, beats)
+
+    def _begun_as_next(self, change: CommitChange, beats: Sequence[events.Beat]) -> None:
         _log.info("the job is its next version; %s", self._config.pipeline)
         self._step(self._restored)
         for beat in beats:
@@ -237,19 +270,27 @@ class Daemon:
         ledger = self._led.ledger
         stored = StoreJournal(self._led.depot, ledger, self._clock.now_ns)
         begun(self._job)
+        restore_manifest(self._job, ledger.records)  # commands read it here, also after another supervisor has led
+        if not withdraws(ledger.records):
+            (self._job / ROLLBACK).unlink(missing_ok=True)  # the rollback is complete
         return stored, events.Restored(ledger.records)
 
     def _opened_gate(self, led: Led) -> Gate:
         config, key = self._config, None
         if config.key:
             key = load_key(Path(config.key))
-        description = {
-            "run": config.run,
-            "name": config.name,
-            "job": config.for_hosts(),
-            "graph": (self._job / GRAPH).read_text(),
-        }
-        return Gate(self._context, config.listen, key, rosters_of(config, self._job), description, led.term.number)
+        rosters = rosters_of(config, self._job)
+        return Gate(self._context, config.listen, key, rosters, self._description(), led.term.number)
+
+    def _description(self) -> dict[str, str]:
+        """Return what a host needs to take part in the present version of the job."""
+        config, graph = self._config, (self._job / GRAPH).read_text()
+        return {"run": config.run, "name": config.name, "job": config.for_hosts(), "graph": graph}
+
+    def _order_version(self, gate: Gate, host: str) -> None:
+        """Send a host the present version of the job, which it had joined as an earlier one."""
+        description = self._description()
+        gate.order(host, orders.Version(description["job"], description["graph"]).message())
 
     def run(self) -> None:
         """Supervise until the job ends or a signal arrives.
@@ -266,8 +307,7 @@ class Daemon:
         _log.info("supervises, after %d decisions; %s", len(self._restored.records), self._config.pipeline)
         self._step(self._restored)
         while not self._ended:
-            now_ns = self._clock.now_ns()
-            due_s = min((self._supervision.next_deadline() - now_ns) / 1e9, self._status_due - time.monotonic())
+            due_s = min(self._until_deadline_s(), self._status_due - time.monotonic())
             ready = dict(self._poller.poll(max(0, math.ceil(due_s * 1e3))))
             if self._wake.fileno() in ready or self._wake in ready:
                 break
@@ -277,7 +317,7 @@ class Daemon:
             self._drain()
             if self._gate is not None:
                 self._attend_hosts(self._gate)
-            if not self._ended and self._clock.now_ns() >= self._supervision.next_deadline():
+            if not self._ended and self._until_deadline_s() <= 0:
                 self._step(events.Tick())
             if time.monotonic() >= self._status_due:
                 self._write_status()
@@ -285,6 +325,12 @@ class Daemon:
         self._write_status()
         if self._gate is not None and not self._handed_over():
             self._dismiss(self._gate)
+
+    def _until_deadline_s(self) -> float:
+        """Return the time until the supervisor's logic is due; that of a version that is being replaced is not."""
+        if self._committing is not None:
+            return STATUS_S
+        return (self._supervision.next_deadline() - self._clock.now_ns()) / 1e9
 
     def _leave_if_deaf(self) -> None:
         """Leave the job to a candidate that hears hosts if this leader has not heard any for some time.
@@ -364,19 +410,26 @@ class Daemon:
             self._step(events.HostClosed(host, session))
         for host, slot, data in gate.receive(DRAIN_MAX):
             name = slot.removesuffix(PULSE_SUFFIX)
-            entry = self._supervision.assignments.slots.get(name)
-            event = self._inbox.receive_from(host, slot, data, entry.host if entry is not None else None)
+            event = self._inbox.receive_from(host, slot, data, self._supervision.host_of(name))
             if isinstance(event, events.HostLog):
                 self._host_logs.take(event.host, event.text)
                 continue
             if slot and event is not None:
                 self._route[name] = host
-            if isinstance(event, events.AgentBeat) and event.roster != gate.roster_mark:
-                gate.order(host, orders.Roster(gate.roster_text).message())
+            if isinstance(event, events.AgentBeat):
+                self._bring_up_to_date(gate, event)
             if event is not None:
                 self._step(event)
             if self._ended:
                 return
+
+    def _bring_up_to_date(self, gate: Gate, beat: events.AgentBeat) -> None:
+        """Send a host the roster and the version of the job, if its beat shows that it has earlier ones."""
+        if beat.roster != gate.roster_mark:
+            gate.order(beat.host, orders.Roster(gate.roster_text).message())
+        other = beat.mark not in ("", self._supervision.mark) and self._committing is None
+        if other and self._supervision.hosts.accepts(beat.host, beat.incarnation):
+            self._order_version(gate, beat.host)
 
     def _look_at_roster(self) -> None:
         for name in self._gate.revoked() if self._gate is not None else ():
@@ -412,6 +465,8 @@ class Daemon:
                 return
 
     def _step(self, event: events.Event) -> None:
+        if self._committing is not None:
+            return  # this version decides nothing more; whatever has happened is repeated to the next one
         effects = self._supervision.handle(event, self._clock.now_ns())
         decided = [effect.record for effect in effects if isinstance(effect, Journal)]
         self._journal.append(decided)
@@ -432,6 +487,9 @@ class Daemon:
         """Perform, in order, the effects whose decisions have been written."""
         while self._effects and self._effects[0][0] <= self._journal.written:
             self._perform(self._effects.popleft()[1])
+        change, led, gate = self._committing, self._led, self._gate
+        if change is not None and led is not None and gate is not None and self._decided <= self._journal.written:
+            self._adopt(led, gate, change)
 
     def _perform(self, effect: Effect) -> None:
         match effect:
@@ -442,7 +500,7 @@ class Daemon:
                     self._gate.order(host, message)
             case StartProcess(slot, role, host):
                 self._route[slot] = host
-                self._order(host, orders.Start(slot, role))
+                self._order_start(slot, role, host)
             case KillProcess(slot, host):
                 self._order(host or self._route.get(slot, ""), orders.Kill(slot))
             case WriteManifest(epoch, files):
@@ -474,6 +532,18 @@ class Daemon:
             self._step(events.ManifestFailed(epoch, str(problem)))
         else:
             self._step(events.ManifestWritten(epoch))
+
+    def _order_start(self, slot: str, role: str, host: str) -> None:
+        mark, settings = "", ""
+        if self._gate is not None:
+            mark = self._supervision.mark
+        if self._gate is not None and role == orders.NEXT_WORKER:
+            try:
+                settings = JobConfig.load(self._job / NEXT).for_hosts()
+            except CausalError as problem:  # the command drove the change from another machine, so the change ends
+                _log.warning("%s cannot be started for the next version: %s", slot, problem)
+                return
+        self._order(host, orders.Start(slot, role, mark, settings))
 
     def _order(self, host: str, order: orders.Order) -> None:
         """Send an order to an agent, in sequence.  Orders for the agent on this machine wait until it has connected."""
@@ -509,7 +579,8 @@ class Daemon:
     def _write_status(self) -> None:
         self._status_due = time.monotonic() + STATUS_S
         self._look_at_roster()
-        self._route = {slot: host for slot, host in self._route.items() if slot in self._supervision.assignments.slots}
+        known = self._supervision.host_of
+        self._route = {slot: host for slot, host in self._route.items() if known(slot) is not None}
         led, sweeper = self._led, self._sweeper
         view = replace(
             self._supervision.view(),

@@ -29,6 +29,7 @@ from deploy.printable import printable
 from deploy.savepoints import savepoint_store
 from deploy.savepoints.rolling_back import reaches
 from deploy.savepoints.savepoint_store import Savepoint
+from deploy.savepoints.stored_checkpoints import fetch
 from deploy.savepoints.upgrading import present
 from operators.builder.pipeline_settings import PARALLELISM, asking_again
 from operators.code_archive.archive import Archive
@@ -39,6 +40,8 @@ from standby.storage.manifest_files import newest_manifest
 
 OF_AGENT = ("heartbeat_ms", "heartbeat_timeout_ms", "verify_replay", "transport")
 """Settings that the agent has read; it continues to work during a change."""
+OF_SUPERVISOR = ("listen", "hosts", "key", "on", "agents", "spark_conf")
+"""Settings with which `causal run` has begun to find hosts."""
 OF_COMPANIONS = ("ingest_bytes_max", "kept_input_bytes_max")
 """Settings that the companions have read."""
 
@@ -230,12 +233,15 @@ def _of_running(job: Path) -> JobConfig:
     if not running(job):
         raise PipelineError(not_running(job))
     check_led_here(job)
+    fetch(job, ())  # another supervisor may have led the job before this one
     return JobConfig.load(job)
 
 
 def _check_withdrawable(job: Path, written: Plan, back: Savepoint) -> None:
     """Refuse a rollback of sinks that cannot withdraw the rows that they have written since the savepoint."""
     newest = newest_manifest(job)
+    if newest is not None:
+        fetch(job, newest[1].values())
     rows = {} if newest is None else savepoint_store.stood(job, written.topology, newest[1])
     for account, limit in written.return_limits(job).items():
         since = rows.get(account, (0, 0))[0] - back.stood(account)[0]
@@ -247,7 +253,7 @@ def _check_withdrawable(job: Path, written: Plan, back: Savepoint) -> None:
 
 
 def _check_settings(before: JobConfig, config: JobConfig) -> None:
-    for name in OF_AGENT:
+    for name in (*OF_AGENT, *OF_SUPERVISOR):
         if getattr(before, name) != getattr(config, name):
             raise PipelineError(
                 f"{name} cannot change while the job is running; stop it with `causal savepoint --stop`, and resume it"

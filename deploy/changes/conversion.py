@@ -19,7 +19,7 @@ from causal.ids import OUTSIDE
 from causal.snapshot_files import span_of
 from causal.storage.files import write_parts
 from deploy.savepoints import savepoint_store
-from deploy.savepoints.stored_checkpoints import first_name
+from deploy.savepoints.stored_checkpoints import fetch, first_name, unload, upload
 from deploy.savepoints.upgrading import Stood, present, read_saved
 from operators.code_archive.archive import Archive
 from operators.engine.plan import Plan
@@ -58,25 +58,32 @@ class Snapshots:
 
     def __init__(self, job: Path, version: Version, incarnation: int) -> None:
         self._job = job
-        self._durable = version.config.durability == "os"
+        self._config = version.config
         self._incarnation = incarnation
         self.files: dict[str, Files] = {}
 
     def add(self, epoch: int, cuts: Mapping[str, bytes], chains: Mapping[str, Sequence[bytes]], whole: bool) -> None:
-        """Write one more file for each task, from its packed cut and the parts that follow.
+        """Write one more file for each task, from its packed cut and the parts that follow, also to a shared store.
 
         Args:
             whole: whether the files contain the whole state, so that earlier files are not needed.
+
+        Raises:
+            Unavailable: the disk or the store is unavailable.
         """
+        durable, shared = self._config.durability == "os", bool(self._config.store)
         for task, parts in chains.items():
-            path = first_name(task, epoch, self._incarnation, shared=False)
-            size, digest = write_parts(self._job / path, [cuts[task], *parts], self._durable)
+            path = first_name(task, epoch, self._incarnation, shared)
+            size, digest = write_parts(self._job / path, [cuts[task], *parts], durable)
             self.files[task] = (*(() if whole else self.files[task]), (path, size, digest))
+        upload(self._job, self._config, (self.files[task][-1:] for task in chains))
 
     def remove(self) -> None:
         """Remove the files, because the version does not begin."""
-        for path, _, _ in (file for each in self.files.values() for file in each):
+        paths = [path for each in self.files.values() for path, _, _ in each]
+        for path in paths:
             (self._job / path).unlink(missing_ok=True)
+        unload(self._config, paths)
 
 
 class Conversion:
@@ -128,6 +135,7 @@ class Conversion:
         if newest is None or newest[0] == self.epoch and stores is None:
             return False
         epoch, files = newest
+        fetch(self._job, files.values())
         rescaling, chains, whole = self._converted(epoch, files)
         self._read = files
         stood = self._version.positions(self.stores) if stores is None else stores

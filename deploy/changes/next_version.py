@@ -22,9 +22,11 @@ from causal.process.forks import close as close_lock
 from causal.process.forks import keep_from_children, lock
 from causal.snapshot_files import SNAPSHOT_SUFFIX, span_of
 from causal.storage.files import naming
+from causal.storage.shared import Depot
 from causal.topology import Topology
 from deploy.changes.conversation import Conversation
 from deploy.changes.conversion import Conversion, Snapshots, Version
+from deploy.hosts.host_commands import share
 from deploy.jobs.hints import resume_command
 from deploy.jobs.jobdirectory import SAVEPOINTS
 from deploy.jobs.latest_view import latest
@@ -32,12 +34,16 @@ from deploy.jobs.lookup import running
 from deploy.savepoints import savepoint_store
 from deploy.savepoints.rolling_back import Return, return_input, withdraw
 from deploy.savepoints.savepoint_store import Savepoint
+from deploy.savepoints.stored_checkpoints import check_unbound, fetch, unload
 from deploy.savepoints.upgrading import Beginning, Stood, open_stores, prepare, read_beginning, requesting
 from operators.engine.plan import Plan
+from standby.candidate.election import settings_of
+from standby.leadership.term_journal import decided
 from standby.network.control import Requester
 from standby.storage.change_files import CHANGE, NEXT, WITHDRAWAL_LOCK
 from standby.storage.manifest_files import DIRECTORY as CHECKPOINTS
 from standby.storage.manifest_files import newest_manifest
+from standby.storage.store_journal import perform
 from standby.supervision.job_view import JobView
 from standby.supervision.next_version import CANCEL, COMMIT, FACTS, FOLLOW, PREPARE, STAND, WITHDRAW
 
@@ -111,6 +117,7 @@ def upgrade(job: Path, version: Version, conversation: Conversation) -> Changed:
         PipelineError: the job cannot change to this version; nothing has been changed.
         Unavailable: the supervisor, a store or the disk is unavailable; the current version continues.
     """
+    check_unbound(version.config, version.planned)
     facts = facts_of(conversation)
     remove_leftovers(job, facts.epoch)
     incarnation = facts.incarnation + LATER
@@ -150,11 +157,21 @@ def remove_leftovers(job: Path, epoch: int) -> None:
 
     Args:
         epoch: the last complete checkpoint of the job.
+
+    Raises:
+        Unavailable: the shared store is unavailable.
     """
+
+    def is_left(path: str) -> bool:
+        span = span_of(path)
+        return span is not None and span.last > epoch + LATER // 2
+
     for path in (job / CHECKPOINTS).rglob(f"*{SNAPSHOT_SUFFIX}"):
-        span = span_of(path.name)
-        if span is not None and span.last > epoch + LATER // 2:
+        if is_left(path.name):
             path.unlink(missing_ok=True)
+    config = JobConfig.load(job)
+    if config.store:
+        unload(config, filter(is_left, Depot(config.store, config.place_in_store, proof="").names(CHECKPOINTS)))
 
 
 def await_running(job: Path) -> None:
@@ -194,6 +211,7 @@ def _savepoint(job: Path, topology: Topology, left: Stood, incarnation: int, dur
     if newest is None:
         raise CorruptData(f"{job} lacks the manifest of its last checkpoint")
     epoch, files = newest
+    fetch(job, files.values())
     name = f"{epoch}-{JobConfig.load(job).run[-6:]}"
     stores = savepoint_store.stood(job, topology, files)
     saved = Savepoint(name, job / SAVEPOINTS / name, epoch, incarnation, stores, time.time(), left)
@@ -216,6 +234,7 @@ def roll_back(
     version = _numbered(job, version, incarnation)
     begins = read_beginning(back.where, back, version.planned, version.config, version.allow_dropped, epoch)
     begins = replace(begins, incarnation=incarnation)
+    check_unbound(version.config, written)
     version.planned.check_readable(begins.rescaling.places(), job)
     snapshots = Snapshots(job, version, incarnation)
 
@@ -276,6 +295,7 @@ def _numbered(job: Path, version: Version, incarnation: int) -> Version:
     config = replace(version.config, first_incarnation=incarnation, code=version.archive.digest)
     with naming(job):
         version.archive.save(job, config.durability == "os")
+    share(config, version.archive)
     return replace(version, config=config)
 
 
@@ -299,8 +319,16 @@ class _Attempt:
 
     @property
     def _committed(self) -> bool:
-        """Whether the job is the next version."""
-        return JobConfig.load(self._job).first_incarnation == self._version.config.first_incarnation
+        """Whether the job is the next version.
+
+        Raises:
+            Unavailable: the shared store is unavailable.
+        """
+        config = JobConfig.load(self._job)
+        if config.listen:  # another supervisor may lead the job now
+            decisions = perform(decided(), Depot(config.store, config.place_in_store, proof=""))
+            config = settings_of(decisions.job) if decisions.job else config
+        return config.first_incarnation == self._version.config.first_incarnation
 
     def _cancelled(self) -> bool:
         """Cancel the change; return whether it can no longer be committed.
@@ -338,11 +366,13 @@ class _Attempt:
         settings = self._job / NEXT
         shutil.rmtree(settings, ignore_errors=True)
         settings.mkdir()
+        blueprint = self._version.blueprint
         with naming(settings):
             self._version.config.save(settings)
-            self._version.blueprint.save(settings)
-        tasks = [task.name for task in self._version.planned.topology.tasks]
-        self._conversation.ask(PREPARE, READY_S, tasks=tasks, rollback=rollback, incarnation=incarnation)
+            blueprint.save(settings)
+        tasks = [task.name for task in blueprint.topology.tasks]
+        places = {task: [place.host, dict(place.labels)] for task, place in blueprint.constraints.items()}
+        self._conversation.ask(PREPARE, READY_S, tasks=tasks, places=places, rollback=rollback, incarnation=incarnation)
 
     def follow(self, epoch: int) -> None:
         """Make the processes load the snapshots that have been written, which are those of a checkpoint."""

@@ -24,7 +24,7 @@ from deploy.jobs.latest_view import latest, view_age_s
 from deploy.jobs.lookup import coming_up, running
 from deploy.monitoring.status import headline
 from deploy.spark import options
-from operators.code_archive.archive import Archive
+from operators.code_archive.archive import Archive, name_in_store
 from operators.engine.plan import Plan
 from standby.network.control import ask
 from standby.network.gate import address_of, is_loopback
@@ -155,7 +155,7 @@ def share(config: JobConfig, archive: Archive) -> None:
         return
     depot = Depot(config.store, config.place_in_store)
     try:
-        depot.create_own(f"code/{config.code}.zip", archive.packed())
+        depot.create_own(name_in_store(config.code), archive.packed())
     except Unavailable as problem:
         raise PipelineError(unreachable(problem)) from None
 

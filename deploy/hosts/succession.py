@@ -42,11 +42,10 @@ from standby.storage.change_files import CHANGE
 from standby.storage.journal import FILE as JOURNAL
 from standby.storage.journal import Journal, journaled
 from standby.storage.manifest_files import DIRECTORY as CHECKPOINTS
-from standby.storage.manifest_files import manifests_from, newest_manifest
-from standby.storage.manifests import write_manifest
+from standby.storage.manifest_files import newest_manifest
+from standby.storage.manifests import restore_manifest
 from standby.storage.store_journal import perform
 from standby.supervision.effects import Record
-from standby.supervision.file_lists import as_files
 from standby.supervision.job_view import JobView
 
 LOOK_S, SILENCE_S = LOOK_NS / 1e9, SILENCE_NS / 1e9
@@ -317,7 +316,7 @@ def fetch_decisions(job: Path) -> bool:
         begun(job)
         shutil.rmtree(job / CHANGE, ignore_errors=True)
         restore(job, config, before.job, before.graph)
-        _restore_manifest(job, before.records)
+        restore_manifest(job, before.records)
         fetch(job, ())
         if not before.interrupted:
             _check_checkpoint(config, job)
@@ -365,15 +364,6 @@ def _check_checkpoint(config: JobConfig, job: Path) -> None:
             f"{config.store}: {config.place_in_store} lacks files of checkpoint {newest[0]} ({len(lacking)} in "
             f"total), such as {lacking[0]}; restore them from a copy, or start again without --resume"
         )
-
-
-def _restore_manifest(job: Path, records: Sequence[Record]) -> None:
-    """Make the manifest of the last complete checkpoint the newest one in a job directory."""
-    last = next((record for record in reversed(records) if record["kind"] == "checkpoint"), None)
-    for path in manifests_from(job, last["epoch"] if last is not None else 0):
-        path.unlink()
-    if last is not None:
-        write_manifest(job, last["epoch"], as_files(last["files"]), sync=False)
 
 
 def _holder(job: Path) -> str:

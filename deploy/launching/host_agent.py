@@ -34,7 +34,7 @@ from deploy.jobs.jobdirectory import JobDirectory
 from deploy.jobs.lookup import ROOT
 from deploy.launching.local import LocalDeployment, agent
 from deploy.printable import printable
-from operators.code_archive.archive import Archive, minor, other_versions, path_of
+from operators.code_archive.archive import Archive, minor, name_in_store, other_versions
 from operators.code_archive.reach import versions_now
 from standby.agent import STATUS_AGAIN, STATUS_DONE, STATUS_LEFT, STATUS_WRONG
 from standby.network.description import Description, Inquiry
@@ -264,18 +264,12 @@ def fetch_code(path: Path, config: JobConfig) -> Archive | None:
         return Archive.load(path, config.code)
     depot, outage = Depot(config.store, config.place_in_store), Outage()
     _check_place(depot, config, path, outage)
-    name = f"code/{config.code}.zip"
+    name = name_in_store(config.code)
     try:
         body = insist(lambda: depot.read(name), outage.report, partial(_waits, path)) or b""
-        archive = Archive.unpacked(body, config.code, f"{depot.url}: {config.place_in_store}/{name}")
+        return Archive.received(path, config.code, body, depot.where(name))
     except CorruptData as problem:
         raise PipelineError(f"{problem}, or start the job again from its pipeline file") from None
-    target = path_of(path, config.code)
-    target.parent.mkdir(exist_ok=True)
-    fresh = target.with_name(f"{target.name}.tmp")
-    fresh.write_bytes(body)
-    os.replace(fresh, target)
-    return archive
 
 
 def check_versions(name: str, archive: Archive) -> None:

@@ -27,7 +27,7 @@ from causal.errors import CausalError, CorruptData, PipelineError
 from causal.ports import ReturningStore, SinkStore, StagingStore, StoreState
 from causal.sealed import seal, unseal
 from causal.storage.files import naming, sync_directory
-from deploy.jobs.jobdirectory import JobDirectory
+from deploy.jobs.jobdirectory import SAVEPOINTS, JobDirectory
 from deploy.savepoints import recorded_input, savepoint_store
 from deploy.savepoints.savepoint_store import Savepoint, left_behind
 from deploy.savepoints.stored_checkpoints import check_unbound
@@ -48,7 +48,7 @@ from standby.storage.change_files import ROLLBACK
 from standby.storage.journal import journaled
 from standby.storage.manifest_files import newest_manifest
 from standby.supervision.assignments import Assignments
-from standby.supervision.savepoints import finished
+from standby.supervision.savepoints import finished, withdraws
 
 Stood = tuple[int, int]
 """(rows, digest) of a store."""
@@ -165,6 +165,12 @@ def check_complete(job: Path) -> None:
         raise PipelineError(
             f"the rollback of the job in {job} to savepoint {interrupted.savepoint} was interrupted while it withdrew "
             f"rows; complete it with --resume --rollback {interrupted.savepoint}"
+        )
+    elsewhere = withdraws(journaled(job)) if JobConfig.load(job).listen else ""
+    if elsewhere and not (job / SAVEPOINTS / elsewhere).exists():
+        raise PipelineError(
+            f"the rollback of the job in {job} to savepoint {elsewhere} was interrupted while it withdrew rows; "
+            f"complete it with --resume --rollback {elsewhere} on the machine that has this savepoint"
         )
 
 

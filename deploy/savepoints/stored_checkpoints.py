@@ -85,6 +85,12 @@ def first_name(task: str, epoch: int, incarnation: int, shared: bool) -> str:
     return f"{DIRECTORY}/{task}/e{epoch:08d}-i{incarnation}{attempt}{SNAPSHOT_SUFFIX}"
 
 
+def unload(config: JobConfig, paths: Iterable[str]) -> None:
+    """Remove snapshots that a command has uploaded to the shared store, if the job has one, and no version has."""
+    if config.store:
+        Depot(config.store, config.place_in_store).remove(paths)
+
+
 def upload(job: Path, config: JobConfig, files: Iterable[Files]) -> None:
     """Upload the first snapshots of a version to the shared store, if the job has one.
 

@@ -122,19 +122,20 @@ class Archive:
         self.check_size()
         body = self.packed()
         digest = digest_of(body)
-        path = path_of(job, digest)
-        make_directory(path.parent, durable)
-        if not path.exists():
-            fresh = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-            with open(fresh, "wb") as file:
-                file.write(body)
-                file.flush()
-                if durable:
-                    os.fsync(file.fileno())
-            os.replace(fresh, path)
-            if durable:
-                sync_directory(path.parent)
+        if not path_of(job, digest).exists():
+            _write(path_of(job, digest), body, durable)
         return digest
+
+    @classmethod
+    def received(cls, job: Path, digest: str, body: bytes, where: str) -> Archive:
+        """Write an archive that was read from the shared store into a job directory, and return it.
+
+        Raises:
+            CorruptData: as `unpacked`.
+        """
+        archive = cls.unpacked(body, digest, where)
+        _write(path_of(job, digest), body, durable=False)
+        return archive
 
     @classmethod
     def load(cls, job: Path, digest: str) -> Archive:
@@ -170,6 +171,24 @@ class Archive:
 
     def with_plan(self, plan: Mapping[str, Any]) -> Archive:
         return replace(self, plan=plan)
+
+
+def name_in_store(digest: str) -> str:
+    """Return the name of the archive with the given digest in the shared store."""
+    return f"{DIRECTORY}/{digest}.zip"
+
+
+def _write(path: Path, body: bytes, durable: bool) -> None:
+    make_directory(path.parent, durable)
+    fresh = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    with open(fresh, "wb") as file:
+        file.write(body)
+        file.flush()
+        if durable:
+            os.fsync(file.fileno())
+    os.replace(fresh, path)
+    if durable:
+        sync_directory(path.parent)
 
 
 def path_of(job: Path, digest: str) -> Path:

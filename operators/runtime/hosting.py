@@ -18,6 +18,7 @@ from causal.process.clock import monotonic_ns, of_host, of_job, take_offset
 from causal.storage.shared import Depot, insist
 from causal.task.performer import Reader
 from causal.topology import Channel, Topology
+from operators.code_archive.archive import Archive, name_in_store, path_of
 from operators.engine.plan import Plan
 
 
@@ -45,6 +46,21 @@ def fetch_from(depot: Depot, wanted: Callable[[], bool], report: Callable[[str],
     if stored is None:
         raise Unavailable(f"{path}: the process was ended before it could be read")
     return stored
+
+
+def fetch_code(depot: Depot, directory: Path, digest: str, report: Callable[[str], None]) -> None:
+    """Read the code of a version of the job from the shared store unless it is in the job directory.
+
+    `causal agent` has fetched the code of the version as which its host joined.  It waits as long as the store is
+    unavailable; the supervisor ends a process for which nobody waits any more.
+
+    Raises:
+        CorruptData: the archive is missing or damaged.
+    """
+    if digest and not path_of(directory, digest).exists():
+        name = name_in_store(digest)
+        body = insist(lambda: depot.read(name), report, lambda: True) or b""
+        Archive.received(directory, digest, body, depot.where(name))
 
 
 CHECK_NS = 3_000_000_000

@@ -58,7 +58,7 @@ from operators.engine.plan import plan
 from operators.kinds.process.outside_calls import askers_of
 from operators.records.seconds import seconds_of
 from operators.runtime.backlog import Backlog
-from operators.runtime.hosting import RootWatch, fetch_from, network_of, readers_of
+from operators.runtime.hosting import RootWatch, fetch_code, fetch_from, network_of, readers_of
 from operators.runtime.hot_standby import HotStandby, Promotion
 from operators.runtime.image import Image
 from operators.runtime.membership import (
@@ -126,6 +126,8 @@ class Worker:
         supervisor = f"ipc://{runtime}/supervisor"
         self.pulse = Pulse(self.context, supervisor, slot, look_ns(self.config.heartbeat_timeout_ms), self.look)
         self.pulse.start()  # from here on, the process counts as alive, however long it needs to load the pipeline
+        if self.depot is not None:
+            fetch_code(self.depot, job_directory, self.config.code, say)
         install(self.config.hidden_nondeterminism)  # before the pipeline file and its imports are loaded
         self.plan = plan(load_of_job(job_directory, self.config, lasting=True), self.config)
         self.poller = zmq.Poller()

@@ -245,8 +245,9 @@ class Election:
         if seen is None or seen.term.number == self._followed or seen.term.holder == self._identity.holder:
             return
         try:
-            restore(self._job, self._own, seen.term.job, seen.term.graph)
             inherited = perform(read_back(seen.term.number, seen.place), self._depot) if seen.place >= 0 else None
+            version = seen.term if inherited is None else inherited  # the leader may have changed the job
+            restore(self._job, self._own, version.job, version.graph)
             self._show(inherited.records if inherited is not None else (), seen.term)
             self._show_presence()
         except Fenced:

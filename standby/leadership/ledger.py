@@ -62,14 +62,26 @@ class Ledger:
             Fenced: a later term leads the job, so these decisions are not part of it.
         """
         after = necessary([*self._records, *records])
-        whole = self.place % WHOLE_EVERY == 0
         entry = Entry(tuple(records), at_ns, closing=closing)
-        if whole:
+        if self.place % WHOLE_EVERY == 0:
             entry = Entry(tuple(after), at_ns, True, closing=closing, job=self.job, graph=self.graph)
+        return (yield from self._create(entry, after))
+
+    def change(self, records: Sequence[Record], job: str, graph: str, at_ns: int) -> Procedure[tuple[str, ...]]:
+        """Create the next entry, with which the running job is another version; its decisions replace all others.
+
+        It may be repeated, and returns and raises, as `append`.
+        """
+        superfluous = yield from self._create(Entry(tuple(records), at_ns, True, job=job, graph=graph), list(records))
+        self.job, self.graph = job, graph
+        return superfluous
+
+    def _create(self, entry: Entry, after: list[Record]) -> Procedure[tuple[str, ...]]:
+        """Create the next entry, after which the job has the decisions `after`."""
         name = entry_name(self.term, self.place)
         yield from appended(self.term, self.place, entry.data(name))
         first, self.place, self._records = self.place - WHOLE_EVERY, self.place + 1, after
-        if not whole or first < 0:
+        if first % WHOLE_EVERY or first < 0:
             return ()
         return tuple(entry_name(self.term, place) for place in range(first, first + WHOLE_EVERY))
 

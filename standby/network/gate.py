@@ -95,7 +95,7 @@ class Gate:
         self._roster_versions: tuple[tuple[int, int], ...] = ()
         self.roster_text = self.roster_mark = ""
         """The roster as sent to hosts, and its mark; empty if keys are not used."""
-        self._description = description
+        self.description = description
         self._term = term
         self.dropped = 0
         self.heard = 0
@@ -167,7 +167,7 @@ class Gate:
         return name if user == name and known else None
 
     def _describe(self, identity: bytes, host: str, data: bytes) -> None:
-        if self._description is None:
+        if self.description is None:
             return
         try:
             message = unpack(data)
@@ -185,7 +185,7 @@ class Gate:
             facts = {"slots": member.slots, "zone": member.zone, "labels": member.labels}
             tether = {"tether_port": self.tethers.port, "tether_secret": self.tethers.secret_of(host)}
             facts_now = {"member": facts, "roster": self.roster_text, "wall_ns": time.time_ns()}
-            reply = pack("description", **self._description, **tether, **facts_now, term=self._term)
+            reply = pack("description", **self.description, **tether, **facts_now, term=self._term)
         self._send([identity, b"", reply])
 
     def send(self, host: str, slot: str, message: Mapping[str, Any]) -> bool:

@@ -6,7 +6,7 @@ import json
 import logging
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,9 @@ from causal.errors import InvariantViolation, Unavailable
 from causal.sealed import digest_of
 from causal.snapshot_files import Span, span_of
 from causal.storage.files import ASIDE, make_directory, sync_directory
-from standby.storage.manifest_files import DIRECTORY, MANIFEST, names_in
-from standby.supervision.effects import RemoveFiles
+from standby.storage.manifest_files import DIRECTORY, MANIFEST, manifests_from, names_in
+from standby.supervision.effects import Record, RemoveFiles
+from standby.supervision.file_lists import as_files
 
 _SNAPSHOT = re.compile(r"e(\d+)-i\d+\.snap.*")
 _FIRST = re.compile(r"e(\d+)-i\d+-[0-9a-f]+\.snap.*")
@@ -59,6 +60,18 @@ def write_manifest(job: Path, epoch: int, files: Mapping[str, Files], sync: bool
         raise Unavailable(f"{path} cannot be written: {problem.strerror}") from None
     if sync:
         _make_durable(folder, path)
+
+
+def restore_manifest(job: Path, records: Sequence[Record]) -> None:
+    """Make the manifest of the last complete checkpoint, as decisions have it, the newest one in a job directory.
+
+    Raises: as `write_manifest`.
+    """
+    last = next((record for record in reversed(records) if record["kind"] == "checkpoint"), None)
+    for path in manifests_from(job, last["epoch"] if last is not None else 0):
+        path.unlink()
+    if last is not None:
+        write_manifest(job, last["epoch"], as_files(last["files"]), sync=False)
 
 
 def _make_durable(folder: Path, path: Path) -> None:

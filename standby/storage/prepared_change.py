@@ -1,13 +1,15 @@
 """A change of a job that was prepared in its directory, and takes effect as a whole.
 
 The files of the next version are written to `change/`.  The change is final once that directory contains `ready`; from
-then on, the process that finds it carries it out; a process that is interrupted leaves the rest to the next.
+then on, the process that finds it carries it out; a process that is interrupted leaves the rest to the next.  A change
+of a job on several hosts is final once its decisions are in the shared store.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 from causal.storage.files import sync_directory, sync_tree
@@ -16,8 +18,8 @@ from standby.storage.change_files import CHANGE, ROLLBACK, note
 from standby.storage.journal import FILE as JOURNAL
 from standby.storage.manifest_files import DIRECTORY as MANIFESTS
 from standby.storage.manifest_files import epoch_of, manifests_from, newest_manifest
-from standby.storage.manifests import sweep
-from standby.supervision.effects import RemoveFiles
+from standby.storage.manifests import restore_manifest, sweep
+from standby.supervision.effects import Record, RemoveFiles
 
 READY = "ready"
 
@@ -65,6 +67,21 @@ def carry_out(job: Path) -> None:
         (job / ROLLBACK).unlink(missing_ok=True)
         (prepared / READY).unlink()
         discard(job)
+
+
+def adopt(job: Path, records: Sequence[Record]) -> None:
+    """Move a change into place whose decisions are in the shared store, which makes it final.
+
+    Whatever an interrupted call leaves undone, the next supervisor restores from the store.
+
+    Args:
+        records: the decisions of the next version.
+    """
+    restore_manifest(job, records)
+    for name in ("topology.json", "job.json"):
+        os.replace(job / CHANGE / name, job / name)
+    (job / ROLLBACK).unlink(missing_ok=True)
+    discard(job)
 
 
 def discard(job: Path) -> None:

@@ -11,7 +11,8 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from causal.errors import CausalError, Unavailable, invariant
@@ -20,7 +21,7 @@ from causal.storage.shared import Depot
 from standby.leadership.campaign import Pause
 from standby.leadership.candidacy import BEAT_NS
 from standby.leadership.ledger import Ledger
-from standby.leadership.term_journal import Create, Names, Read, Remove, Request
+from standby.leadership.term_journal import Create, Names, Procedure, Read, Remove, Request
 from standby.leadership.terms import ENDED
 from standby.supervision.effects import Record
 
@@ -110,6 +111,8 @@ class StoreJournal(threading.Thread):
             end.setblocking(False)
         self._changed = threading.Condition()
         self._waiting: list[Record] = []
+        self._change: tuple[Sequence[Record], str, str] | None = None
+        """The decisions, settings and graph of the next version, which are written after what waits."""
         self._closing = ""
         self._closed = False
         self._failure: CausalError | None = None
@@ -123,6 +126,15 @@ class StoreJournal(threading.Thread):
             self._waiting += records
             if len(self._waiting) > WAITING_MAX:
                 raise Unavailable(f"{len(self._waiting)} decisions wait to be written: {self.problem}")
+            self._changed.notify()
+
+    def change(self, records: Sequence[Record], job: str, graph: str) -> None:
+        """Add the change to another version, as `Ledger.change` writes it; for `written`, it counts as one decision.
+
+        No decision may follow before it has been written.
+        """
+        with self._changed:
+            self._change = records, job, graph
             self._changed.notify()
 
     def check(self) -> None:
@@ -157,22 +169,32 @@ class StoreJournal(threading.Thread):
         try:
             while not closing:
                 with self._changed:
-                    self._changed.wait_for(lambda: self._waiting or self._closing or self._closed, BEAT_NS / 1e9)
+                    self._changed.wait_for(
+                        lambda: self._waiting or self._change or self._closing or self._closed, BEAT_NS / 1e9
+                    )
                     if self._closed:
                         return
                     records, self._waiting, closing = self._waiting, [], self._closing
+                    change, self._change = self._change, None
                 if any(record["kind"] == "ended" for record in records):
                     closing = ENDED
-                self._write(records, closing)
+                if change is not None:
+                    if records:
+                        self._write(partial(self._ledger.append, records), len(records))
+                    self._write(partial(self._ledger.change, *change), 1)
+                    records = []
+                if change is None or closing:
+                    self._write(partial(self._ledger.append, records, closing=closing), len(records))
         except CausalError as problem:
             self._failure = problem
         self._notify()
 
-    def _write(self, records: list[Record], closing: str) -> None:
+    def _write(self, entry: Callable[..., Procedure[tuple[str, ...]]], decisions: int) -> None:
+        """Create the next entry, which has this number of decisions, repeatedly until that has succeeded."""
         at_ns = self.now_ns()
         while not self._closed:
             try:
-                superfluous = perform(self._ledger.append(records, at_ns, closing), self._depot)
+                superfluous = perform(entry(at_ns=at_ns), self._depot)
                 break
             except Unavailable as problem:
                 if not self.problem:
@@ -182,7 +204,7 @@ class StoreJournal(threading.Thread):
         else:
             return
         self.problem = ""
-        self.written += len(records)
+        self.written += decisions
         self._notify()
         self._remove(superfluous)
 

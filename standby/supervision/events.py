@@ -164,6 +164,8 @@ class AgentBeat:
     """Whether the host was asked to end and waits for its tasks to move."""
     roster: str = ""
     """The mark of the roster that the host currently has."""
+    mark: Annotated[str, Meta(max_length=64)] = ""
+    """The mark of the job description that the agent has."""
     job_ns: int | None = None
     """The time `clock_ns` converted by the host to the job's clock; a new supervisor adopts it."""
 
@@ -187,6 +189,8 @@ class HostHello:
     """The host's own clock when the message was sent."""
     breakable: bool | None = None
     """Whether the agent permits an order to kill it; None if the agent does not know this order."""
+    changes: bool = False
+    """Whether the agent can be sent another version of the job."""
 
 
 @dataclass(frozen=True, slots=True)

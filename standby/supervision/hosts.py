@@ -81,6 +81,8 @@ class HostEntry:
     it."""
     breakable: bool | None = None
     """Whether the host's agent may be killed on request; None if the agent does not know this order."""
+    changes: bool = False
+    """Whether the host's agent can be sent another version of the job."""
 
     def step(self, trigger: str) -> None:
         """Perform the transition for the trigger, which the table must contain."""
@@ -141,7 +143,7 @@ class Hosts:
             entry.slots, entry.zone, entry.machine = record["slots"], record["zone"], record["machine"]
             entry.labels, entry.beaten = dict(record["labels"]), False
             entry.version, entry.clock_error_ns = record.get("version", ""), None
-            entry.breakable = record.get("breakable")
+            entry.breakable, entry.changes = record.get("breakable"), record.get("changes", False)
         elif kind == "host_lost":
             self._all[record["host"]].step("lose")
         elif kind == "host_draining":
@@ -149,6 +151,31 @@ class Hosts:
         elif kind == "resumed" and self.several:
             for entry in self._all.values():
                 entry.state = HostState.LOST  # all processes of the job have ended
+
+    @property
+    def unchanging(self) -> HostEntry | None:
+        """A living host whose agent cannot be sent another version of the job; None if there is none."""
+        return next((each for each in self._all.values() if self.several and each.living and not each.changes), None)
+
+    def decisions(self) -> list[Record]:
+        """Return decisions that give another version of the running job the same table.
+
+        They follow the decision that all processes have ended, which is true of those of the version before.
+        """
+        records: list[Record] = []
+        for each in self._all.values() if self.several else ():
+            facts = {"slots": each.slots, "zone": each.zone, "machine": each.machine, "labels": dict(each.labels)}
+            facts.update(version=each.version, breakable=each.breakable, changes=each.changes)
+            which = {"host": each.name, "incarnation": each.incarnation}
+            records.append({"kind": "host_joined", **which, "session": each.session, **facts})
+            if each.state is HostState.DRAINING:
+                records.append({"kind": "host_draining", "host": each.name, "draining": True})
+            elif each.state is HostState.LOST:
+                why = "it was lost before the job changed"
+                records.append(
+                    {"kind": "host_lost", **which, "why": why, "since_ns": 0, "detected_ns": 0, "left": True}
+                )
+        return records
 
     def accepts(self, name: str, incarnation: int) -> bool:
         """Return whether the host is alive in this incarnation, so that a message from it is accepted."""

@@ -7,20 +7,24 @@ is committed, its end leaves the job as it was.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
 from causal import commands
 from causal.commands import Files
 from causal.errors import invariant
+from standby.blueprint import Constraint
 from standby.supervision import events
 from standby.supervision.assignments import Assignments, WorkerEntry, WorkerState
 from standby.supervision.checkpoints import Coordinator
 from standby.supervision.effects import Answer, CommitChange, KillProcess, Note, Outbox, Record, StartProcess
 from standby.supervision.file_lists import as_files
+from standby.supervision.hosts import LOCAL
 from standby.supervision.moves import REQUESTED, Kill
 from standby.supervision.orders import NEXT_WORKER
+from standby.supervision.placement import ANYWHERE, Placement
 from standby.supervision.staging import Staging
 from standby.supervision.transitions import following
 
@@ -109,7 +113,8 @@ class NextVersion:
     """The change that is under way, if there is one.
 
     Args:
-        refusal: a function that returns why the job cannot change now; empty if it can.
+        placement: the choice of hosts for its processes.
+        refusal: a function that returns why the job cannot change; empty if it can.
         kill: a function that kills a process and journals the reason.
         stop: a function that ends the job, because only the rollback can continue it.
     """
@@ -119,6 +124,7 @@ class NextVersion:
         assignments: Assignments,
         coordinator: Coordinator,
         staging: Staging,
+        placement: Placement,
         refusal: Callable[[], str],
         kill: Kill,
         stop: Callable[[str], None],
@@ -126,6 +132,7 @@ class NextVersion:
         self._assignments = assignments
         self._coordinator = coordinator
         self._staging = staging
+        self._placement = placement
         self._refusal = refusal
         self._kill = kill
         self._stop = stop
@@ -139,7 +146,8 @@ class NextVersion:
         self._heard_ns = 0
         self._began: Record = {}
         """The decision with which the current version began, if it began at a savepoint."""
-        self._tasks: tuple[str, ...] = ()
+        self._tasks: dict[str, Constraint] = {}
+        """The tasks of the next version, and where they may run."""
         self._processes: dict[str, _Process] = {}
         self._failed_starts = 0
         self._first = _First()
@@ -154,13 +162,17 @@ class NextVersion:
         elif record["kind"] == "change":
             self.phase = following(TABLE, self.phase, record["step"], "change")
             if record["step"] == "prepare":
-                self._tasks, self.rollback, self._owner = tuple(record["tasks"]), record["rollback"], record["owner"]
-                self._incarnation = record["incarnation"]
+                self._tasks = _tasks(record["tasks"], record.get("places", {}))
+                self.rollback, self._owner, self._incarnation = (
+                    record["rollback"],
+                    record["owner"],
+                    record["incarnation"],
+                )
             elif record["step"] in ("return", "over"):
                 self._owner, self._processes, self._request, self._first = "", {}, None, _First()
                 self._failed_starts = 0
         elif record["kind"] == "next_process":
-            entry = WorkerEntry(record["slot"], record["purpose"])
+            entry = WorkerEntry(record["slot"], record["purpose"], host=record.get("host", LOCAL))
             self._processes[entry.name] = _Process(entry)
         elif record["kind"] == "next_gone":
             self._processes.pop(record["slot"], None)
@@ -201,10 +213,9 @@ class NextVersion:
         self._heard_ns = now_ns
         if step == PREPARE and self.phase is Phase.NONE:
             tasks, incarnation = [str(task) for task in facts["tasks"]], int(facts["incarnation"])
-            rollback = str(facts["rollback"])
-            outbox.decide(
-                "change", step="prepare", tasks=tasks, rollback=rollback, owner=token, incarnation=incarnation
-            )
+            places = {str(task): [str(place[0]), dict(place[1])] for task, place in facts.get("places", {}).items()}
+            what = {"tasks": tasks, "rollback": str(facts["rollback"]), **({"places": places} if places else {})}
+            outbox.decide("change", step="prepare", **what, owner=token, incarnation=incarnation)
         elif step == FOLLOW:
             self._first = _First(int(facts["epoch"]), as_files(facts["files"]))
         elif step == STAND and self.phase is Phase.PREPARING:
@@ -239,7 +250,9 @@ class NextVersion:
             COMMIT: self._stands and self.phase is (Phase.WITHDRAWING if self.rollback else Phase.ENDING),
             CANCEL: self.phase is not Phase.WITHDRAWING,
         }.get(step, False)
-        return "" if allowed else f"a change cannot {step} while it is {self.phase.value}"
+        if not allowed:
+            return f"a change cannot {step} while it is {self.phase.value}"
+        return self._refusal() if step == COMMIT else ""
 
     def _commit(self, request: _Request, outbox: Outbox) -> None:
         """Make the prepared change final.  The next version begins with the processes that have started for it."""
@@ -247,7 +260,8 @@ class NextVersion:
         for process in self._processes.values():
             slot = process.entry
             number = int(slot.name.removeprefix("w"))
-            records.append({"kind": "process", "slot": slot.name, "number": number, "purpose": slot.purpose})
+            where = {"host": slot.host} if slot.host else {}
+            records.append({"kind": "process", "slot": slot.name, "number": number, "purpose": slot.purpose, **where})
         outbox.add(CommitChange(tuple(records), self._assignments.started_max, request.sender, request.number))
 
     @property
@@ -260,9 +274,20 @@ class NextVersion:
 
     # What its processes report.
 
-    def knows(self, slot: str) -> bool:
-        """Return whether a process belongs to the next version."""
-        return slot in self._processes
+    @property
+    def entries(self) -> list[WorkerEntry]:
+        """The processes of the next version."""
+        return [process.entry for process in self._processes.values()]
+
+    def knows(self, slot: str, host: str | None = None) -> bool:
+        """Return whether a process belongs to the next version, and was placed on this host if one is stated."""
+        process = self._processes.get(slot)
+        return process is not None and host in (None, process.entry.host)
+
+    def host_of(self, slot: str) -> str | None:
+        """Return the host of a process of the next version; None for any other process."""
+        process = self._processes.get(slot)
+        return None if process is None else process.entry.host
 
     def beat(self, event: events.Beat) -> None:
         """Record the beat of a process."""
@@ -282,13 +307,19 @@ class NextVersion:
                 f"{process.entry.purpose} cannot start: {last_line or 'see logs/' + slot + '.log'}", now_ns, outbox
             )
 
-    def reported(self, slots: Iterable[str], now_ns: int, outbox: Outbox) -> None:
-        """Compare the processes with those that the agent reports, and order those again that it does not know."""
-        living = set(slots)
+    def lost(self, host: str, outbox: Outbox) -> None:
+        """Record the ends of the processes on a lost host; others are started instead where there is room."""
+        for name, process in list(self._processes.items()):
+            if process.entry.host == host:
+                outbox.decide("next_gone", slot=name)
+
+    def reported(self, slots: Collection[str], host: str, now_ns: int, outbox: Outbox) -> None:
+        """Compare the processes with those that a host's agent reports, and order those again that it does not know."""
         for name, process in self._processes.items():
-            if name not in living and not process.idle and now_ns - process.entry.asked_ns >= AGAIN_NS:
-                process.entry.asked_ns = now_ns
-                outbox.add(StartProcess(name, NEXT_WORKER))
+            entry = process.entry
+            if entry.host == host and name not in slots and not process.idle and now_ns - entry.asked_ns >= AGAIN_NS:
+                entry.asked_ns = now_ns
+                outbox.add(StartProcess(name, NEXT_WORKER, host))
 
     # Work that is due after every event.
 
@@ -302,10 +333,8 @@ class NextVersion:
         if now_ns - self._heard_ns >= LEASE_NS:
             self.end(f"its command has been silent for {LEASE_NS // 10**9} s", now_ns, outbox)
             return
-        served = {process.entry.purpose for process in self._processes.values()}
-        for task in self._tasks:
-            if task not in served:
-                self._start(task, now_ns, outbox)
+        if not self._start_missing(now_ns, outbox):
+            return
         for process in self._processes.values():
             self._follow(process, now_ns, outbox)
         if self.rollback and self.suspends:
@@ -314,12 +343,31 @@ class NextVersion:
                     self._kill(slot, REQUESTED, now_ns, outbox)
         self._answer(outbox)
 
-    def _start(self, task: str, now_ns: int, outbox: Outbox) -> None:
+    def _start_missing(self, now_ns: int, outbox: Outbox) -> bool:
+        """Start the processes that the next version lacks; return False if the change ends because there is no room.
+
+        Once the current version ends, the next one may begin without some of its processes.
+        """
+        served = {process.entry.purpose for process in self._processes.values()}
+        for task, constraint in self._tasks.items():
+            if task in served:
+                continue
+            host = self._placement.host_for_next(constraint)
+            if host is not None:
+                self._start(task, host, now_ns, outbox)
+            elif self.phase is Phase.PREPARING:
+                room = f"both versions need room, {len(self._tasks)} more processes in all"
+                self.end(f"no host has room for {task} of the next version ({room}); add a host", now_ns, outbox)
+                return False
+        return True
+
+    def _start(self, task: str, host: str, now_ns: int, outbox: Outbox) -> None:
         number = self._assignments.started_max + 1
         name = f"w{number}"
-        outbox.decide("next_process", slot=name, number=number, purpose=task)
+        where = {"host": host} if host else {}
+        outbox.decide("next_process", slot=name, number=number, purpose=task, **where)
         self._processes[name].entry.asked_ns = now_ns
-        outbox.add(StartProcess(name, NEXT_WORKER))
+        outbox.add(StartProcess(name, NEXT_WORKER, host))
 
     def _follow(self, process: _Process, now_ns: int, outbox: Outbox) -> None:
         first, files = self._first, self._first.files.get(process.entry.purpose)
@@ -371,8 +419,8 @@ class NextVersion:
         request = self._request
         if request is not None:
             outbox.add(request.refused(why))
-        for name in self._processes:
-            outbox.add(KillProcess(name))
+        for process in self._processes.values():
+            outbox.add(KillProcess(process.entry.name, process.entry.host))
         before = self.phase
         if before is Phase.ENDING:
             outbox.decide("change", step="return")
@@ -407,3 +455,8 @@ class NextVersion:
         if self.phase in (Phase.NONE, Phase.RETURNING):
             return None
         return self._heard_ns + LEASE_NS
+
+
+def _tasks(names: Iterable[str], places: Mapping[str, Any]) -> dict[str, Constraint]:
+    """Return the tasks of a version, and where they may run, as a decision lists them."""
+    return {name: Constraint(*places[name]) if name in places else ANYWHERE for name in names}

@@ -36,10 +36,17 @@ class Order(Command, frozen=True):
 class Start(Order, frozen=True, tag="start"):
     """Start a process unless it exists.  `role` is `worker`, `worker:next` for a worker of the job's next version, or
     `companion:<name>` from the job's description.
+
+    Attributes:
+        mark: the mark of the description that the agent must have; empty on one machine.  An agent with another one
+            ignores the order, which is repeated.
+        settings: the settings of the next version, for `worker:next` on another machine.
     """
 
     slot: Slot
     role: str
+    mark: str = ""
+    settings: str = ""
 
 
 class Kill(Order, frozen=True, tag="kill"):
@@ -79,6 +86,13 @@ class Roster(Order, frozen=True, tag="roster"):
     text: str
 
 
+class Version(Order, frozen=True, tag="version"):
+    """The job is another version: its settings and its graph, as in the description that a host asks for."""
+
+    job: str
+    graph: str
+
+
 class Refused(Order, frozen=True, tag="refused"):
     """The agent of that session cannot join; it ends and reports the reason."""
 
@@ -102,7 +116,7 @@ class Crash(Order, frozen=True, tag="crash"):
     incarnation: Natural
 
 
-AnyOrder = Start | Kill | Welcome | Heard | Fenced | Roster | Refused | Ended | Crash
+AnyOrder = Start | Kill | Welcome | Heard | Fenced | Roster | Version | Refused | Ended | Crash
 
 
 def reason_to_refuse(version: object, own: int) -> str | None:

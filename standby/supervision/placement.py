@@ -8,7 +8,7 @@ name, so that identical situations have identical outcomes.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from standby.blueprint import Constraint
 from standby.supervision.assignments import Assignments, WorkerEntry
@@ -22,10 +22,18 @@ class Placement:
 
     Args:
         constraints: the constraints of those tasks that have any.
+        next_version: returns the processes of the job's next version, which need room as well.
     """
 
-    def __init__(self, hosts: Hosts, assignments: Assignments, constraints: Mapping[str, Constraint]) -> None:
+    def __init__(
+        self,
+        hosts: Hosts,
+        assignments: Assignments,
+        constraints: Mapping[str, Constraint],
+        next_version: Callable[[], Iterable[WorkerEntry]] = tuple,
+    ) -> None:
         self._hosts = hosts
+        self._next_version = next_version
         self._assignments = assignments
         self._constraints = constraints
 
@@ -55,7 +63,7 @@ class Placement:
             return LOCAL
         constraint = self._constraints.get(purpose, ANYWHERE)
         holder = self._holder(purpose)
-        load = Counter(slot.host for slot in self._assignments.slots.values())
+        load = self._load()
 
         def rank(host: HostEntry) -> tuple[bool, bool, float, str]:
             same_machine = holder is not None and bool(host.machine) and host.machine == holder.machine
@@ -65,12 +73,33 @@ class Placement:
         admitted = [
             host
             for host in self._hosts
-            if host.state is HostState.JOINED
-            and constraint.admits(host.name, host.labels)
-            and load[host.name] < host.slots
-            and (host is not holder or constraint.host)
+            if self._admits(host, constraint, load) and (host is not holder or constraint.host)
         ]
         return min(admitted, key=rank).name if admitted else None
+
+    def host_for_next(self, constraint: Constraint) -> str | None:
+        """Return the host for another process of the job's next version; None if no host has room.
+
+        Both versions need room, but the load of the next one alone is balanced, because the current one ends.
+        """
+        if not self._hosts.several:
+            return LOCAL
+        next_load, load = Counter(slot.host for slot in self._next_version()), self._load()
+        admitted = [host for host in self._hosts if self._admits(host, constraint, load)]
+
+        def rank(host: HostEntry) -> tuple[float, float, str]:
+            return next_load[host.name] / host.slots, load[host.name] / host.slots, host.name
+
+        return min(admitted, key=rank).name if admitted else None
+
+    def _load(self) -> Counter[str]:
+        """Return the number of processes of each host."""
+        return Counter(slot.host for slot in (*self._assignments.slots.values(), *self._next_version()))
+
+    def _admits(self, host: HostEntry, constraint: Constraint, load: Counter[str]) -> bool:
+        """Return whether a process may start on a host, which has room for it."""
+        joined = host.state is HostState.JOINED
+        return joined and constraint.admits(host.name, host.labels) and load[host.name] < host.slots
 
     def _holder(self, purpose: str) -> HostEntry | None:
         entry = self._assignments.tasks.get(purpose)

@@ -60,6 +60,21 @@ def stopped_at(records: Iterable[Record]) -> tuple[int, dict[str, Files]] | None
     return (epoch, files) if stopped else None
 
 
+def withdraws(records: Iterable[Record]) -> str:
+    """Return the savepoint of a rollback of the running job that has begun to withdraw rows, and has not been
+    completed; empty if there is none.
+    """
+    savepoint, withdrawing = "", ""
+    for record in records:
+        if record["kind"] == "resumed":
+            withdrawing = ""
+        elif record["kind"] == "change" and record["step"] == "prepare":
+            savepoint = record["rollback"]
+        elif record["kind"] == "change" and record["step"] == "withdraw":
+            withdrawing = savepoint
+    return withdrawing
+
+
 def finished(records: Iterable[Record]) -> bool:
     """Return whether the job of this journal finished instead of stopping at a savepoint."""
     ends = [record for record in records if record["kind"] in ("stopping", "ended", "resumed")]

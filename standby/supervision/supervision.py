@@ -75,7 +75,7 @@ class Supervision:
 
     def __init__(self, config: JobConfig, blueprint: Blueprint) -> None:
         self._config = config
-        self._mark = blueprint.mark(config)
+        self.mark = blueprint.mark(config)
         self.job = job = JobState(config, blueprint)
         self.assignments, self.coordinator, self.checks = job.assignments, job.coordinator, job.checks
         self.timeline, self.figures, self.inquiries = job.timeline, job.figures, job.inquiries
@@ -83,7 +83,9 @@ class Supervision:
         self._replays = ReplayBound(config.replay_target_ms)
         shared = (self.assignments, self.coordinator, self.timeline, self.inquiries)
         together = config.guarantee in ("at-least-once", "epoch")
-        self._placement = Placement(self.hosts, self.assignments, blueprint.constraints)
+        self._placement = Placement(
+            self.hosts, self.assignments, blueprint.constraints, lambda: self.next_version.entries
+        )
         pool = None if config.own_standbys else int(config.standbys)
         hot = hot_tasks(config, blueprint.topology)
         self._reconciler = Reconciler(*shared, self._placement, pool, together, config.verify_replay, hot)
@@ -100,6 +102,7 @@ class Supervision:
             self.assignments,
             self.coordinator,
             self.staging,
+            self._placement,
             self._refuses_change,
             self._reconciler.kill,
             self._fail,
@@ -346,7 +349,7 @@ class Supervision:
             if failure is not None and self.job.stopping is None:
                 self._stop(1, failure)
             return
-        if self.next_version.knows(event.slot):
+        if self.next_version.knows(event.slot, event.host):
             self.next_version.gone(event.slot, event.last_line, self._now_ns, self._outbox)
             return
         slot = self._of_host(event.slot, event.host)
@@ -374,7 +377,7 @@ class Supervision:
             drain(host, True, self._outbox)
         self._hear(host, event.clock_ns)
         for name in event.dead:
-            if self.next_version.knows(name):
+            if self.next_version.knows(name, event.host):
                 self.next_version.gone(name, "", self._now_ns, self._outbox)
             slot = self._of_host(name, event.host)
             if slot is not None:
@@ -393,10 +396,10 @@ class Supervision:
             elif slot.state is WorkerState.LEAVING and self._now_ns - slot.asked_ns > LOST_NS:
                 self._gone(slot, None)
         for name in event.slots:
-            known = name in self._companions or self.next_version.knows(name)
+            known = name in self._companions or self.next_version.knows(name, event.host)
             if self._of_host(name, event.host) is None and not known:
                 self._outbox.add(KillProcess(name, event.host))
-        self.next_version.reported(event.slots, self._now_ns, self._outbox)
+        self.next_version.reported(event.slots, event.host, self._now_ns, self._outbox)
         self._companions.record_beat(event.host, {**event.slots, **event.dead})
         if self.job.stopping is None and self._companions.lacking and self.hosts.all_beaten:
             self._companions.settle(self._placement.host_for, self._now_ns, self._outbox)
@@ -407,13 +410,18 @@ class Supervision:
             began_ns = self.figures.first_record_ns or 0
             self._outbox.add(SendHost(host.name, orders.Heard(clock_ns, self._now_ns, began_ns).message()))
 
+    def host_of(self, slot: str) -> str | None:
+        """Return the host of a process, which may belong to the next version; None for a process that is unknown."""
+        entry = self.assignments.slots.get(slot)
+        return self.next_version.host_of(slot) if entry is None else entry.host
+
     def _of_host(self, name: str, host: str) -> WorkerEntry | None:
         """Return the named process if it was placed on that host, because an agent may report only on its own host."""
         slot = self.assignments.slots.get(name)
         return slot if slot is not None and slot.host == host else None
 
     def _host_hello(self, event: events.HostHello) -> None:
-        if event.mark not in ("", self._mark):
+        if event.mark not in ("", self.mark):
             self._outbox.add(SendHost(event.host, orders.Ended(again=True).message()))
             return  # the agent belongs to an earlier run or version; the order makes it request the description again
         host = self.hosts.get(event.host)
@@ -424,7 +432,7 @@ class Supervision:
             self._lose_host(host, "its agent restarted without its earlier processes")
         if host is None or not host.living:
             facts = {"slots": event.slots, "zone": event.zone, "machine": event.machine, "labels": dict(event.labels)}
-            facts.update(version=event.version, breakable=event.breakable)
+            facts.update(version=event.version, breakable=event.breakable, changes=event.changes)
             incarnation = 1 + (host.incarnation if host is not None else 0)
             self._outbox.decide("host_joined", host=event.host, incarnation=incarnation, session=event.session, **facts)
         host = self.hosts[event.host]
@@ -448,6 +456,7 @@ class Supervision:
         self._outbox.decide("host_lost", host=host.name, **facts, **({"left": True} if left else {}))
         self._outbox.add(Note(f"host {host.name} (incarnation {host.incarnation}) is lost: {why}"))
         self._companions.lose(host.name)
+        self.next_version.lost(host.name, self._outbox)
         for slot in list(self.assignments.slots.values()):
             if slot.host == host.name:
                 self._gone(slot, None)
@@ -486,11 +495,12 @@ class Supervision:
         self._dirty.all()
 
     def _refuses_change(self) -> str:
-        """Return why no change of the running job can begin; empty if one can."""
-        if self.job.stopping is not None or self.coordinator.final:
+        """Return why the running job cannot change; empty if it can."""
+        if self.job.stopping is not None or self.coordinator.final and not self.next_version.ends_current:
             return "the job is ending already"
-        if self.hosts.several:
-            return "a job on several hosts changes with a stop: causal savepoint --stop"
+        if (host := self.hosts.unchanging) is not None:
+            of = f" (causal-streams {host.version})" if host.version else ""
+            return f"the agent of host {host.name}{of} cannot change a running job; upgrade causal-streams there first"
         if self._config.guarantee != "causal":
             return f"guarantee {self._config.guarantee} changes with a stop: causal savepoint --stop"
         return ""
