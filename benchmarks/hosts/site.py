@@ -18,7 +18,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import IO, Any, Protocol
 
-from benchmarks.harness.processes import children, wait_for
+from benchmarks.harness.processes import argv, children, wait_for
 from causal.network.curve import new_key
 from causal.network.roster import ROSTER, is_supervisor, save_key
 from causal.storage.files import replace_text
@@ -281,12 +281,27 @@ class Site:
         """Run a command of `causal` on the leading supervisor's host to its end."""
         return self.command_of_job(*arguments, "--state-dir", str(self.state(self.leader)))
 
+    def start_command(self, *arguments: str) -> RootProcess:
+        """Start a command of `causal` on the leading supervisor's host; what it prints is in `command.txt`."""
+        state = ("--state-dir", str(self.state(self.leader)))
+        with open(self.directory / "command.txt", "wb") as output:
+            return self._started(self.leader, (*arguments, *state), {**os.environ, **self.environment}, output)
+
+    def kill_command(self, command: RootProcess) -> None:
+        """SIGKILL of a command that `start_command` has started."""
+        for pid in self._children(command.pid):
+            _send(pid, signal.SIGKILL)
+
+    def process(self, name: str, module: str) -> int | None:
+        """Return the process of a host that runs a module, such as its agent."""
+        return next((pid for pid in self._children(self._processes[name].pid) if module in argv(pid)), None)
+
     def command_of_job(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run a command of `causal` that names the job itself."""
-        argv = [sys.executable, "-m", "deploy", *arguments]
+        program = [sys.executable, "-m", "deploy", *arguments]
         environment = {**os.environ, **self.environment}
         return subprocess.run(
-            self.network.command(self.leader, argv), capture_output=True, text=True, env=environment, timeout=WAIT_S
+            self.network.command(self.leader, program), capture_output=True, text=True, env=environment, timeout=WAIT_S
         )
 
     def close(self) -> None:

@@ -119,7 +119,7 @@ def upgrade(job: Path, version: Version, conversation: Conversation) -> Changed:
     """
     check_unbound(version.config, version.planned)
     facts = facts_of(conversation)
-    remove_leftovers(job, facts.epoch)
+    remove_leftovers(job, version.config, facts.epoch)
     incarnation = facts.incarnation + LATER
     version = _numbered(job, version, incarnation)
     conversion = Conversion(job, version, incarnation)
@@ -152,7 +152,7 @@ def upgrade(job: Path, version: Version, conversation: Conversation) -> Changed:
     return Changed(gap_s, savepoint=saved.name, whole=conversion.obstacle)
 
 
-def remove_leftovers(job: Path, epoch: int) -> None:
+def remove_leftovers(job: Path, config: JobConfig, epoch: int) -> None:
     """Remove the snapshots of rollbacks whose command was killed, because no sweep reaches their epochs for long.
 
     Args:
@@ -169,7 +169,6 @@ def remove_leftovers(job: Path, epoch: int) -> None:
     for path in (job / CHECKPOINTS).rglob(f"*{SNAPSHOT_SUFFIX}"):
         if is_left(path.name):
             path.unlink(missing_ok=True)
-    config = JobConfig.load(job)
     if config.store:
         unload(config, filter(is_left, Depot(config.store, config.place_in_store, proof="").names(CHECKPOINTS)))
 
@@ -229,7 +228,7 @@ def roll_back(
 
     Raises: as `upgrade`; after rows have been withdrawn, only the same rollback can continue the job.
     """
-    remove_leftovers(job, facts.epoch)
+    remove_leftovers(job, version.config, facts.epoch)
     incarnation, epoch = facts.incarnation + LATER, facts.epoch + LATER
     version = _numbered(job, version, incarnation)
     begins = read_beginning(back.where, back, version.planned, version.config, version.allow_dropped, epoch)
@@ -312,7 +311,7 @@ class _Attempt:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: object) -> None:
-        if not self._committed and self._cancelled() and not self._committed:
+        if self._uncommitted() and self._cancelled() and self._uncommitted():
             shutil.rmtree(self._job / CHANGE, ignore_errors=True)
             self._snapshots.remove()
         shutil.rmtree(self._job / NEXT, ignore_errors=True)
@@ -324,11 +323,18 @@ class _Attempt:
         Raises:
             Unavailable: the shared store is unavailable.
         """
-        config = JobConfig.load(self._job)
-        if config.listen:  # another supervisor may lead the job now
+        config, first = JobConfig.load(self._job), self._version.config.first_incarnation
+        if config.listen and config.first_incarnation != first:  # another supervisor may lead the job now
             decisions = perform(decided(), Depot(config.store, config.place_in_store, proof=""))
             config = settings_of(decisions.job) if decisions.job else config
-        return config.first_incarnation == self._version.config.first_incarnation
+        return config.first_incarnation == first
+
+    def _uncommitted(self) -> bool:
+        """Return whether the job is known not to be the next version."""
+        try:
+            return not self._committed
+        except Unavailable:
+            return False
 
     def _cancelled(self) -> bool:
         """Cancel the change; return whether it can no longer be committed.

@@ -83,9 +83,7 @@ class Supervision:
         self._replays = ReplayBound(config.replay_target_ms)
         shared = (self.assignments, self.coordinator, self.timeline, self.inquiries)
         together = config.guarantee in ("at-least-once", "epoch")
-        self._placement = Placement(
-            self.hosts, self.assignments, blueprint.constraints, lambda: self.next_version.entries
-        )
+        self._placement = Placement(self.hosts, self.assignments, blueprint.constraints, self._of_next_version)
         pool = None if config.own_standbys else int(config.standbys)
         hot = hot_tasks(config, blueprint.topology)
         self._reconciler = Reconciler(*shared, self._placement, pool, together, config.verify_replay, hot)
@@ -409,6 +407,9 @@ class Supervision:
         if clock_ns is not None:
             began_ns = self.figures.first_record_ns or 0
             self._outbox.add(SendHost(host.name, orders.Heard(clock_ns, self._now_ns, began_ns).message()))
+
+    def _of_next_version(self) -> list[WorkerEntry]:
+        return self.next_version.entries
 
     def host_of(self, slot: str) -> str | None:
         """Return the host of a process, which may belong to the next version; None for a process that is unknown."""

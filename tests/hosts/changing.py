@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import json
-import re
+import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import groupby
+from random import Random
 from typing import Any
 
 import pytest
 
+from benchmarks.harness.processes import AGENT, kill, workers
+from benchmarks.harness.processes import SUPERVISOR as SUPERVISION
 from benchmarks.harness.runs import sets
 from benchmarks.hosts.site import SUPERVISOR, Site
 from benchmarks.servers.process import NoServer
 from benchmarks.servers.redis import Redis, redis_server
+from standby.storage.change_files import CHANGE, NEXT, ROLLBACK
 from tests.faults import changing
 from tests.faults.changing import KEYS, TOOK, Rows
-from tests.faults.job import wait_for
+from tests.faults.job import WAIT_S, wait_for
 
 ELEMENTS = 4_000
 """The elements of each partition, more than there is time for before the gate opens."""
@@ -97,6 +101,31 @@ class Changing:
         """Return the counting tasks of the last rows."""
         return {row["task"] for row in self.rows()[-60:]}
 
+    def is_changed(self, change: str) -> bool:
+        """Return whether the job is the next version, as its last rows show."""
+        if change == "rescale":
+            return "count/2" in self.counting()
+        return bool(self.rows()[-1]["version"] == (2 if change == "upgrade" else 1))
+
+    def until_settled(self) -> None:
+        """Wait until no change is under way, and every task and standby runs; complete a rollback if it is needed."""
+
+        def settled() -> bool:
+            self.site.leads(SUPERVISOR, CANDIDATE)
+            view = self.site.view() or {}
+            return view.get("ended") is not None or (
+                view.get("state") == "running" and not view.get("change") and not view["without_standby"]
+            )
+
+        wait_for("the change has ended", settled)
+        if (self.site.view() or {}).get("ended") is not None:
+            assert "complete the rollback with --resume --rollback" in self.site.log(SUPERVISOR)
+            self.site.await_end()
+            self.site.run_again("--rollback")
+            for name in self.site.names:
+                self.site.join(name, "--slots", "24")
+            wait_for("the change has ended", settled)
+
     def finish(self) -> dict[str, Any]:
         """End the sources; returns the report once every record has exactly one row."""
         self._gate.touch()
@@ -114,3 +143,80 @@ class Changing:
         assert len(numbers) == KEYS
         for each in numbers.values():
             assert each == list(range(1, len(each) + 1))
+
+
+CHANGES = {"rescale": ("count=4",), "upgrade": (), "rollback": ()}
+VICTIMS = ("command", "supervisor", "root", "host", "agent", "zombies", "current", "next", "leader")
+CANDIDATE = "supervisor-b"
+
+
+class Struck:
+    """A change that is under way, and what dies during it."""
+
+    def __init__(self, changing: Changing, change: str, chance: Random) -> None:
+        self.changing, self.site, self._chance = changing, changing.site, chance
+        self._state = self.site.state(SUPERVISOR)
+        self._known = {name: set(workers(self.site.state(name))) for name in self.site.names}
+        self._saved = self._savepoints()
+        if change == "upgrade":
+            changing.path.write_text(text_of(2))
+        words = (str(changing.path),) if change == "upgrade" else CHANGES[change]
+        self.command = self.site.start_command(change, *words)
+
+    def _savepoints(self) -> int:
+        return len(list((self._state / "savepoints").glob("*")))
+
+    def _of(self, name: str, fresh: bool) -> list[int]:
+        """Return the processes of a host that belong to the next version, or to the current one."""
+        return [pid for slot, pid in workers(self.site.state(name)).items() if (slot not in self._known[name]) == fresh]
+
+    def _fresh(self) -> int:
+        return sum(len(self._of(name, fresh=True)) for name in self.site.names)
+
+    def until_a_step(self) -> None:
+        """Wait until one of the steps has been made, or the command has ended, and then a drawn time."""
+        steps: dict[str, Callable[[], object]] = {
+            "has begun": lambda: True,
+            "is prepared": lambda: (self._state / NEXT / "job.json").exists(),
+            "has its first process": self._fresh,
+            "has all processes": lambda: self._fresh() >= 5,
+            "has ended the current version": lambda: (
+                self._savepoints() > self._saved or (self._state / ROLLBACK).exists()
+            ),
+            "is to be committed": lambda: (self._state / CHANGE).exists(),
+        }
+        step = self._chance.choice(list(steps))
+        wait_for(f"the change {step}", lambda: self.command.poll() is not None or steps[step]())
+        time.sleep(self._chance.choice((0.0, self._chance.random() * 0.05, self._chance.random())))
+
+    def strike(self, victim: str) -> None:
+        """Kill the victim, and start it again if it does not return on its own."""
+        site, name = self.site, self._chance.choice(self.site.names)
+        if victim == "command":
+            site.kill_command(self.command)
+        elif victim == "supervisor" and (pid := site.process(SUPERVISOR, SUPERVISION)) is not None:
+            kill(pid)
+        elif victim == "agent" and (pid := site.process(name, AGENT)) is not None:
+            kill(pid)
+        elif victim in ("current", "next") and (pids := self._of(name, fresh=victim == "next")):
+            kill(self._chance.choice(pids))
+        elif victim in ("host", "zombies"):
+            if victim == "host":
+                site.kill_host(name)
+            else:
+                site.kill_agent(name)
+            time.sleep(self._chance.random())
+            site.join(name, "--slots", "24")
+        elif victim == "root":
+            site.kill_root(SUPERVISOR)
+            site.run_again("--code", "kept")
+        elif victim == "leader":
+            site.kill_host(SUPERVISOR)
+            site.kill_command(self.command)
+            wait_for("the candidate leads", lambda: site.leads(CANDIDATE, running=False))
+
+    def changed(self) -> bool | None:
+        """Return whether the command reports that the job has changed; None if that is not known."""
+        status = self.command.wait(WAIT_S)
+        assert status in (0, 1, 2, -9), status
+        return None if status in (1, -9) else status == 0

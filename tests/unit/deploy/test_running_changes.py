@@ -20,7 +20,7 @@ def test_snapshots_of_a_killed_rollback_are_removed_and_no_others(tmp_path: Path
     for name in (*kept, *left, "checkpoints/manifest-20.json", "checkpoints/count/0/other"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
-    remove_leftovers(tmp_path, 20)
+    remove_leftovers(tmp_path, JobConfig(run="r", name="job", pipeline="/p.py"), 20)
     assert [(tmp_path / name).exists() for name in (*kept, *left)] == [True, True, True, False, False]
     assert (tmp_path / "checkpoints/manifest-20.json").exists() and (tmp_path / "checkpoints/count/0/other").exists()
 
