@@ -76,7 +76,7 @@ class HostScene(Scene):
         return self.hello(name, **facts)
 
     def hello(self, name: str, **facts: Any) -> list[fx.Effect]:
-        return self.step(events.HostHello(name, self.hosts[name].session, **{"slots": 8, **facts}))
+        return self.step(events.HostHello(name, self.hosts[name].session, **{"slots": 8, "changes": True, **facts}))
 
     def agent_beats(self) -> list[fx.Effect]:
         heard: list[fx.Effect] = []

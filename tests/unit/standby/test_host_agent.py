@@ -24,11 +24,14 @@ from causal.network.host_file import HostFile
 from causal.process.clock import OFFSET
 from causal.records.values import encode
 from standby.agent import STATUS_LEFT
+from standby.blueprint import FILE as GRAPH
 from standby.blueprint import Blueprint
 from standby.host.leaving import UNHEARD_S
 from standby.host.processes import kill_marked
 from standby.network.control import unpack
+from standby.storage.change_files import NEXT
 from standby.supervision import orders
+from standby.supervision.orders import NEXT_WORKER
 from tests.unit.standby.stage import ROOT, WAIT_S
 
 AHEAD_NS = 1_000_000_000_000
@@ -97,6 +100,27 @@ def test_no_process_starts_before_the_clock_is_known_not_even_to_be_killed(upstr
     assert (started["kind"], started["slot"]) == ("started", "w2")
     # The agent's clock is right to half the round trip of its measurement, which takes long on a busy machine.
     assert abs(time.monotonic_ns() + AHEAD_NS - started["at_ns"]) < WAIT_S * 1e9 < AHEAD_NS / 2
+
+
+def test_an_agent_becomes_another_version_and_obeys_only_its_orders(upstream: Upstream, tmp_path: Path) -> None:
+    upstream.join()
+    upstream.answer()
+    before = upstream.hear("agent_beat")["mark"]
+    next_config = JobConfig(run="r", name="job", pipeline="/p.py", verify_replay=True, first_incarnation=1001)
+    (tmp_path / "other").mkdir()
+    Blueprint(chain_of("read/0", "out/0"), worker="tests.unit.standby.sleeper").save(tmp_path / "other")
+    mark = Blueprint.load(tmp_path / "other").mark(next_config)
+    upstream.order(orders.Start("w1", "worker", mark))  # it has yet to learn of that version
+    upstream.order(orders.Start("w2", NEXT_WORKER, before, next_config.for_hosts()))
+    assert upstream.hear("started")["slot"] == "w2"
+    assert JobConfig.load(tmp_path / NEXT) == next_config and JobConfig.load(tmp_path) != next_config
+    upstream.order(orders.Version(next_config.for_hosts(), (tmp_path / "other" / GRAPH).read_text()))
+    upstream.order(orders.Start("w3", "worker", before))
+    upstream.order(orders.Start("w4", "worker", mark))
+    assert upstream.hear("started")["slot"] == "w4"
+    assert JobConfig.load(tmp_path) == next_config
+    while upstream.hear("agent_beat")["mark"] != mark:
+        continue
 
 
 @pytest.mark.campaign

@@ -485,3 +485,39 @@ def test_a_damaged_object_is_never_used(name: str) -> None:
     store.objects[name] = store.objects[name][:-1] + b"\xff"
     with pytest.raises(CorruptData, match=f"{name} in the shared store is damaged"):
         store.run(looked(None))
+
+
+@pytest.mark.parametrize("before", [1, WHOLE_EVERY - 1, WHOLE_EVERY])
+def test_a_change_replaces_all_decisions_and_a_successor_leads_the_next_version(before: int) -> None:
+    store = Store()
+    old = leader_of(store, "a", 1)
+    for number in range(1, before):
+        store.run(old.append([{"kind": "x", "number": number}], number))
+    store.answer(Remove(store.run(old.change([{"kind": "changed"}], "next", "graph", 5))))
+    later = [{"kind": "y", "number": number} for number in range(2 * WHOLE_EVERY)]
+    for record in later:
+        store.answer(Remove(store.run(old.append([record], 6))))
+    assert len(store.answer(Names("journal"))) <= 2 * WHOLE_EVERY
+    new = leader_of(store, "b", 2)
+    assert new.inherited.records == ({"kind": "changed"}, *later)
+    assert (new.inherited.job, new.inherited.graph) == ("next", "graph")
+
+
+def test_a_change_that_a_successor_has_sealed_off_has_not_happened() -> None:
+    store = Store()
+    old = leader_of(store, "a", 1)
+    store.run(old.append([{"kind": "x"}], 6))
+    new = leader_of(store, "b", 2)
+    with pytest.raises(Fenced, match="term 1 has ended: term 2 leads the job"):
+        store.run(old.change([{"kind": "changed"}], "next", "graph", 7))
+    assert new.inherited.records == ({"kind": "x"},) and new.inherited.job == ""
+    assert old.records == ({"kind": "x"},) and old.job == ""
+
+
+def test_a_change_whose_answer_was_lost_is_repeated() -> None:
+    store = Store()
+    old = leader_of(store, "a", 1)
+    lost = old.change([{"kind": "changed"}], "next", "graph", 7)
+    store.answer(next(lost))
+    store.run(old.change([{"kind": "changed"}], "next", "graph", 7))
+    assert old.place == 2 and leader_of(store, "b", 2).inherited.records == ({"kind": "changed"},)

@@ -126,3 +126,28 @@ def test_too_many_decisions_that_wait_end_the_supervisor(depot: Flaky, monkeypat
         for number in range(50):
             journal.append([{"kind": "x", "n": number}])
     journal.close()
+
+
+@pytest.mark.parametrize("failing", ["", "before", "after"])
+def test_a_change_follows_what_waits_and_is_one_entry(depot: Flaky, failing: str) -> None:
+    journal = journal_of(depot)
+    depot.failing = failing
+    journal.append([{"kind": "x", "n": 1}])
+    journal.append([{"kind": "x", "n": 2}])
+    journal.change([{"kind": "changed", "n": 3}], "next", "graph")
+    if failing:
+        wait_for("it says what it waits for", lambda: journal.problem)
+        assert journal.written == 0
+    depot.failing = ""
+    settled(journal, 3)
+    journal.append([{"kind": "y", "n": 4}])
+    settled(journal, 4)
+    journal.close()
+    assert perform(inherited(2), depot).job == "next" and read(depot) == [3, 4]
+
+
+def test_a_leader_that_leaves_while_it_changes_the_job_has_changed_it(depot: Flaky) -> None:
+    journal = journal_of(depot)
+    journal.change([{"kind": "changed", "n": 3}], "next", "graph")
+    assert journal.leave(RESIGNED)
+    assert read(depot) == [3]
