@@ -44,9 +44,7 @@ from causal.process.forks import keep_from_children, lock
 from causal.process.interpreter import module_command, on_this_host
 from causal.process.open_files import raise_limit
 from causal.process.signal_wake import woken_by_signals
-from causal.storage.files import replace_text
-from standby.blueprint import FILE as GRAPH
-from standby.blueprint import Blueprint, CompanionCall
+from standby.blueprint import Blueprint
 from standby.exit_status import ending
 from standby.host.children import Child, Children, End
 from standby.host.clock_offset import ClockOffset
@@ -56,6 +54,7 @@ from standby.host.lifelines import Lifelines
 from standby.host.log_sender import LogSender
 from standby.host.parentage import adopt_orphans, die_with_parent
 from standby.host.processes import kill_marked, send_signal
+from standby.host.versions import companions_of, store_next, store_version
 from standby.network.control import LEAVING
 from standby.network.uplink import HostUplink, LocalUplink, Uplink, runtime_of
 from standby.storage.change_files import NEXT
@@ -377,10 +376,9 @@ class Agent:
     def _become(self, job: str, graph: str) -> None:
         """Store another version of the job, as which all processes start from now on."""
         try:
-            replace_text(self._job / GRAPH, graph)
-            replace_text(self._job / "job.json", job)
-        except OSError as problem:
-            _log.error("another version of the job cannot be stored: %s", problem)
+            store_version(self._job, job, graph)
+        except Unavailable as problem:
+            _log.error("%s", problem)
             return  # the next beat has the mark of the version before, so the order is repeated
         config, blueprint = JobConfig.load(self._job), Blueprint.load(self._job)
         self._mark, self._host_beat_s = blueprint.mark(config), host_beat_s(config)
@@ -433,11 +431,9 @@ class Agent:
         """
         if role == NEXT_WORKER and settings:
             try:
-                (self._job / NEXT).mkdir(exist_ok=True)
-                replace_text(self._job / NEXT / "job.json", settings)
-            except OSError as problem:
-                why = f"the settings of the next version cannot be stored: {problem.strerror}"
-                self._report_unstarted(Child(slot, role, (), {}), STATUS_WRONG, why)
+                store_next(self._job, settings)
+            except Unavailable as problem:
+                self._report_unstarted(Child(slot, role, (), {}), STATUS_WRONG, str(problem))
                 return
         call = self._companions.get(role)
         if call is not None:
@@ -548,11 +544,6 @@ class Agent:
                 poller.register(child.pidfd, zmq.POLLIN)
             poller.poll(max(0, math.ceil((deadline - time.monotonic()) * 1e3)))
             self._reap()
-
-
-def companions_of(blueprint: Blueprint) -> dict[str, CompanionCall]:
-    """Return the companions of a job by the roles in orders to start them."""
-    return {f"companion:{call.name}": call for call in blueprint.companions}
 
 
 def host_beat_s(config: JobConfig) -> float:

@@ -32,10 +32,8 @@ from causal.process.open_files import raise_limit
 from causal.process.signal_wake import woken_by_signals
 from causal.recording_window import OFF
 from causal.records.values import encode
-from causal.storage.files import sync_directory
 from causal.storage.shared import Depot
 from causal.task.activity import PULSE_SUFFIX
-from standby.blueprint import FILE as GRAPH
 from standby.blueprint import Blueprint
 from standby.candidate.candidate_watch import CandidateWatch
 from standby.candidate.election import STATUS_NEWER, Election, JobClock, Led, begun, leader_shown, write_status
@@ -45,13 +43,14 @@ from standby.leadership.hearing import Hearing
 from standby.leadership.terms import DEAF, RESIGNED, STOPPED
 from standby.network.control import AGENT, MESSAGE_BYTES_MAX, Inbox, is_leaving
 from standby.network.gate import Gate, rosters_of
-from standby.storage.change_files import CHANGE, NEXT, ROLLBACK
+from standby.network.version_orders import description_of, start_order, version_order
+from standby.storage.change_files import CHANGE, ROLLBACK
 from standby.storage.decisions import Decisions
 from standby.storage.host_logs import HostLogs
 from standby.storage.journal import Journal as JournalFile
 from standby.storage.manifest_files import newest_manifest
 from standby.storage.manifests import restore_manifest, sweep, write_manifest
-from standby.storage.prepared_change import adopt, carry_out, is_prepared, make_final
+from standby.storage.prepared_change import adopt, carry_out, decide, is_prepared, make_final, version_of
 from standby.storage.store_journal import StoreJournal
 from standby.storage.store_sweeper import StoreSweeper
 from standby.supervision import events, orders
@@ -71,7 +70,6 @@ from standby.supervision.effects import (
     WriteManifest,
 )
 from standby.supervision.log_lines import line_of
-from standby.supervision.recoveries import COLD
 from standby.supervision.savepoints import withdraws
 from standby.supervision.supervision import ANY_SESSION, Supervision
 from standby.supervision.task_counters import lasting
@@ -168,31 +166,18 @@ class Daemon:
             before.close(over=self._config.record == OFF)
         if self._config.record == OFF:
             return None
-        from causal.storage.recording_places import place_of  # most jobs do not need these modules
-        from standby.storage.recorded_sources import RecordedSources
-        from standby.storage.recorder import Recorder
+        from standby.storage.recording import started_recorder  # most jobs do not need this module
 
-        job, config = self._job, self._config
-        tasks, sources = self._supervision.assignments.tasks, RecordedSources(job, config, Blueprint.load(job))
-        recorder = Recorder(lambda: place_of(job, config), config, tasks, sources, before)
-        recorder.start()
-        return recorder
+        return started_recorder(self._job, self._config, self._supervision.assignments.tasks, before)
 
     def _record(self, epoch: int, files: Mapping[str, Files]) -> None:
         """Hand a complete checkpoint to the recorder, with the latest failures."""
         if self._recorder is None:
             return
-        from causal.recorded_files import FailureEntry
-        from standby.storage.recorder import FAILURES_S
+        from standby.storage.recording import recent_failures
 
-        now_ns, at_ns = self._clock.now_ns(), time.time_ns()
-        failures = [
-            FailureEntry(
-                each.task, each.incarnation, at_ns - (now_ns - each.detected_ns), each.mode or COLD,
-                -1 if each.replayed_elements is None else each.replayed_elements, each.why or each.cause,
-            )
-            for each in self._supervision.timeline.since(now_ns - FAILURES_S * 1_000_000_000)
-        ]  # fmt: skip
+        at_ns = time.time_ns()
+        failures = recent_failures(self._supervision.timeline, self._clock.now_ns(), at_ns)
         self._recorder.completed(epoch, files, at_ns, failures)
 
     def _commit(self, change: CommitChange) -> None:
@@ -201,31 +186,21 @@ class Daemon:
             error = f"{self._job / CHANGE} does not contain a change"
             self._perform(Answer(change.to, {"kind": "answer", "ok": False, "error": error, "request": change.request}))
             return
-        figures = lasting(self._supervision.view().content()["tasks"])
-        prepared = JournalFile(self._job / CHANGE, self._sync)
-        resumed = {
-            "kind": "resumed",
-            "at_ns": self._clock.now_ns(),
-            "figures": figures,
-            "started_max": change.started_max,
-        }
+        figures, at_ns = lasting(self._supervision.view().content()["tasks"]), self._clock.now_ns()
+        resumed = {"kind": "resumed", "at_ns": at_ns, "figures": figures, "started_max": change.started_max}
         began_ns = self._supervision.figures.first_record_ns
         began = [{"kind": "first_record", "at_ns": began_ns}] if self._led is not None and began_ns else []
-        prepared.append([*began, resumed, *self._supervision.hosts.decisions(), *change.processes])
-        records = prepared.records()
-        prepared.close()
+        records = [*began, resumed, *self._supervision.hosts.decisions(), *change.processes]
+        decided = decide(self._job, records, self._sync)
         if isinstance(self._journal, StoreJournal):
-            job, graph = ((self._job / CHANGE / file).read_text() for file in ("job.json", GRAPH))
             self._committing = change
             self._decided += 1
             self._effects.clear()  # what the previous version still had to do
-            self._journal.change(records, job, graph)
+            self._journal.change(decided, *version_of(self._job / CHANGE))
             return
         make_final(self._job, self._sync)
         self._journal.close()
-        carry_out(self._job)
-        if self._sync:
-            sync_directory(self._job)
+        carry_out(self._job, self._sync)
         beats = self._supervision.next_version.beats
         self._begin()
         self._begun_as_next(change, beats)
@@ -237,9 +212,9 @@ class Daemon:
         living = [host.name for host in self._supervision.hosts if host.living]
         self._config, self._restored = JobConfig.load(self._job), events.Restored(led.ledger.records)
         self._supervise()
-        gate.description = self._description()
+        gate.description = description_of(self._job, self._config)
         for host in living:
-            self._order_version(gate, host)
+            gate.order(host, version_order(self._job, self._config).message())
         self._begun_as_next(change, beats)
 
     def _begun_as_next(self, change: CommitChange, beats: Sequence[events.Beat]) -> None:
@@ -279,18 +254,8 @@ class Daemon:
         config, key = self._config, None
         if config.key:
             key = load_key(Path(config.key))
-        rosters = rosters_of(config, self._job)
-        return Gate(self._context, config.listen, key, rosters, self._description(), led.term.number)
-
-    def _description(self) -> dict[str, str]:
-        """Return what a host needs to take part in the present version of the job."""
-        config, graph = self._config, (self._job / GRAPH).read_text()
-        return {"run": config.run, "name": config.name, "job": config.for_hosts(), "graph": graph}
-
-    def _order_version(self, gate: Gate, host: str) -> None:
-        """Send a host the present version of the job, which it had joined as an earlier one."""
-        description = self._description()
-        gate.order(host, orders.Version(description["job"], description["graph"]).message())
+        rosters, description = rosters_of(config, self._job), description_of(self._job, config)
+        return Gate(self._context, config.listen, key, rosters, description, led.term.number)
 
     def run(self) -> None:
         """Supervise until the job ends or a signal arrives.
@@ -328,9 +293,8 @@ class Daemon:
 
     def _until_deadline_s(self) -> float:
         """Return the time until the supervisor's logic is due; that of a version that is being replaced is not."""
-        if self._committing is not None:
-            return STATUS_S
-        return (self._supervision.next_deadline() - self._clock.now_ns()) / 1e9
+        due_s = (self._supervision.next_deadline() - self._clock.now_ns()) / 1e9
+        return due_s if self._committing is None else STATUS_S
 
     def _leave_if_deaf(self) -> None:
         """Leave the job to a candidate that hears hosts if this leader has not heard any for some time.
@@ -429,7 +393,7 @@ class Daemon:
             gate.order(beat.host, orders.Roster(gate.roster_text).message())
         other = beat.mark not in ("", self._supervision.mark) and self._committing is None
         if other and self._supervision.hosts.accepts(beat.host, beat.incarnation):
-            self._order_version(gate, beat.host)
+            gate.order(beat.host, version_order(self._job, self._config).message())
 
     def _look_at_roster(self) -> None:
         for name in self._gate.revoked() if self._gate is not None else ():
@@ -534,16 +498,13 @@ class Daemon:
             self._step(events.ManifestWritten(epoch))
 
     def _order_start(self, slot: str, role: str, host: str) -> None:
-        mark, settings = "", ""
-        if self._gate is not None:
-            mark = self._supervision.mark
-        if self._gate is not None and role == orders.NEXT_WORKER:
-            try:
-                settings = JobConfig.load(self._job / NEXT).for_hosts()
-            except CausalError as problem:  # the command drove the change from another machine, so the change ends
-                _log.warning("%s cannot be started for the next version: %s", slot, problem)
-                return
-        self._order(host, orders.Start(slot, role, mark, settings))
+        if self._gate is None:
+            self._order(host, orders.Start(slot, role))
+            return
+        try:
+            self._order(host, start_order(self._job, slot, role, self._supervision.mark))
+        except CausalError as problem:  # the change ends, because its command is silent
+            _log.warning("%s cannot be started for the next version: %s", slot, problem)
 
     def _order(self, host: str, order: orders.Order) -> None:
         """Send an order to an agent, in sequence.  Orders for the agent on this machine wait until it has connected."""

@@ -48,7 +48,7 @@ def fetch_from(depot: Depot, wanted: Callable[[], bool], report: Callable[[str],
     return stored
 
 
-def fetch_code(depot: Depot, directory: Path, digest: str, report: Callable[[str], None]) -> None:
+def fetch_code(depot: Depot | None, directory: Path, digest: str, report: Callable[[str], None]) -> None:
     """Read the code of a version of the job from the shared store unless it is in the job directory.
 
     `causal agent` has fetched the code of the version as which its host joined.  It waits as long as the store is
@@ -57,7 +57,7 @@ def fetch_code(depot: Depot, directory: Path, digest: str, report: Callable[[str
     Raises:
         CorruptData: the archive is missing or damaged.
     """
-    if digest and not path_of(directory, digest).exists():
+    if depot is not None and digest and not path_of(directory, digest).exists():
         name = name_in_store(digest)
         body = insist(lambda: depot.read(name), report, lambda: True) or b""
         Archive.received(directory, digest, body, depot.where(name))

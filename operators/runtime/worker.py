@@ -126,8 +126,7 @@ class Worker:
         supervisor = f"ipc://{runtime}/supervisor"
         self.pulse = Pulse(self.context, supervisor, slot, look_ns(self.config.heartbeat_timeout_ms), self.look)
         self.pulse.start()  # from here on, the process counts as alive, however long it needs to load the pipeline
-        if self.depot is not None:
-            fetch_code(self.depot, job_directory, self.config.code, say)
+        fetch_code(self.depot, job_directory, self.config.code, say)
         install(self.config.hidden_nondeterminism)  # before the pipeline file and its imports are loaded
         self.plan = plan(load_of_job(job_directory, self.config, lasting=True), self.config)
         self.poller = zmq.Poller()

@@ -14,8 +14,10 @@ from pathlib import Path
 
 from causal.storage.files import sync_directory, sync_tree
 from causal.storage.stable import DIRECTORY as DETERMINANTS
+from standby.blueprint import FILE as GRAPH
 from standby.storage.change_files import CHANGE, ROLLBACK, note
 from standby.storage.journal import FILE as JOURNAL
+from standby.storage.journal import Journal
 from standby.storage.manifest_files import DIRECTORY as MANIFESTS
 from standby.storage.manifest_files import epoch_of, manifests_from, newest_manifest
 from standby.storage.manifests import restore_manifest, sweep
@@ -27,6 +29,25 @@ READY = "ready"
 def is_prepared(job: Path) -> bool:
     """Return whether a change has been prepared and has yet to be made final."""
     return (job / CHANGE / JOURNAL).exists()
+
+
+def decide(job: Path, records: Sequence[Record], durable: bool) -> tuple[Record, ...]:
+    """Add decisions to those with which the next version begins, and return all of them.
+
+    Args:
+        durable: whether they must survive a power failure.
+    """
+    prepared = Journal(job / CHANGE, durable)
+    try:
+        prepared.append(records)
+        return prepared.records()
+    finally:
+        prepared.close()
+
+
+def version_of(directory: Path) -> tuple[str, str]:
+    """Return the texts of the settings and of the graph in a directory."""
+    return (directory / "job.json").read_text(), (directory / GRAPH).read_text()
 
 
 def make_final(job: Path, durable: bool = False) -> None:
@@ -43,8 +64,12 @@ def make_final(job: Path, durable: bool = False) -> None:
         sync_directory(prepared)
 
 
-def carry_out(job: Path) -> None:
-    """Move the change into place if it is final."""
+def carry_out(job: Path, durable: bool = False) -> None:
+    """Move the change into place if it is final.
+
+    Args:
+        durable: whether the moves must survive a power failure.
+    """
     prepared = job / CHANGE
     if (prepared / READY).exists():
         for left in (JOURNAL + "-wal", JOURNAL + "-shm"):
@@ -67,6 +92,8 @@ def carry_out(job: Path) -> None:
         (job / ROLLBACK).unlink(missing_ok=True)
         (prepared / READY).unlink()
         discard(job)
+    if durable:
+        sync_directory(job)
 
 
 def adopt(job: Path, records: Sequence[Record]) -> None:

@@ -153,9 +153,15 @@ class Hosts:
                 entry.state = HostState.LOST  # all processes of the job have ended
 
     @property
-    def unchanging(self) -> HostEntry | None:
-        """A living host whose agent cannot be sent another version of the job; None if there is none."""
-        return next((each for each in self._all.values() if self.several and each.living and not each.changes), None)
+    def unchanging(self) -> str:
+        """The reason why the agent of a living host cannot be sent another version of the job; empty if all can."""
+        for each in self._all.values() if self.several else ():
+            if each.living and not each.changes:
+                of = f" (causal-streams {each.version})" if each.version else ""
+                return (
+                    f"the agent of host {each.name}{of} cannot change a running job; upgrade causal-streams there first"
+                )
+        return ""
 
     def decisions(self) -> list[Record]:
         """Return decisions that give another version of the running job the same table.

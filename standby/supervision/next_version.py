@@ -133,6 +133,7 @@ class NextVersion:
         self._coordinator = coordinator
         self._staging = staging
         self._placement = placement
+        placement.next_version = self.entries
         self._refusal = refusal
         self._kill = kill
         self._stop = stop
@@ -274,9 +275,8 @@ class NextVersion:
 
     # What its processes report.
 
-    @property
     def entries(self) -> list[WorkerEntry]:
-        """The processes of the next version."""
+        """Return the processes of the next version."""
         return [process.entry for process in self._processes.values()]
 
     def knows(self, slot: str, host: str | None = None) -> bool:

@@ -22,18 +22,12 @@ class Placement:
 
     Args:
         constraints: the constraints of those tasks that have any.
-        next_version: returns the processes of the job's next version, which need room as well.
     """
 
-    def __init__(
-        self,
-        hosts: Hosts,
-        assignments: Assignments,
-        constraints: Mapping[str, Constraint],
-        next_version: Callable[[], Iterable[WorkerEntry]] = tuple,
-    ) -> None:
+    def __init__(self, hosts: Hosts, assignments: Assignments, constraints: Mapping[str, Constraint]) -> None:
+        self.next_version: Callable[[], Iterable[WorkerEntry]] = tuple
+        """Returns the processes of the job's next version, which need room as well."""
         self._hosts = hosts
-        self._next_version = next_version
         self._assignments = assignments
         self._constraints = constraints
 
@@ -84,7 +78,7 @@ class Placement:
         """
         if not self._hosts.several:
             return LOCAL
-        next_load, load = Counter(slot.host for slot in self._next_version()), self._load()
+        next_load, load = Counter(slot.host for slot in self.next_version()), self._load()
         admitted = [host for host in self._hosts if self._admits(host, constraint, load)]
 
         def rank(host: HostEntry) -> tuple[float, float, str]:
@@ -94,7 +88,7 @@ class Placement:
 
     def _load(self) -> Counter[str]:
         """Return the number of processes of each host."""
-        return Counter(slot.host for slot in (*self._assignments.slots.values(), *self._next_version()))
+        return Counter(slot.host for slot in (*self._assignments.slots.values(), *self.next_version()))
 
     def _admits(self, host: HostEntry, constraint: Constraint, load: Counter[str]) -> bool:
         """Return whether a process may start on a host, which has room for it."""

@@ -83,7 +83,7 @@ class Supervision:
         self._replays = ReplayBound(config.replay_target_ms)
         shared = (self.assignments, self.coordinator, self.timeline, self.inquiries)
         together = config.guarantee in ("at-least-once", "epoch")
-        self._placement = Placement(self.hosts, self.assignments, blueprint.constraints, self._of_next_version)
+        self._placement = Placement(self.hosts, self.assignments, blueprint.constraints)
         pool = None if config.own_standbys else int(config.standbys)
         hot = hot_tasks(config, blueprint.topology)
         self._reconciler = Reconciler(*shared, self._placement, pool, together, config.verify_replay, hot)
@@ -408,9 +408,6 @@ class Supervision:
             began_ns = self.figures.first_record_ns or 0
             self._outbox.add(SendHost(host.name, orders.Heard(clock_ns, self._now_ns, began_ns).message()))
 
-    def _of_next_version(self) -> list[WorkerEntry]:
-        return self.next_version.entries
-
     def host_of(self, slot: str) -> str | None:
         """Return the host of a process, which may belong to the next version; None for a process that is unknown."""
         entry = self.assignments.slots.get(slot)
@@ -499,9 +496,8 @@ class Supervision:
         """Return why the running job cannot change; empty if it can."""
         if self.job.stopping is not None or self.coordinator.final and not self.next_version.ends_current:
             return "the job is ending already"
-        if (host := self.hosts.unchanging) is not None:
-            of = f" (causal-streams {host.version})" if host.version else ""
-            return f"the agent of host {host.name}{of} cannot change a running job; upgrade causal-streams there first"
+        if self.hosts.unchanging:
+            return self.hosts.unchanging
         if self._config.guarantee != "causal":
             return f"guarantee {self._config.guarantee} changes with a stop: causal savepoint --stop"
         return ""

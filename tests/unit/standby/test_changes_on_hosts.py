@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -17,12 +19,14 @@ from tests.unit.standby.host_scene import HostScene, settled
 from tests.unit.standby.scene import of, snapshot_files
 from tests.unit.standby.test_next_version import NEXT, TOKEN, asked, next_slots, phase, stood
 
+NOWHERE: Mapping[str, Any] = MappingProxyType({})
 
-def prepared(scene: HostScene | None = None, rollback: str = "", **places: Any) -> HostScene:
+
+def prepared(scene: HostScene | None = None, rollback: str = "", places: Mapping[str, Any] = NOWHERE) -> HostScene:
     """Return a job with a checkpoint, and with idle processes of its next version."""
     scene = scene or settled(checkpoint_interval_s=1.0)
     scene.checkpoint()
-    assert asked(scene, "prepare", tasks=NEXT, places=places, rollback=rollback, incarnation=1001) == []
+    assert asked(scene, "prepare", tasks=NEXT, places=dict(places), rollback=rollback, incarnation=1001) == []
     heard = scene.beats(1)
     assert [dict(answer.body)["step"] for answer in of(heard, fx.Answer)] == ["prepare"]
     return scene
@@ -30,15 +34,15 @@ def prepared(scene: HostScene | None = None, rollback: str = "", **places: Any) 
 
 def hosts_of(scene: HostScene) -> dict[str, str]:
     """Return the host of each process of the next version, by its task."""
-    return {entry.purpose: entry.host for entry in scene.supervision.next_version.entries}
+    return {entry.purpose: entry.host for entry in scene.supervision.next_version.entries()}
 
 
 def next_of(scene: HostScene, task: str) -> str:
-    return next(entry.name for entry in scene.supervision.next_version.entries if entry.purpose == task)
+    return next(entry.name for entry in scene.supervision.next_version.entries() if entry.purpose == task)
 
 
 def test_processes_of_the_next_version_are_spread_over_the_hosts_and_their_constraints_hold() -> None:
-    scene = prepared(**{"out/0": ["c", {}]})
+    scene = prepared(places={"out/0": ["c", {}]})
     assert Counter(hosts_of(scene).values()).most_common(1)[0][1] <= 2
     assert hosts_of(scene)["out/0"] == "c"
     assert {scene.supervision.host_of(slot) for slot in next_slots(scene)} == {"a", "b", "c"}
@@ -46,7 +50,7 @@ def test_processes_of_the_next_version_are_spread_over_the_hosts_and_their_const
 
 
 def test_their_hosts_survive_the_supervisor() -> None:
-    scene = prepared(**{"out/0": ["c", {}]})
+    scene = prepared(places={"out/0": ["c", {}]})
     before = hosts_of(scene)
     scene.restart()
     scene.beats(3)
@@ -114,7 +118,7 @@ def test_a_lost_order_to_start_is_repeated_to_its_host_alone() -> None:
         host.reachable = True
     heard = [effect for _ in range(10) for effect in scene.pass_time(50)]
     again = {(each.slot, each.host) for each in of(heard, fx.StartProcess) if each.role == NEXT_WORKER}
-    assert again == {(entry.name, entry.host) for entry in scene.supervision.next_version.entries}
+    assert again == {(entry.name, entry.host) for entry in scene.supervision.next_version.entries()}
 
 
 @pytest.mark.parametrize("step", ["facts", "prepare", "commit"])
