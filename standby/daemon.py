@@ -42,8 +42,7 @@ from standby.host.parentage import die_with_parent, parent_ended
 from standby.leadership.hearing import Hearing
 from standby.leadership.terms import DEAF, RESIGNED, STOPPED
 from standby.network.control import AGENT, MESSAGE_BYTES_MAX, Inbox, is_leaving
-from standby.network.gate import Gate, rosters_of
-from standby.network.version_orders import description_of, start_order, version_order
+from standby.network.gate import Gate, description_of, rosters_of, start_order, version_order
 from standby.storage.change_files import CHANGE, ROLLBACK
 from standby.storage.decisions import Decisions
 from standby.storage.host_logs import HostLogs

@@ -52,7 +52,7 @@ def fetch_code(depot: Depot | None, directory: Path, digest: str, report: Callab
     """Read the code of a version of the job from the shared store unless it is in the job directory.
 
     `causal agent` has fetched the code of the version as which its host joined.  It waits as long as the store is
-    unavailable; the supervisor ends a process for which nobody waits any more.
+    unavailable; the supervisor ends a process that is no longer needed.
 
     Raises:
         CorruptData: the archive is missing or damaged.

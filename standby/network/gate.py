@@ -1,7 +1,8 @@
 """The supervisor's side of the network: the socket at which agents join, their keys and their tethers.
 
 Each accepted message comes from a host of the roster, under the name that belongs to the host's key. Without keys, the
-socket is bound only to loopback, and the name in a message is trusted.
+socket is bound only to loopback, and the name in a message is trusted.  What hosts are sent of the versions of the job
+is in the job directory.
 """
 
 from __future__ import annotations
@@ -25,8 +26,10 @@ from causal.network.curve import Authenticator, serve_with, user_of
 from causal.network.roster import KeyPair, Member, Roster, is_supervisor, mark_of, read_rosters
 from causal.network.strangers import Strangers
 from causal.records.values import encode
+from standby.blueprint import FILE as GRAPH
 from standby.network.control import MESSAGE_BYTES_MAX, pack, unpack
 from standby.network.tether import Tethers
+from standby.storage.change_files import NEXT
 from standby.supervision import orders
 
 SOCKET_QUEUE = 10_000
@@ -59,6 +62,31 @@ def rosters_of(config: JobConfig, job: Path) -> list[Path]:
     """Return the files that together form a job's roster; empty if the job uses plain messages over loopback."""
     files = [Path(config.hosts)] if config.hosts else []
     return [*files, job / EXECUTORS_ROSTER] if config.on else files
+
+
+def description_of(job: Path, config: JobConfig) -> dict[str, str]:
+    """Return what a host needs to take part in the present version of the job."""
+    graph = (job / GRAPH).read_text()
+    return {"run": config.run, "name": config.name, "job": config.for_hosts(), "graph": graph}
+
+
+def version_order(job: Path, config: JobConfig) -> orders.Version:
+    """Return the order for a host that has joined an earlier version."""
+    return orders.Version(config.for_hosts(), (job / GRAPH).read_text())
+
+
+def start_order(job: Path, slot: str, role: str, mark: str) -> orders.Start:
+    """Return the order to start a process.
+
+    Args:
+        mark: the mark of the present version.
+
+    Raises:
+        PipelineError: the settings of the next version are missing here, as the command that changes the job has ended
+            or is on another machine.
+    """
+    settings = JobConfig.load(job / NEXT).for_hosts() if role == orders.NEXT_WORKER else ""
+    return orders.Start(slot, role, mark, settings)
 
 
 class Gate:

@@ -158,9 +158,8 @@ class Hosts:
         for each in self._all.values() if self.several else ():
             if each.living and not each.changes:
                 of = f" (causal-streams {each.version})" if each.version else ""
-                return (
-                    f"the agent of host {each.name}{of} cannot change a running job; upgrade causal-streams there first"
-                )
+                which = f"the agent of host {each.name}{of}"
+                return f"{which} cannot change a running job; upgrade causal-streams there first"
         return ""
 
     def decisions(self) -> list[Record]:

@@ -7,10 +7,9 @@ is committed, its end leaves the job as it was.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
 
 from causal import commands
 from causal.commands import Files
@@ -163,7 +162,8 @@ class NextVersion:
         elif record["kind"] == "change":
             self.phase = following(TABLE, self.phase, record["step"], "change")
             if record["step"] == "prepare":
-                self._tasks = _tasks(record["tasks"], record.get("places", {}))
+                places = {task: Constraint(*place) for task, place in record.get("places", {}).items()}
+                self._tasks = {task: places.get(task, ANYWHERE) for task in record["tasks"]}
                 self.rollback, self._owner, self._incarnation = (
                     record["rollback"],
                     record["owner"],
@@ -455,8 +455,3 @@ class NextVersion:
         if self.phase in (Phase.NONE, Phase.RETURNING):
             return None
         return self._heard_ns + LEASE_NS
-
-
-def _tasks(names: Iterable[str], places: Mapping[str, Any]) -> dict[str, Constraint]:
-    """Return the tasks of a version, and where they may run, as a decision lists them."""
-    return {name: Constraint(*places[name]) if name in places else ANYWHERE for name in names}

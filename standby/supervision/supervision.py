@@ -496,11 +496,9 @@ class Supervision:
         """Return why the running job cannot change; empty if it can."""
         if self.job.stopping is not None or self.coordinator.final and not self.next_version.ends_current:
             return "the job is ending already"
-        if self.hosts.unchanging:
-            return self.hosts.unchanging
         if self._config.guarantee != "causal":
             return f"guarantee {self._config.guarantee} changes with a stop: causal savepoint --stop"
-        return ""
+        return self.hosts.unchanging
 
     def _kill_on_request(self, slot: WorkerEntry) -> None:
         self._reconciler.kill(slot, "on request", self._now_ns, self._outbox)
