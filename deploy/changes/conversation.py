@@ -43,12 +43,11 @@ class Conversation:
 
     def __init__(self, job: Path) -> None:
         self._job = job
-        self._runtime = (job / "runtime").read_text().strip()
         self._change = secrets.token_hex(8)
         self._requests = 0
         self._over = threading.Event()
         self._renewing = threading.Thread(target=self._renew, daemon=True)
-        self._requester = Requester(self._runtime, f"admin-{os.getpid()}-{self._change}")
+        self._requester = _Line(job, f"admin-{os.getpid()}-{self._change}")
         self._lock = -1
 
     def __enter__(self) -> Conversation:
@@ -84,7 +83,7 @@ class Conversation:
         facts = {"step": step, "change": self._change, "request": self._requests, **arguments}
         deadline_s = time.monotonic() + within_s
         while (left_s := deadline_s - time.monotonic()) > 0:
-            answer = self._requester.ask("change", facts, min(left_s, AGAIN_S))
+            answer = self._requester.ask(facts, min(left_s, AGAIN_S))
             if answer is None and not running(self._job):
                 raise Refused(not_running(self._job))
             if answer is None or answer.get("request") != self._requests:  # it answers an earlier request, late
@@ -98,9 +97,36 @@ class Conversation:
         )
 
     def _renew(self) -> None:
-        requester = Requester(self._runtime, f"admin-{os.getpid()}-{self._change}-renewing")
+        requester = _Line(self._job, f"admin-{os.getpid()}-{self._change}-renewing")
         try:
             while not self._over.wait(RENEW_S):
-                requester.ask("change", {"step": RENEW, "change": self._change}, 0.0)
+                requester.ask({"step": RENEW, "change": self._change}, 0.0)
         finally:
             requester.close()
+
+
+class _Line:
+    """The connection to the supervisor, whose socket is in another directory once the job has been resumed.
+
+    The tasks of a job on several hosts work on after its `causal run` has died, and so does a change when the next one
+    takes them over.
+    """
+
+    def __init__(self, job: Path, identity: str) -> None:
+        self._job = job
+        self._identity = identity
+        self._runtime = self._present()
+        self._requester = Requester(self._runtime, identity)
+
+    def _present(self) -> str:
+        return (self._job / "runtime").read_text().strip()
+
+    def ask(self, facts: dict[str, Any], within_s: float) -> dict[str, Any] | None:
+        """Send a request about the change, as `Requester.ask` does."""
+        if (runtime := self._present()) != self._runtime:
+            self._requester.close()
+            self._runtime, self._requester = runtime, Requester(runtime, self._identity)
+        return self._requester.ask("change", facts, within_s)
+
+    def close(self) -> None:
+        self._requester.close()

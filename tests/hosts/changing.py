@@ -112,9 +112,11 @@ class Changing:
         def settled() -> bool:
             self.site.leads(SUPERVISOR, CANDIDATE)
             view = self.site.view() or {}
-            return view.get("ended") is not None or (
-                view.get("state") == "running" and not view.get("change") and not view["without_standby"]
-            )
+            if view.get("ended") is not None:
+                return True
+            if view.get("state") != "running" or view["without_standby"]:
+                return False
+            return "9-nothing" in self.site.command("rollback", "9-nothing").stderr
 
         wait_for("the change has ended", settled)
         if (self.site.view() or {}).get("ended") is not None:
@@ -153,7 +155,7 @@ class Struck:
     """A change that is under way, and what dies during it."""
 
     def __init__(self, changing: Changing, change: str, chance: Random) -> None:
-        self.changing, self.site, self._chance = changing, changing.site, chance
+        self.changing, self.site, self._change, self._chance = changing, changing.site, change, chance
         self._state = self.site.state(SUPERVISOR)
         self._known = {name: set(workers(self.site.state(name))) for name in self.site.names}
         self._saved = self._savepoints()
@@ -208,7 +210,10 @@ class Struck:
             site.join(name, "--slots", "24")
         elif victim == "root":
             site.kill_root(SUPERVISOR)
-            site.run_again("--code", "kept")
+            if self._change == "rollback":  # while rows are withdrawn, the job cannot be resumed
+                site.kill_command(self.command)
+                self.command.wait(WAIT_S)
+            site.run_again(*(("--rollback",) if (self._state / ROLLBACK).exists() else ("--code", "kept")))
         elif victim == "leader":
             site.kill_host(SUPERVISOR)
             site.kill_command(self.command)
