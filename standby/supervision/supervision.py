@@ -496,8 +496,9 @@ class Supervision:
         """Return why the running job cannot change; empty if it can."""
         if self.job.stopping is not None or self.coordinator.final and not self.next_version.ends_current:
             return "the job is ending already"
-        if self._config.guarantee != "causal":
-            return f"guarantee {self._config.guarantee} changes with a stop: causal savepoint --stop"
+        if self._config.guarantee != "causal" or self._config.on:
+            what = "a job in Spark's executors" if self._config.on else f"guarantee {self._config.guarantee}"
+            return f"{what} changes with a stop: causal savepoint --stop"
         return self.hosts.unchanging
 
     def _kill_on_request(self, slot: WorkerEntry) -> None:

@@ -190,3 +190,9 @@ def test_its_processes_load_wherever_they_are() -> None:
     files = {task: snapshot_files(task, 1001, 1001) for task in NEXT}
     assert asked(scene, "follow", epoch=1, files=files) == []
     assert [answer.body["step"] for answer in of(scene.beats(2), fx.Answer)] == ["follow"]
+
+
+def test_a_job_in_executors_of_spark_changes_with_a_stop() -> None:
+    scene = settled(on="spark://here:7077")
+    [answer] = asked(scene, "facts")
+    assert not answer["ok"] and "a job in Spark's executors changes with a stop" in answer["error"]
