@@ -82,7 +82,7 @@ def test_a_change_whose_decisions_are_in_the_store_is_adopted_with_their_checkpo
 
 @pytest.mark.parametrize("here", [True, False])
 def test_a_rollback_that_was_interrupted_elsewhere_is_completed_there(tmp_path: Path, here: bool) -> None:
-    """Where its savepoint is, the intent is stored before any row is withdrawn, so without it none is."""
+    """The machine that has the savepoint stores the intent before it withdraws rows, so without intent it has not."""
     JobConfig(run="r", name="job", pipeline="/p.py", listen="tcp://127.0.0.1:1").save(tmp_path)
     journal = Journal(tmp_path)
     steps = [{"step": "prepare", "rollback": "3-saved"}, {"step": "end"}, {"step": "withdraw"}, {"step": "over"}]
