@@ -42,6 +42,7 @@ EXTRAS = {
     "postgres": ("psycopg",),
     "redis": ("redis",),
     "kafka": ("confluent_kafka", "fastavro"),
+    "websocket": ("websockets",),
     "delta": ("deltalake", "pyarrow"),
     "iceberg": ("pyiceberg", "pyarrow", "sqlalchemy"),
     "hosts": ("obstore",),

@@ -62,6 +62,8 @@ class IngestReader:
         """The number of looks in vain for the next manifest."""
         self._done = 0
         """The batch below which all are done with, as last noted in the log."""
+        self.note = ""
+        """The note that was published with the last batch that this reader knows."""
 
     def read(self, position: int, count_max: int) -> Read | None:
         """Return up to `count_max` rows of one segment, or None if there are none yet.
@@ -168,6 +170,8 @@ class IngestReader:
             return False
         self._looks = 0
         self._ended = manifest.ended
+        if not manifest.ended:
+            self.note = manifest.offsets
         if self._begun:
             invariant(manifest.before[self._channel] == self._end, "batches follow each other", batch=manifest.batch)
         else:

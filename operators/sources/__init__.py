@@ -16,8 +16,11 @@ if TYPE_CHECKING:
     from operators.sources.kafka.kafka_source import KafkaSource
     from operators.sources.lines.http_source import HttpSource
     from operators.sources.lines.stdin_source import StdinSource
+    from operators.sources.messages.sse_source import SseSource
+    from operators.sources.messages.websocket_source import WebSocketSource
     from operators.sources.outputs.output_source import OutputSource
     from operators.sources.postgres.postgres_changes import PostgresChanges
+    from operators.sources.redis.redis_stream_source import RedisStreamSource
     from operators.spark.spark_source import SparkSource
 
 __all__ = [
@@ -31,11 +34,14 @@ __all__ = [
     "PartitionReader",
     "PostgresChanges",
     "Read",
+    "RedisStreamSource",
     "SequenceSource",
     "Source",
     "SourceContext",
     "SparkSource",
+    "SseSource",
     "StdinSource",
+    "WebSocketSource",
 ]
 
 
@@ -44,8 +50,11 @@ _MODULES = {
     "KafkaSource": "operators.sources.kafka.kafka_source",
     "OutputSource": "operators.sources.outputs.output_source",
     "PostgresChanges": "operators.sources.postgres.postgres_changes",
+    "RedisStreamSource": "operators.sources.redis.redis_stream_source",
     "SparkSource": "operators.spark.spark_source",
+    "SseSource": "operators.sources.messages.sse_source",
     "StdinSource": "operators.sources.lines.stdin_source",
+    "WebSocketSource": "operators.sources.messages.websocket_source",
 }
 
 

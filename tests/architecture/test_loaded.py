@@ -26,6 +26,7 @@ LIBRARIES = (
     "rich",
     "starlette",
     "uvicorn",
+    "websockets",
 )
 RARE = ("difflib", "doctest", "pdb", "unittest")
 PROCESSES = {

@@ -161,6 +161,37 @@ def check_from_postgres(inputs: Inputs, rows: Rows) -> None:
     }
 
 
+def check_from_redis(inputs: Inputs, rows: Rows) -> None:
+    """Check that each movement is there once, in the order of the stream for its product."""
+    stock, expected = Counter[str](), []
+    for movement in inputs["movements"]:
+        stock[movement["product"]] += movement["pieces"]
+        expected.append({"product": movement["product"], "stock": stock[movement["product"]]})
+    ordered = sorted(rows["out"], key=lambda row: [int(part) for part in row["id"].split("-")])
+    assert [{name: row[name] for name in ("product", "stock")} for row in ordered] == expected
+    assert len({row["id"] for row in rows["out"]}) == len(expected)
+
+
+def check_from_websocket(inputs: Inputs, rows: Rows) -> None:
+    """Check that each trade is there once, with the price of the one before it."""
+    prices: dict[str, int] = {}
+    ordered = sorted(rows["out"], key=lambda row: row["number"])
+    assert [row["number"] for row in ordered] == [trade["number"] for trade in inputs["trades"]]
+    for trade, row in zip(inputs["trades"], ordered):
+        assert {**row, "seen_at": 0} == {**trade, "before": prices.get(trade["symbol"]), "seen_at": 0}
+        prices[trade["symbol"]] = trade["price"]
+
+
+def check_from_events(inputs: Inputs, rows: Rows) -> None:
+    """Check that each edit is there once, and that counts follow from each other."""
+    edits = Counter[str]()
+    ordered = sorted(rows["out"], key=lambda row: row["edit"])
+    assert [row["edit"] for row in ordered] == [edit["edit"] for edit in inputs["edits"]]
+    for edit, row in zip(inputs["edits"], ordered):
+        edits[edit["page"]] += 1
+        assert {**row, "seen_at": 0} == {**edit, "edits": edits[edit["page"]], "seen_at": 0}
+
+
 def check_lakehouse(inputs: Inputs, rows: Rows) -> None:
     """Check that each order is there once, and that totals follow from each other."""
     totals: dict[str, int] = defaultdict(int)

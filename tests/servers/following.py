@@ -48,7 +48,7 @@ class Follower:
         self._options: Options = replace(source._options(), **changed)
         self._said = directory / "said"
         self._pid = 0
-        self._reader = source.open(0, SourceContext(SOURCE, directory, 0))
+        self._reader: Any = source.open(0, SourceContext(SOURCE, directory, 0))
         self.records: list[Any] = []
 
     def start(self) -> Follower:
@@ -65,7 +65,7 @@ class Follower:
             os.dup2(os.open(self._said, os.O_WRONLY | os.O_CREAT | os.O_APPEND), 2)
             sys.stderr = os.fdopen(2, "w", buffering=1)
             writer = ChangesWriter(log_of(self.directory, SOURCE), LogBounds(self._bytes_max))
-            Feed(self._options, writer, SOURCE, self._slot, self.directory).run()
+            Feed(self._options, writer, SOURCE, self._slot, self.directory / "ingest" / SOURCE).run()
         except BaseException as problem:
             os.write(2, f"{type(problem).__name__}: {problem}\n".encode())
         finally:
@@ -98,6 +98,12 @@ class Follower:
         while (read := self._reader.read(len(self.records), 10_000)) is not None and read.records:
             self.records += list(listed(read.records))
         return self.records
+
+    @property
+    def lag(self) -> float | None:
+        """The lag that the task of the source reports; None if it reports none."""
+        lag: float | None = self._reader.counters().get("input_lag")
+        return lag
 
     def until(self, holds: Callable[[list[Any]], bool]) -> list[Any]:
         """Wait until that holds for the records."""

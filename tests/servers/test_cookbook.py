@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +16,13 @@ from benchmarks.harness.processes import kill, of_job
 from benchmarks.harness.written import records_in
 from benchmarks.servers.kafka import Topics
 from benchmarks.servers.postgres import Postgres
+from benchmarks.servers.redis import Redis
 from operators.testing import run
 from tests.docs.recipes import CHECKS, Page, generated, pipeline_of, with_held_end
+from tests.docs.test_cookbook import assert_answers
 from tests.faults.conftest import Start
 from tests.faults.job import Job, wait_for
+from tests.unit.sources.message_servers import event_server, socket_server
 
 COLUMNS = ("booking", "customer", "cents", "balance", "booked_at")
 
@@ -72,6 +77,90 @@ def reading(job: Job) -> int:
         "changes are read",
         lambda: next((p for p, command in of_job(job.state).items() if "operators.runtime.ingesting" in command), None),
     )
+
+
+def test_movements_of_a_stream_are_followed_whatever_dies(start: Start, tmp_path: Path, own_redis: Redis) -> None:
+    """Tasks, the server and then everything are killed between entries."""
+    page = Page("from_redis")
+    assert page.includes_its_program()
+    movements = [{"product": f"p{n % 6}", "pieces": n % 7 - 2} for n in range(1, 801)]
+
+    def add(begin: int, end: int) -> None:
+        with own_redis.client() as client:
+            for movement in movements[begin:end]:
+                client.xadd("movements", movement)
+
+    add(0, 600)
+    job = start(page.program, *page.arguments, "--set", f"url={own_redis.url}")
+    job.until_killed()
+    rows = until_out(job, tmp_path / "stock.db", 600)
+    assert_answers(page, tmp_path)
+    job.replace("movements/0")
+    with own_redis.down():
+        job.replace("stock/1")
+    add(600, 700)
+    until_out(job, tmp_path / "stock.db", 700)
+    job.kill_everything()
+    add(700, 800)
+    job.start("--resume")
+    rows = until_out(job, tmp_path / "stock.db", 800)
+    job.kill_everything()
+    CHECKS["from_redis"]({"movements": movements}, {"out": rows})
+
+
+def until_out(job: Job, file: Path, count: int) -> list[dict[str, Any]]:
+    """Wait for so many rows, and return them."""
+    job.until(f"{count} rows are out", lambda view: file.exists() and sum(1 for _ in records_in(file)) >= count)
+    return list(records_in(file))
+
+
+def trade(number: int) -> dict[str, Any]:
+    return {"number": number, "symbol": f"S{number % 5}", "price": number * 37 % 101}
+
+
+def edit(number: int) -> dict[str, Any]:
+    return {"edit": number, "page": f"page {number * 7 % 11}", "text": "two\nlines"}
+
+
+MESSAGES: dict[str, tuple[str, Callable[[int], dict[str, Any]], str]] = {
+    "from_websocket": ("trades", trade, "prices.db"),
+    "from_events": ("edits", edit, "edits.db"),
+}
+"""Program → its input, its messages, and its output."""
+
+
+@pytest.mark.parametrize("name", MESSAGES)
+def test_messages_come_once_whatever_dies(name: str, start: Start, tmp_path: Path) -> None:
+    """Tasks, connections, the process that receives and then everything are killed between messages."""
+    pytest.importorskip("websockets", reason="websockets is not installed (extra websocket)")
+    page, (inputs, message, file) = Page(name), MESSAGES[name]
+    assert page.includes_its_program()
+    with ExitStack() as stack:
+        if name == "from_websocket":
+            url, feed = stack.enter_context(socket_server())
+        else:
+            server = stack.enter_context(event_server())
+            url, feed = server.url, server.feed
+        feed.put(*map(message, range(200)))
+        arguments = [f"url={url}" if each.startswith("url=") else each for each in page.arguments]
+        job = start(page.program, *arguments)
+        job.until_killed()
+        until_out(job, tmp_path / file, 200)
+        feed.drop()
+        feed.put(*map(message, range(200, 300)))
+        replace_reading(job)
+        job.replace(f"{inputs}/0")
+        until_out(job, tmp_path / file, 300)
+        view = job.view()
+        assert view is not None
+        gaps = [task["figures"]["input_gaps"] for task in view["tasks"] if task["source"]]
+        job.kill_everything()
+        feed.put(*map(message, range(300, 400)))
+        job.start("--resume")
+        rows = until_out(job, tmp_path / file, 400)
+        job.kill_everything()
+    CHECKS[name]({inputs: [message(number) for number in range(400)]}, {"out": rows})
+    assert gaps == [0]
 
 
 def test_orders_are_followed_whatever_dies(start: Start, tmp_path: Path, logical_postgres: Postgres) -> None:

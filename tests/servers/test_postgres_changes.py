@@ -125,7 +125,7 @@ def test_a_snapshot_that_is_not_complete_is_never_used(
     server: Postgres, following: Callable[..., Follower], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is killed in the middle of the copy, once by its own death and once by that of its connection."""
-    monkeypatch.setattr("operators.sources.postgres.changes_log.SEGMENT_BYTES", 1 << 12)
+    monkeypatch.setattr("operators.ingest.entry_log.SEGMENT_BYTES", 1 << 12)
     server.query(T)
     server.query("INSERT INTO t SELECT i, repeat('x', 1000), i FROM generate_series(1, 3000) i")
     server.query("CREATE VIEW slow AS SELECT 1")
@@ -148,14 +148,14 @@ def test_what_is_confirmed_is_in_the_log(server: Postgres, following: Callable[.
     follower.until_says("0 rows were copied")
     server.query("INSERT INTO t SELECT i, repeat('x', 1000), i FROM generate_series(1, 9000) i")
     follower.until_says("batch 1 waits")
-    lag = follower.directory / feed.LAG_FILE
-    wait_for("the lag shows", lambda: lag.exists() and '"behind_bytes": 0' not in lag.read_text())
+    wait_for("the lag shows", lambda: (follower.lag or 0) > 0)
     [(confirmed,)] = server.query("SELECT (confirmed_flush_lsn - '0/0')::bigint FROM pg_replication_slots")
     assert follower.read() == []
     follower.kill()
     roomy = Follower(PostgresChanges(server.dsn, ["t"]), follower.directory).start()
     try:
         roomy.until_same(server, "t")
+        wait_for("it has caught up", lambda: roomy.lag == 0)
         assert confirmed <= roomy.records[0]["lsn"]
     finally:
         roomy.kill()

@@ -1,8 +1,10 @@
-"""The translation of Redis errors: which ones may be retried, and the remedy for each."""
+"""Clients of Redis, and the translation of their errors: which ones may be retried, and the remedy for each."""
 
 from __future__ import annotations
 
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from causal.errors import CausalError, PipelineError, Unavailable
 
@@ -38,8 +40,25 @@ _FOR_GOOD = (
 )
 
 
-def translated(problem: redis.RedisError, place: str) -> CausalError:
-    """Return the project's error, with a remedy, for a Redis error."""
+def client_of(url: str, timeout_ms: int) -> redis.Redis:
+    """Return a client whose calls never wait forever and that never retries a call."""
+    timeout_s = timeout_ms / 1000
+    client: redis.Redis = redis.Redis.from_url(
+        url,
+        socket_timeout=timeout_s,
+        socket_connect_timeout=timeout_s,
+        retry=Retry(NoBackoff(), 0),
+        single_connection_client=False,
+    )
+    return client
+
+
+def translated(problem: redis.RedisError, place: str, effect: str = "nothing was written; ") -> CausalError:
+    """Return the project's error, with a remedy, for a Redis error.
+
+    Args:
+        effect: what the failed call has not done, for callers that write.
+    """
     words = " ".join(str(problem).split())[:_WORDS_MAX] or type(problem).__name__
     # The client replaces some of the server's error codes with exception classes and leaves others in the text.
     text = f"{type(problem).__name__} {words}"
@@ -50,7 +69,7 @@ def translated(problem: redis.RedisError, place: str) -> CausalError:
         return PipelineError(f"{place}: {words}; use a url with the right user and password")
     for start, remedy in _REMEDIES:
         if start in text:
-            return Unavailable(f"{place}: {words}; nothing was written; {remedy}")
+            return Unavailable(f"{place}: {words}; {effect}{remedy}")
     if isinstance(problem, redis.TimeoutError):
         return Unavailable(f"{place} does not answer: {words}; check it, or raise timeout_ms")
     if isinstance(problem, redis.ConnectionError):

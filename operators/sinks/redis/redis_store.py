@@ -9,8 +9,6 @@ from typing import Any
 
 import msgpack
 import redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 
 from causal.errors import CausalError, CorruptData, Fenced, PipelineError, fenced
 from causal.ports import Bundle
@@ -26,7 +24,7 @@ from operators.sinks.contract.account import (
 )
 from operators.sinks.contract.account_store import Before, WithdrawingConnectedStore, check_lines
 from operators.sinks.redis import redis_scripts
-from operators.sinks.redis.redis_errors import translated
+from operators.sinks.redis.redis_errors import client_of, translated
 
 RETURN_MS = 600_000
 """The longest time for which a return to a savepoint may delete entries."""
@@ -50,15 +48,7 @@ class Target:
 
 def connected(target: Target) -> redis.Redis:
     """Return a client whose calls never wait forever and that never retries a call."""
-    timeout_s = target.timeout_ms / 1000
-    client = redis.Redis.from_url(
-        target.url,
-        socket_timeout=timeout_s,
-        socket_connect_timeout=timeout_s,
-        retry=Retry(NoBackoff(), 0),
-        single_connection_client=False,
-    )
-    return client
+    return client_of(target.url, target.timeout_ms)
 
 
 def check_durable(client: redis.Redis, target: Target) -> None:

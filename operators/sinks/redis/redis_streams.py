@@ -33,19 +33,18 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from causal.errors import PipelineError, Unavailable
 from causal.ports import SinkStore
 from operators.sinks.contract.options import EXISTING, WAIT_MS_MAX, check_choice, check_durability, check_range
 from operators.sinks.contract.sink import Sink
 from operators.sinks.contract.upserts import UNDO_ROWS, UNDO_ROWS_MAX
+from operators.sinks.redis.redis_address import check_address, place_of, require_redis
 
 if TYPE_CHECKING:
     from operators.sinks.redis.redis_store import Target
 
 DURABILITY = ("process", "os", "server")
-_SCHEMES = ("redis", "rediss", "unix")
 
 
 class RedisSink(Sink):
@@ -87,12 +86,7 @@ class RedisSink(Sink):
         said = f"RedisSink(stream={stream!r})"
         if not stream:
             raise PipelineError(f"{said}: stream is empty; pass a prefix for the keys")
-        if not _is_address(url):
-            raise PipelineError(f'{said}: url is not an address; use one like "redis://host:6379/0"')
-        if urlsplit(url).scheme not in _SCHEMES:
-            raise PipelineError(
-                f'{said}: url must begin with one of {", ".join(_SCHEMES)}, as in "redis://host:6379/0"'
-            )
+        check_address(said, url)
         check_choice(said, "existing", existing, EXISTING)
         check_durability(said, durability, DURABILITY)
         if rows_max is not None and rows_max < 1:
@@ -114,7 +108,7 @@ class RedisSink(Sink):
 
     def open_store(self, task: str, job_directory: Path) -> SinkStore:
         """Return the store of one sink task; the store connects only when it is opened."""
-        _needs_redis()
+        require_redis("RedisSink")
         if self.upsert:
             from operators.sinks.redis.redis_upserts import RedisUpsertStore
 
@@ -128,7 +122,7 @@ class RedisSink(Sink):
 
         An unavailable server is not an error here: the job will wait for it.
         """
-        _needs_redis()
+        require_redis("RedisSink")
         import redis
 
         from operators.sinks.redis.redis_errors import translated
@@ -153,7 +147,7 @@ class RedisSink(Sink):
 
     def newest_run(self) -> str | None:
         """Return the newest run that has opened one of the streams."""
-        _needs_redis()
+        require_redis("RedisSink")
         import redis
 
         from operators.sinks.redis.redis_errors import translated
@@ -171,32 +165,5 @@ class RedisSink(Sink):
     def _target(self) -> Target:
         from operators.sinks.redis.redis_store import Target
 
-        said = Target(self.url, _place_of(self.url), *self._said)
+        said = Target(self.url, place_of(self.url), *self._said)
         return replace(said, existing=self.existing, durability=self.durability or "process")
-
-
-def _is_address(url: object) -> bool:
-    try:
-        return isinstance(url, str) and urlsplit(url).port != 0
-    except ValueError:
-        return False
-
-
-def _place_of(url: str) -> str:
-    """Return the name of the server for messages, without the password."""
-    parts = urlsplit(url)
-    at = (
-        parts.path
-        if parts.scheme == "unix"
-        else f"{parts.hostname}{f':{parts.port}' if parts.port else ''}{parts.path}"
-    )
-    return f"Redis at {at}"
-
-
-def _needs_redis() -> None:
-    try:
-        import redis  # noqa: F401
-    except ImportError as problem:
-        raise PipelineError(
-            f"RedisSink needs redis-py ({problem}); run `pip install -e '.[redis]'` in the checkout"
-        ) from None

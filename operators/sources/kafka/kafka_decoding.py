@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
 
-from causal.errors import CausalError, PipelineError
+from causal.errors import PipelineError
 from causal.records.unreadable import Unreadable
-from operators.sources.files.cutting_rows import RAW_BYTES_MAX, json_of
+from operators.sources.files.cutting_rows import json_of
 from operators.sources.kafka.kafka_schemas import MAGIC_BYTES, Registry, schema_id, without_indexes
+from operators.sources.payloads import PLAIN, Decode, decoded, plain_decoder, reason_of, unreadable
 
-Decode = Callable[[bytes], Any]
-"""A function that returns the record of a value; an exception means that the value is not a record."""
-
-FORMATS = ("json", "text", "bytes", "avro", "protobuf")
+FORMATS = (*PLAIN, "avro", "protobuf")
 
 
 def decoder_of(said: str, decode: object, schema: object, registry: Registry | None) -> Decode:
@@ -28,24 +26,15 @@ def decoder_of(said: str, decode: object, schema: object, registry: Registry | N
     Raises:
         PipelineError: the arguments do not fit together, or a library is missing.
     """
-    if callable(decode) and not isinstance(decode, str):
-        return decode
-    if decode not in FORMATS:
+    if isinstance(decode, str) and decode not in FORMATS:
         raise PipelineError(f"{said}: decode is {decode!r}; use one of {', '.join(FORMATS)}, or a function of bytes")
     if decode == "avro":
         return _avro(said, schema, registry)
     if decode == "protobuf":
         return _protobuf(said, schema, registry is not None)
-    if schema is not None or registry is not None:
+    if isinstance(decode, str) and (schema is not None or registry is not None):
         raise PipelineError(f"{said}: schema and registry are for avro and protobuf, not for {decode}")
-    return _PLAIN[str(decode)]
-
-
-_PLAIN: Mapping[str, Decode] = {
-    "json": lambda value: json_of(value.decode()),
-    "text": lambda value: value.decode(),
-    "bytes": lambda value: value,
-}
+    return plain_decoder(said, decode)
 
 
 def _avro(said: str, schema: object, registry: Registry | None) -> Decode:
@@ -147,20 +136,17 @@ class Decoder:
         value = message.value()
         if value is not None and len(value) > self._value_bytes_max:
             why = f"a value of {len(value):,} bytes (value_bytes_max is {self._value_bytes_max:,})"
-            return self._unreadable(message, why, value)
-        try:
-            record = None if value is None else self._decode(value)
-        except CausalError:
-            raise
-        except Exception as problem:
-            return self._unreadable(message, _why(problem), value)
+            return unreadable(self._where(message), why, value)
+        record = None if value is None else decoded(self._decode, value, self._where(message))
+        if type(record) is Unreadable:
+            return record
         if not self._with_metadata:
             return record
         key = message.key()
         try:
             key = None if key is None else self._decode_key(key)
         except Exception as problem:
-            return self._unreadable(message, f"its key: {_why(problem)}", message.key())
+            return unreadable(self._where(message), f"its key: {reason_of(problem)}", message.key())
         kind, at_ms = message.timestamp()
         return {
             "value": record,
@@ -171,14 +157,5 @@ class Decoder:
             "offset": message.offset(),
         }
 
-    def _unreadable(self, message: Any, why: str, raw: bytes) -> Unreadable:
-        shown = raw[:RAW_BYTES_MAX]
-        try:
-            text: Any = shown.decode()
-        except UnicodeDecodeError:
-            text = shown
-        return Unreadable(f"{self._place}@{message.offset()}", why, text)
-
-
-def _why(problem: Exception) -> str:
-    return f"{type(problem).__name__}: {' '.join(str(problem).split())}"[:200]
+    def _where(self, message: Any) -> str:
+        return f"{self._place}@{message.offset()}"

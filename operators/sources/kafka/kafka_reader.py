@@ -18,7 +18,7 @@ from operators.kafka.kafka_cluster import Cluster
 from operators.kafka.kafka_errors import name_of
 from operators.kafka.kafka_handles import Handle, partitions_of
 from operators.source import Read, SourceContext
-from operators.sources.kafka.kafka_beginnings import beginnings_of
+from operators.sources.beginnings import beginnings_of
 from operators.sources.kafka.kafka_decoding import Decoder
 
 ANSWER_S = 1.0

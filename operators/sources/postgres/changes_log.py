@@ -1,75 +1,59 @@
-"""Changes in the ingest log: segments that are one MessagePack list each, published with the note that covers them."""
+"""Changes in the ingest log, and how far the source is behind its server."""
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Callable, Iterable
+import json
+import os
+from pathlib import Path
 from typing import Any
 
-from causal.errors import CorruptData, PeerViolation
 from causal.records.unreadable import Unreadable
-from causal.records.values import decode_dicts
 from operators.ingest.bound import BOUNDS, LogBounds
-from operators.ingest.contract import RESTORE, ReadableLog, Segment
+from operators.ingest.contract import ReadableLog
+from operators.ingest.entry_log import EntryReader, EntryWriter
 from operators.ingest.ingest_log import IngestLog
-from operators.ingest.log_writer import LogWriter
-from operators.ingest.reader import IngestReader
 from operators.source import SourceContext
 
-SEGMENT_BYTES = 1 << 20
-_LIST = struct.Struct(">BI")
-_LIST_MARK = 0xDD
-"""The mark of a MessagePack list whose length takes four bytes."""
+LAG_FILE = "lag.json"
 
 
-class ChangesWriter(LogWriter):
+class ChangesWriter(EntryWriter):
     """The only process that writes to a log of changes."""
 
     def __init__(self, log: IngestLog, bounds: LogBounds = BOUNDS) -> None:
         super().__init__(log, "changes", bounds)
 
-    def stage_entries(self, entries: Iterable[bytes]) -> int:
-        """Write encoded records to the disk, and return how many; `publish_staged` makes them the job's."""
-        part: list[bytes] = []
-        size = count = 0
-        for entry in entries:
-            if part and size + len(entry) > SEGMENT_BYTES:
-                self._stage_list(part)
-                part, size = [], 0
-            part.append(entry)
-            size += len(entry)
-            count += 1
-        if part:
-            self._stage_list(part)
-        return count
 
-    def publish(self, entries: Iterable[bytes], note: str, meanwhile: Callable[[], None]) -> None:
-        """Publish encoded records, which are on disk when this method returns; see `publish_staged`."""
-        self.stage_entries(entries)
-        self.publish_staged(note, meanwhile)
+class ChangesReader(EntryReader):
+    """A reader of the log's records; a list among them is a bad row.
 
-    def _stage_list(self, entries: list[bytes]) -> None:
-        self.stage(_LIST.pack(_LIST_MARK, len(entries)) + b"".join(entries), len(entries))
+    Args:
+        folder: where the process that writes the log notes how far it is behind.
+    """
+
+    def __init__(self, log: ReadableLog, context: SourceContext, folder: Path) -> None:
+        super().__init__(log, context)
+        self._folder = folder
+
+    def counters(self) -> dict[str, int | float]:
+        """Return those of every log, and the bytes of the write-ahead log that are not stored yet."""
+        behind = behind_bytes(self._folder)
+        return super().counters() | ({} if behind is None else {"input_lag": behind})
+
+    def _record(self, stored: Any, position: int) -> Any:
+        return Unreadable(*stored) if type(stored) is list else stored
 
 
-class ChangesReader(IngestReader):
-    """A reader of the log's records; a list among them is a bad row."""
-
-    def __init__(self, log: ReadableLog, context: SourceContext) -> None:
-        super().__init__(log, 0, context.name, checkpoints=context.checkpoints)
-        self._rows_of = _slice
-
-    def _decode(self, segment: Segment, data: bytes) -> Any:
-        try:
-            records = decode_dicts(data)
-        except PeerViolation as problem:
-            raise CorruptData(f"{self._log.label(segment)} is not a list of records: {problem}") from None
-        if type(records) is not list or len(records) != segment.rows:
-            raise CorruptData(
-                f"{self._log.label(segment)} does not contain {segment.rows} records, as its manifest says; {RESTORE}"
-            )
-        return [Unreadable(*record) if type(record) is list else record for record in records]
+def note_lag(folder: Path, kept_bytes: int, behind_bytes: int) -> None:
+    """Write how much the server keeps for the slot, and how much of it the log does not have, in one step."""
+    part = folder / f"{LAG_FILE}.part"
+    part.write_text(json.dumps({"kept_bytes": kept_bytes, "behind_bytes": behind_bytes}))
+    os.replace(part, folder / LAG_FILE)
 
 
-def _slice(records: list[Any], start: int, count: int) -> list[Any]:
-    return records[start : start + count]
+def behind_bytes(folder: Path) -> int | None:
+    """Return the bytes that the log does not have, as last noted; None if nothing was noted yet."""
+    try:
+        return int(json.loads((folder / LAG_FILE).read_text())["behind_bytes"])
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return None

@@ -14,8 +14,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +23,7 @@ from pathlib import Path
 from causal.errors import CorruptData, PipelineError, Unavailable
 from operators.sources.postgres import publications, replication_slots
 from operators.sources.postgres.change_records import Changes, Note, Position, Table, note_of, snapshot_entries
-from operators.sources.postgres.changes_log import ChangesWriter
+from operators.sources.postgres.changes_log import ChangesWriter, note_lag
 from operators.sources.postgres.pgoutput import Keepalive, Malformed, confirmation, received
 from operators.sources.postgres.source_connection import Server, ServerUnavailable, SlotInUse, Stream, lsn_of, shown
 
@@ -45,7 +43,6 @@ SLOT_WAIT_S = 90.0
 """The longest wait for a slot that another session uses: the server may take a minute to notice that it has ended."""
 SLOT_CREATED_S = 600.0
 """The longest wait for a new slot, which comes when the transactions have ended that run at that moment."""
-LAG_FILE = "lag.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,7 +305,7 @@ class _Streaming:
         slot = replication_slots.slot_of(self._server, self._note.slot)
         if slot is None:
             raise PipelineError(f"{self._options.place}: slot {self._note.slot} was dropped; use a new --state-dir")
-        self._write_lag(slot)
+        note_lag(self._feed._folder, slot.kept_bytes, slot.behind_bytes)
         bound = self._options.wal_bytes_max
         if bound is not None and slot.kept_bytes > bound:
             self._stream.close()
@@ -328,9 +325,3 @@ class _Streaming:
                 if time.monotonic() > deadline_s:
                     raise
                 time.sleep(PAUSE_S)
-
-    def _write_lag(self, slot: replication_slots.Slot) -> None:
-        file = self._feed._folder / LAG_FILE
-        part = file.with_suffix(".part")
-        part.write_text(json.dumps({"kept_bytes": slot.kept_bytes, "behind_bytes": slot.behind_bytes}))
-        os.replace(part, file)

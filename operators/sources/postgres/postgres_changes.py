@@ -108,7 +108,8 @@ class PostgresChanges(IngestedSource):
         from operators.sources.postgres.changes_log import ChangesReader
 
         invariant(partition == 0, "changes have one partition", partition=partition)
-        return ChangesReader(IngestPlace(context.job_directory, context.name, 1).open_to_read(partition), context)
+        place = IngestPlace(context.job_directory, context.name, 1)
+        return ChangesReader(place.open_to_read(partition), context, place.directory)
 
     def check(self) -> None:
         """Raise `PipelineError` for mistakes in the dsn, the server's settings, the role or the tables.

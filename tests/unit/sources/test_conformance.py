@@ -8,7 +8,9 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +19,22 @@ import pytest
 from causal.errors import DeterminantsLost
 from causal.records.unreadable import Unreadable
 from operators.ingest.ingested_source import log_of
-from operators.sources import FilesSource, GeneratedSource, HttpSource, StdinSource, conformance
-from operators.sources.conformance import Subject
+from operators.sources import (
+    FilesSource,
+    GeneratedSource,
+    HttpSource,
+    SseSource,
+    StdinSource,
+    WebSocketSource,
+    conformance,
+)
+from operators.sources.conformance import Subject, deaths, positions
 from operators.sources.conformance import source_subject as material
 from operators.sources.lines.lines_log import LineSource, LineWriter
+from operators.sources.messages.message_log import Message, MessageWriter, Note
+from operators.sources.messages.receiving import MessageSource, Receiving
+from tests.members import members
+from tests.unit.sources.message_servers import Feed, event_server, socket_server
 from tests.unit.sources.toy import OTHERS, SABOTAGES, Toy
 
 Check = Callable[[Subject], None]
@@ -102,6 +116,76 @@ def test_http(check: Check, tmp_path: Path) -> None:
         probe.bind(("127.0.0.1", 0))
         address = "{}:{}".format(*probe.getsockname())
     check(_of_lines(lambda: HttpSource(address), tmp_path, _posted))
+
+
+@each_check
+def test_events(check: Check, tmp_path: Path) -> None:
+    with event_server() as server:
+        _check_messages(check, lambda: SseSource(server.url), server.feed, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "check",
+    members(conformance.CHECKS, deaths.has_what_it_acknowledged, positions.reads_every_element_once),
+    ids=lambda check: check.__name__,
+)
+def test_websocket(check: Check, tmp_path: Path) -> None:
+    pytest.importorskip("websockets", reason="websockets is not installed (extra websocket)")
+    with socket_server() as (url, feed):
+        options: dict[str, Any] = {
+            "subscribe": '{"after": -1}', "resume": lambda record: json.dumps({"after": record["n"]}),
+        }  # fmt: skip
+        _check_messages(check, lambda: WebSocketSource(url, **options), feed, tmp_path)
+
+
+def _check_messages(check: Check, make: Callable[[], MessageSource], feed: Feed, directory: Path) -> None:
+    """Check a source whose messages come over connections to a server, which goes on sending in one of the checks."""
+
+    def receive(*numbers: int) -> None:
+        feed.put(*(b"damaged" if n == 25 else {"n": n} for n in numbers))
+        received: list[Any] = []
+        _receive(make(), directory, received.append, lambda: len(received) >= len(numbers))
+
+    receive(*range(9))
+    receive(*range(9, 27))
+    subject = Subject(
+        make, lambda partition: [_value(message.payload) for message in reversed(list(_writer(directory).stored()))],
+        directory, extend=lambda: receive(27), ingest=lambda say: _receive(make(), directory, say, lambda: False),
+    )  # fmt: skip
+    if check is not deaths.has_what_it_acknowledged:
+        return check(subject)
+    with ThreadPoolExecutor() as executor:
+        checking = executor.submit(check, subject)
+        while not checking.done():
+            feed.put({"n": feed.end})
+            time.sleep(0.003)
+        checking.result()
+    assert feed.end > 50
+
+
+def _writer(directory: Path) -> MessageWriter:
+    return MessageWriter(log_of(directory, "source"))
+
+
+def _receive(source: MessageSource, directory: Path, say: Callable[[Any], None], enough: Callable[[], bool]) -> None:
+    """Receive messages until there are enough."""
+
+    class Saying(MessageWriter):
+        """A writer that says what it has stored."""
+
+        def publish_messages(self, messages: Sequence[Message], note: Note) -> None:
+            super().publish_messages(messages, note)
+            for message in messages:
+                say(_value(message.payload))
+            if enough():
+                raise Enough
+
+    with suppress(Enough):
+        Receiving(source, Saying(log_of(directory, "source")), "source").run()
+
+
+class Enough(Exception):
+    """No more messages are needed."""
 
 
 def _of_lines(make: Callable[[], LineSource], directory: Path, ingest: Any) -> Subject:

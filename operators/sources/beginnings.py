@@ -1,7 +1,6 @@
-"""The offsets at which a job begins to read a topic: decided once, and durable before any message is read.
+"""The places at which a job begins to read a system that keeps its messages: decided once, and durable before any read.
 
-The first reader that asks writes the offsets of all partitions that there are; everybody else reads what it wrote. A
-partition that is not among them was added later, so the job reads all of it.
+The first reader that asks writes what it has decided; everybody else reads what it wrote.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ FOLDER = "ingest"
 
 
 class Beginnings:
-    """The first offsets of one source, in the directory of the job or in the store that its hosts share."""
+    """The first places of one source, in the directory of the job or in the store that its hosts share."""
 
     def __init__(self, objects: Objects, source: str) -> None:
         self._objects = objects
         self._folder = f"{FOLDER}/{source}"
 
     def offset(self, partition: int, first: Callable[[], Mapping[int, int]], added: Callable[[], int]) -> int:
-        """Return the offset at which a partition begins.
+        """Return the offset at which a partition begins; one that the first reader did not know was added later.
 
         Args:
             first: returns the offsets of all partitions; it is called by the first reader of the job.
@@ -36,12 +35,13 @@ class Beginnings:
         Raises:
             Unavailable: the storage or the cluster does not answer.
         """
-        offsets = self._agreed("begins", lambda: {str(each): offset for each, offset in first().items()})
+        offsets = self.agreed("begins", lambda: {str(each): offset for each, offset in first().items()})
         if str(partition) not in offsets:
-            offsets = self._agreed(f"begins-{partition}", lambda: {str(partition): added()})
+            offsets = self.agreed(f"begins-{partition}", lambda: {str(partition): added()})
         return int(offsets[str(partition)])
 
-    def _agreed(self, name: str, decide: Callable[[], Mapping[str, int]]) -> Mapping[str, Any]:
+    def agreed(self, name: str, decide: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
+        """Return what the first reader that asked under this name has decided, and no other reader decides again."""
         path = f"{self._folder}/{name}"
         try:
             return self._read(path)
@@ -57,7 +57,7 @@ class Beginnings:
 
 
 def beginnings_of(context: SourceContext) -> Beginnings:
-    """Return the first offsets of the source of this context."""
+    """Return the first places of the source of this context."""
     if context.store:
         return Beginnings(Depot(context.store, context.place_in_store, proof=""), context.name)
     return Beginnings(Directory(context.job_directory), context.name)

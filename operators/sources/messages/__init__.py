@@ -1,0 +1,1 @@
+"""Sources of messages that a server sends once: a process next to the job first writes them to the ingest log."""
