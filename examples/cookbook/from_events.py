@@ -16,6 +16,6 @@ edits = SseSource(pipeline.settings.get("url", "http://localhost:8000/events"))
 (
     pipeline.source("edits", edits)
     .key_by(lambda edit: edit["page"])
-    .process("edits", Edits(), parallelism=2)
+    .process("counted", Edits(), parallelism=2)
     .sink("out", SqliteSink("edits.db"))
 )

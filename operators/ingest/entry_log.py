@@ -51,7 +51,7 @@ class EntryWriter(LogWriter):
 
 
 class EntryReader(IngestReader):
-    """A reader of the log's records; a subclass turns what is stored into records."""
+    """A reader of the log's records; a subclass turns entries into records."""
 
     def __init__(self, log: ReadableLog, context: SourceContext) -> None:
         super().__init__(log, 0, context.name, checkpoints=context.checkpoints)
@@ -67,7 +67,7 @@ class EntryReader(IngestReader):
 
 
 def entries_of(data: bytes, segment: Segment, log: ReadableLog) -> list[Any]:
-    """Return what is stored in a segment.
+    """Return the entries of a segment.
 
     Raises:
         CorruptData: it is not the list that the manifest describes.

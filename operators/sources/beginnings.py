@@ -1,6 +1,6 @@
 """The places at which a job begins to read a system that keeps its messages: decided once, and durable before any read.
 
-The first reader that asks writes what it has decided; everybody else reads what it wrote.
+The first reader that asks writes its decision; everybody else reads it.
 """
 
 from __future__ import annotations

@@ -109,7 +109,7 @@ def test_movements_of_a_stream_are_followed_whatever_dies(start: Start, tmp_path
 
 
 def until_out(job: Job, file: Path, count: int) -> list[dict[str, Any]]:
-    """Wait for so many rows, and return them."""
+    """Wait until there are `count` rows, and return them."""
     job.until(f"{count} rows are out", lambda view: file.exists() and sum(1 for _ in records_in(file)) >= count)
     return list(records_in(file))
 

@@ -40,7 +40,7 @@ class Message(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """What is durable with a batch.
+    """The note of a batch, which becomes durable together with it.
 
     Attributes:
         gaps: the number of connections that began without a means to resume after the last message.

@@ -182,7 +182,7 @@ class Receiving:
                 return self._writer.end()
 
     def _begin(self, resumes: bool) -> None:
-        """Note a connection that does not resume, so that its successors know that messages may be missing."""
+        """Publish the note of a connection that does not resume, because messages may be missing."""
         if resumes:
             return
         if self._writer.batch:

@@ -102,7 +102,7 @@ class WebSocketSource(MessageSource):
             raise Disconnected(f"{self.place} cannot be reached: {words}; check the url and the network") from None
 
     def _first(self, writer: MessageWriter) -> Sequence[Text]:
-        """Return what is sent first."""
+        """Return the first messages of a connection."""
         last = self._last(writer)
         if last is None or self.resume is None:
             return self.subscribe

@@ -85,8 +85,8 @@ class Stream:
     def entries(self, client: redis.Redis, first: str, count: int) -> list[Entry]:
         """Return up to `count` entries from the id `first` on, or after it if it begins with "("."""
         with self.errors_translated():
-            found: Any = client.xrange(self.key, min=first, count=count)
-        return [(id_.decode(), fields) for id_, fields in found]
+            entries: Any = client.xrange(self.key, min=first, count=count)
+        return [(id_.decode(), fields) for id_, fields in entries]
 
     def last_id(self, client: redis.Redis) -> str:
         """Return the id of the last entry that was ever added; `ZERO` if there is no such stream."""
@@ -134,9 +134,7 @@ def _loss(mark: str, id_: str, entries: Sequence[Entry], last: str) -> str:
         if mark != id_
         else f"the entries from {id_} on, {gone}, are gone, and the job has not processed them"
     )
-    return (
-        f"{what}: MAXLEN, XTRIM or XDEL has removed them; keep more, and start a new job, which begins at what is kept"
-    )
+    return f"{what}: MAXLEN, XTRIM or XDEL has removed them; keep more, and start a new job, which begins at the first entry"
 
 
 def check_stream(stream: Stream) -> None:

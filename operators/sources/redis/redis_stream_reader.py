@@ -173,4 +173,4 @@ class RedisStreamReader:
             try:
                 self._last = self._stream.last_id(client)
             except (Unavailable, PipelineError):
-                self._answers = False  # the next read says why
+                self._answers = False  # the next read raises the error

@@ -13,10 +13,10 @@ WAIT_S = 20.0
 
 
 class Feed:
-    """Messages that a server sends, each to whoever is connected, and later ones to whoever asks for them.
+    """Messages that a server sends to all connections, and again to those that ask for them.
 
     Attributes:
-        keeps: whether a connection can ask for what it has missed; if not, it gets only what comes after its beginning.
+        keeps: whether a connection can ask for earlier messages; if not, it gets only later ones.
         requests: the headers, or the first message, of each connection.
         connections: the number of connections that are open.
     """
@@ -30,7 +30,7 @@ class Feed:
         self._changed = threading.Condition()
 
     def put(self, *messages: Any) -> None:
-        """Let messages be sent; what is not bytes is sent as JSON."""
+        """Send messages; values other than bytes are sent as JSON."""
         with self._changed:
             self._messages += [each if isinstance(each, bytes) else json.dumps(each).encode() for each in messages]
             self._changed.notify_all()
@@ -81,7 +81,7 @@ class EventServer(ThreadingHTTPServer):
         self.url = f"http://127.0.0.1:{self.server_port}/events"
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing: clients are killed."""
+        """Print nothing: clients are killed."""
 
 
 class _Events(BaseHTTPRequestHandler):
@@ -102,7 +102,7 @@ class _Events(BaseHTTPRequestHandler):
             self.wfile.write(id_ + b"".join(b"data: %s\n" % line for line in message.split(b"\n")) + b"\n")
 
     def log_message(self, format: str, *arguments: Any) -> None:
-        """Say nothing."""
+        """Print nothing."""
 
 
 @contextmanager

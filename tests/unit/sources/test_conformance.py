@@ -139,7 +139,7 @@ def test_websocket(check: Check, tmp_path: Path) -> None:
 
 
 def _check_messages(check: Check, make: Callable[[], MessageSource], feed: Feed, directory: Path) -> None:
-    """Check a source whose messages come over connections to a server, which goes on sending in one of the checks."""
+    """Check a source whose messages come over connections to a server, which continues to send in one of the checks."""
 
     def receive(*numbers: int) -> None:
         feed.put(*(b"damaged" if n == 25 else {"n": n} for n in numbers))
@@ -171,7 +171,7 @@ def _receive(source: MessageSource, directory: Path, say: Callable[[Any], None],
     """Receive messages until there are enough."""
 
     class Saying(MessageWriter):
-        """A writer that says what it has stored."""
+        """A writer that reports stored messages."""
 
         def publish_messages(self, messages: Sequence[Message], note: Note) -> None:
             super().publish_messages(messages, note)

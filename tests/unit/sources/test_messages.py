@@ -1,4 +1,4 @@
-"""Sources of messages against real servers: what is sent is stored, whoever dies, and what is missing is counted."""
+"""Sources of messages against real servers: each message is stored once, and gaps are counted."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Receiver:
         return self.records
 
     def until(self, count: int) -> list[Any]:
-        """Wait for so many records."""
+        """Wait until there are `count` records."""
         wait_for(f"{count} records are there", lambda: len(self.read()) >= count)
         return self.records
 
@@ -128,7 +128,7 @@ def events() -> Iterator[EventServer]:
 
 
 def disturbed(receiver: Receiver, feed: Feed, chance: random.Random) -> None:
-    """Let the server send numbers while connections end and the process is killed."""
+    """Send numbers while connections end and the process is killed."""
     number = feed.end
     for _ in range(12):
         feed.put(*range(number, number := number + chance.choice([1, 3, 40])))
@@ -189,7 +189,7 @@ def _check_gaps(receiver: Receiver, feed: Feed) -> None:
             feed.put(feed.end)
             return len(receiver.read()) > known
 
-        wait_for("what is sent now comes", came)
+        wait_for("a later message comes", came)
         if turn % 2:
             feed.drop()
             feed.put(feed.end)
@@ -333,7 +333,7 @@ def test_a_silent_server_is_given_up(receiving_from: Callable[..., Receiver]) ->
     with event_server(keeps=False) as server:
         receiver = receiving_from(SseSource(server.url, silence_s=0.05))
         wait_for("it is connected again", lambda: len(server.feed.requests) > 1)
-        wait_for("it says so", lambda: "has sent nothing for 0.05 s; raise silence_s" in receiver.said)
+        wait_for("a line is printed", lambda: "has sent nothing for 0.05 s; raise silence_s" in receiver.said)
 
 
 def test_a_server_can_ask_for_a_pause_up_to_a_bound(
