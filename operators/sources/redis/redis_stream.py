@@ -134,7 +134,7 @@ def _loss(mark: str, id_: str, entries: Sequence[Entry], last: str) -> str:
         if mark != id_
         else f"the entries from {id_} on, {gone}, are gone, and the job has not processed them"
     )
-    return f"{what}: MAXLEN, XTRIM or XDEL has removed them; keep more, and start a new job, which begins at the first entry"
+    return f"{what}: MAXLEN, XTRIM or XDEL has removed them; keep more, and start a new job"
 
 
 def check_stream(stream: Stream) -> None:
