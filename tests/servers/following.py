@@ -22,7 +22,7 @@ from operators.sources.postgres.changes_log import ChangesWriter
 from operators.sources.postgres.feed import Feed, Options
 from tests.faults.job import wait_for
 
-SOURCE = "changes"
+SOURCE = "source"
 
 
 class Follower:

@@ -21,7 +21,7 @@ from operators.sources import PostgresChanges
 from operators.sources.postgres import feed
 from operators.sources.postgres.replication_slots import name_of
 from tests.faults.job import wait_for
-from tests.servers.following import Follower, rebuilt
+from tests.servers.following import SOURCE, Follower, rebuilt
 
 T = "CREATE TABLE t(k int PRIMARY KEY, v text, n numeric)"
 
@@ -130,7 +130,7 @@ def test_a_snapshot_that_is_not_complete_is_never_used(
     server.query("INSERT INTO t SELECT i, repeat('x', 1000), i FROM generate_series(1, 3000) i")
     server.query("CREATE VIEW slow AS SELECT 1")
     follower = following(PostgresChanges(server.dsn, ["t"]))
-    segments = follower.directory / "ingest" / "changes" / "segments"
+    segments = follower.directory / "ingest" / SOURCE / "segments"
     wait_for("a part is copied", lambda: segments.exists() and len(list(segments.iterdir())) > 3)
     follower.kill()
     assert follower.read() == []
