@@ -47,6 +47,7 @@ BENCHMARKS = {
     "change": "benchmarks.recovery.change",
     "ui": "benchmarks.costs.ui",
     "serve": "benchmarks.costs.serve",
+    "connectors": "benchmarks.connectors.connectors",
     "quiet": "benchmarks.costs.quiet",
     "spark": "benchmarks.latency.spark",
     "host_losses": "tests.soak.host_losses",

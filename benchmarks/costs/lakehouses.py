@@ -65,21 +65,22 @@ def measured(make: Callable[[Path], Any]) -> tuple[float, float]:
         return count / (time.perf_counter() - begin_s), count / (time.process_time() - begin_cpu_s)
 
 
+def ratios(make: Callable[[Path], Any], number: int) -> tuple[float, float]:
+    """Return ÷ `ParquetSink` by time and by CPU, of the pair with this number."""
+    order = (parquet, make) if number % 2 else (make, parquet)
+    rates = {each: measured(each) for each in order}
+    return rates[make][0] / rates[parquet][0], rates[make][1] / rates[parquet][1]
+
+
 def main() -> None:
     """Print each pair, and the median ratio of each format."""
     pairs = int(sys.argv[1]) if len(sys.argv) > 1 else 5
     for make in (delta, iceberg):
         measured(make)  # what is loaded and compiled once
-        ratios: tuple[list[float], list[float]] = ([], [])
-        for number in range(pairs):
-            order = (parquet, make) if number % 2 else (make, parquet)
-            rates = {each: measured(each) for each in order}
-            for kind in (0, 1):
-                ratios[kind].append(rates[make][kind] / rates[parquet][kind])
-            print(make.__name__, *(f"{rate:,.0f}" for each in (make, parquet) for rate in rates[each]), flush=True)
-        for kind, name in enumerate(("time", "CPU")):
-            low, high = min(ratios[kind]), max(ratios[kind])
-            print(f"{make.__name__} ÷ parquet, by {name}: {median(ratios[kind]):.2f} [{low:.2f}–{high:.2f}], n={pairs}")
+        every = [ratios(make, number) for number in range(pairs)]
+        for name, values in zip(("time", "CPU"), zip(*every, strict=True), strict=True):
+            low, high = min(values), max(values)
+            print(f"{make.__name__} ÷ parquet, by {name}: {median(values):.2f} [{low:.2f}–{high:.2f}], n={pairs}")
 
 
 if __name__ == "__main__":

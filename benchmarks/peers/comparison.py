@@ -231,7 +231,7 @@ def judged(place: Path, asked: Mapping[str, Any], outcome: Mapping[str, Any], us
         counted = checks.account(events, outcome.get("records", asked["records"]), outcome["per_record"])
         return {"gap_ms": gap, **counted, "peak_mib": usage.peak_pss_mib}
     output = checks.merged(place, int if asked["workload"] == "count" else str)
-    first_s = outcome["first_s"] if "first_s" in outcome else _first_s(place)
+    first_s = outcome["first_s"] if "first_s" in outcome else began_s(place)
     took_s = outcome.get("last_s", output["last_s"]) - first_s
     cpu_us = usage.cpu_since(first_s) * 1e6
     speed = {"rps": asked["records"] / took_s, "cpu_us": cpu_us / asked["records"]}
@@ -245,7 +245,8 @@ def judged(place: Path, asked: Mapping[str, Any], outcome: Mapping[str, Any], us
     return {**speed, "peak_mib": usage.peak_pss_mib, "start_s": first_s - outcome.get("started_s", usage.began_s)}
 
 
-def _first_s(place: Path) -> float:
+def began_s(place: Path) -> float:
+    """Return when the first record entered, as the processes of a run have noted it."""
     times = [json.loads(path.read_text())["first_s"] for path in place.glob("began-*.json")]
     if not times:
         raise checks.WrongOutput("no source reported when it began")

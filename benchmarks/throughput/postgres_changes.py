@@ -53,8 +53,8 @@ def stop(pid: int) -> None:
     os.waitpid(pid, 0)
 
 
-def main(rows: int, rows_per_transaction: int) -> None:
-    """Measure once and print one line."""
+def measured(rows: int, rows_per_transaction: int) -> float:
+    """Return the changes per second of one run, on a server of its own."""
     with (
         cluster() as template,
         postgres(template, wal_level="logical", shared_buffers="128MB") as server,
@@ -72,7 +72,13 @@ def main(rows: int, rows_per_transaction: int) -> None:
         wait_for("all changes are there", lambda: published(log) >= rows, 600)
         seconds = time.monotonic() - began_s
         stop(pid)
-        print(f"{rows:,} changes, {rows_per_transaction:,} per transaction: {rows / seconds:,.0f}/s")
+        return rows / seconds
+
+
+def main(rows: int, rows_per_transaction: int) -> None:
+    """Measure once and print one line."""
+    per_s = measured(rows, rows_per_transaction)
+    print(f"{rows:,} changes, {rows_per_transaction:,} per transaction: {per_s:,.0f}/s")
 
 
 if __name__ == "__main__":

@@ -10,8 +10,8 @@ from benchmarks.peers.programs import inputs
 from benchmarks.peers.programs.checked_sink import CheckedTallySink
 from benchmarks.peers.programs.ordinary import pipelines
 from operators import Operator, Pipeline
-from operators.sinks import SqliteSink
-from operators.sources import GeneratedSource, SequenceSource
+from operators.sinks import KafkaSink, SqliteSink
+from operators.sources import GeneratedSource, KafkaSource, SequenceSource
 
 
 class RowSource(SequenceSource):
@@ -87,10 +87,16 @@ def _add_failover(pipeline: Pipeline, place: Path, asked: dict[str, Any]) -> Non
     keyed.process("count", Number(), parallelism=inputs.PARTITIONS).sink("out", SqliteSink(place / "out.db"))
 
 
+def _add_kafka(pipeline: Pipeline, place: Path, asked: dict[str, Any]) -> None:
+    events = pipeline.source("events", KafkaSource(asked["servers"], asked["topic"]), inputs.PARTITIONS)
+    counts = events.key_by(lambda event: event["key"]).count("count", parallelism=inputs.PARTITIONS)
+    counts.sink("out", KafkaSink(asked["servers"], asked["output"], key=lambda row: row[0]))
+
+
 pipeline = Pipeline("peers")
 _place, _workload = Path(pipeline.settings["place"]), pipeline.settings["workload"]
 _asked = inputs.asked(_place)
-_OWN = {"count": _add_count, "index": _add_index, "failover": _add_failover}
+_OWN = {"count": _add_count, "index": _add_index, "failover": _add_failover, "kafka": _add_kafka}
 if _workload in _OWN:
     _OWN[_workload](pipeline, _place, _asked)
 else:

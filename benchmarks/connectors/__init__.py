@@ -1,0 +1,1 @@
+"""Benchmarks of connectors: Kafka beside other engines, changes of a database, lakehouses."""
