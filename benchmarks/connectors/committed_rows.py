@@ -1,6 +1,6 @@
 """Latency of committed rows of Kafka, and the time from SIGKILL of each task to the first new committed row.
 
-The job is `examples/kafka_counts.py`, whose rows have dice and times; it reads events of two partitions at a rate.  A
+The job is `kafka_rows.py`, whose rows have dice and times; it reads events of two partitions at a rate.  A
 row is committed when the last stable offset is beyond it, so that `read_committed` readers get it; that is asked for
 about every millisecond.  *latency_ms*: from the call that produces an event to the commit of its row, before the first
 kill.  *kill.TASK_ms*: from the kill to the end of the longest silence of rows that begins until `LATE_S` after it; of a
@@ -19,11 +19,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 
-from benchmarks.harness import children
+from benchmarks.harness import children, runs
 from benchmarks.harness.declared import Measurement
 from benchmarks.harness.measured import distribution
 from benchmarks.harness.processes import wait_for
-from benchmarks.harness.runs import FRAUD_CHAIN, RunFailed
+from benchmarks.harness.runs import RunFailed
 from benchmarks.harness.usage import looking
 from benchmarks.harness.watched import Watched, ready, watched
 from benchmarks.recovery.paced_kills import READY_WITHIN_S
@@ -32,10 +32,10 @@ from causal.config import JobConfig
 from examples import kafka_demo
 from operators.records.keys import key_group, task_of_group
 
-PIPELINE = FRAUD_CHAIN.with_name("kafka_counts.py")
+PIPELINE = runs.JOBS / "kafka_rows.py"
 ROWS = "counts"
-TASKS = ("events/0", "count/0", "out/0")
 COUNTERS = 2
+TASKS = ("events/0", "count/0", "out/0")
 WARM_S, CALM_S, STILL_S = 2.0, 10.0, 3.0
 LATE_S = 0.25
 """The time after a kill in which rows that had left the killed task may still be committed."""
@@ -78,7 +78,7 @@ def measure(run: Measurement) -> None:
         topics.create("events", 2)
         topics.create(ROWS, 1)
         commits = Commits(topics.servers)
-        with watched(PIPELINE, {"servers": topics.servers}, ()) as job, looking(commits.look, LOOK_S):
+        with watched(PIPELINE, {"servers": topics.servers, "out": None}, ()) as job, looking(commits.look, LOOK_S):
             job.until("every standby was ready", ready, READY_WITHIN_S)
             with _fed(topics.servers, run.options.rate) as counts:
                 wait_for("a row is committed", lambda: bool(commits.moments_ns))

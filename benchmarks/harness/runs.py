@@ -41,9 +41,10 @@ def arguments(
     place: Path, pipeline: Path, settings: Mapping[str, Any], options: Sequence[str], config: Mapping[str, Any] | None
 ) -> list[str]:
     """Return arguments of a `causal run` that keeps everything in `place`; `out` is added to the pipeline's
-    settings.
+    settings, unless it is None there, because the rows go elsewhere.
     """
-    words = ["run", str(pipeline), *sets(**settings), *sets(out=place / "out.db")]
+    given = {"out": place / "out.db", **settings}
+    words = ["run", str(pipeline), *sets(**{name: value for name, value in given.items() if value is not None})]
     if config:
         words.append(configured(place, config))
     return [*words, *options, f"--state-dir={place / 'job'}", f"--report={place / 'report.json'}"]
