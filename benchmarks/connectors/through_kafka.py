@@ -53,8 +53,8 @@ def measure(run: Measurement) -> None:
                     figures, _ = comparison.run(program, python, asked, options.limit, _judged)
                 except (RunFailed, checks.WrongOutput) as problem:
                     run.report(f"round {number}, {name}: {problem}")
-                    if name.startswith(OURS):
-                        raise
+                    if name == OURS:
+                        raise RunFailed(f"{name}: {problem}") from None
                     run.more.setdefault("problems", {})[name] = str(problem)
                     continue
                 rounds[-1][name] = figures["rps"]

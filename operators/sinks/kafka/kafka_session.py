@@ -17,6 +17,7 @@ from operators.sinks.kafka.account_log import AccountLog
 from operators.sinks.kafka.side_topics import RunLog, account_topic, are_there, make_topics, read_to_end, runs_topic
 
 _POLL_S = 0.05
+LINGER_MS = 5
 READS = {
     "group.id": "causal",  # no offset is ever committed, but a consumer must have a group
     "enable.auto.commit": False,
@@ -53,7 +54,8 @@ class Target:
 
     def writes(self, name: str) -> dict[str, Any]:
         """Return the options of a producer with this transactional.id."""
-        idempotent = {"enable.idempotence": True, "acks": "all", "linger.ms": 0}
+        # Rows of a large bundle fill batches; the flush or commit at its end does not wait for the rest of this time.
+        idempotent = {"enable.idempotence": True, "acks": "all", "linger.ms": LINGER_MS}
         if self.transactions:
             idempotent |= {"transactional.id": name, "delivery.report.only.error": True}
         preferred = {"partitioner": "murmur2_random", "message.timeout.ms": self.timeout_ms}
