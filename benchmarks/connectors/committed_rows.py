@@ -1,11 +1,11 @@
 """Latency of committed rows of Kafka, and the time from SIGKILL of each task to the first new committed row.
 
-The job is `kafka_rows.py`, whose rows have dice and times; it reads events of two partitions at a rate.  A
-row is committed when the last stable offset is beyond it, so that `read_committed` readers get it; that is asked for
-about every millisecond.  *latency_p50_ms*, *latency_p99_ms*: from the call that produces an event to the commit of its row,
-in each second before the first kill.  *kill.TASK_ms*: from the kill to the end of the longest silence of rows that begins until `LATE_S` after it; of a
-counting task only the rows of its keys count.  The tasks are killed in turn, each when its standby is ready.  At the
-end all rows are verified.
+The job is `kafka_rows.py`, whose rows have dice and times; it reads events of two partitions at a rate.  A row is
+committed when the last stable offset is beyond it, so that `read_committed` readers get it; that is asked for about
+every millisecond.  *latency_p50_ms*, *latency_p99_ms*: from the call that produces an event to the commit of its row,
+in each second before the first kill.  *kill.TASK_ms*: from the kill to the end of the longest silence of rows that
+begins until `LATE_S` after it; of a counting task only the rows of its keys count.  The tasks are killed in turn, each
+when its standby is ready.  At the end all rows are verified.
 """
 
 from __future__ import annotations

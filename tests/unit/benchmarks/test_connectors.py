@@ -1,4 +1,4 @@
-"""The rows of Kafka to Kafka are verified, a row is committed when the stable end is beyond it, and peers are compared."""
+"""Rows from Kafka to Kafka are verified, commits are found by the stable end, and ours is divided by the best peer."""
 
 from __future__ import annotations
 
