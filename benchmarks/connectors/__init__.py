@@ -1,1 +1,1 @@
-"""Benchmarks of connectors: Kafka beside other engines, changes of a database, lakehouses."""
+"""Benchmarks of connectors: Kafka compared with other engines, changes of a database, lakehouses."""

@@ -1,4 +1,4 @@
-"""Connectors: Kafka → count → Kafka beside other engines and under kills, changes of PostgreSQL, lakehouses.
+"""Connectors: Kafka → count → Kafka compared with other engines and under kills, changes of PostgreSQL, lakehouses.
 
 The parts are independent (`--parts`): *rates* (`through_kafka`), *kills* (`committed_rows`), *changes*
 (`throughput.postgres_changes`) and *lakes* (`costs.lakehouses`).  The broker is noida-db, started for each part, or the

@@ -27,8 +27,8 @@ def main(servers: str, rate: float) -> int:
     began_s, count = time.monotonic(), 0
     while not select.select([sys.stdin], [], [], max(began_s + count * PARTITIONS / rate - time.monotonic(), 0))[0]:
         for partition in range(PARTITIONS):
-            made = {**event(partition, count), "made_ns": time.monotonic_ns()}
-            producer.produce("events", json.dumps(made).encode(), partition=partition)
+            sent = {**event(partition, count), "made_ns": time.monotonic_ns()}
+            producer.produce("events", json.dumps(sent).encode(), partition=partition)
         producer.poll(0)
         count += 1
     left = producer.flush(WAIT_S)

@@ -29,7 +29,7 @@ INTERVAL_S = 1.0
 PROCESSES = (1, inputs.PARTITIONS)
 FILLING = "benchmarks.peers.programs.kafka_topics"
 Entrants = Mapping[str, tuple[str, Path, Mapping[str, Any]]]
-"""Name → program, interpreter, and its options beside those of all."""
+"""Name → program, interpreter, and its options in addition to those of all."""
 
 
 def measure(run: Measurement) -> None:

@@ -43,8 +43,8 @@ def arguments(
     """Return arguments of a `causal run` that keeps everything in `place`; `out` is added to the pipeline's
     settings, unless it is None there, because the rows go elsewhere.
     """
-    given = {"out": place / "out.db", **settings}
-    words = ["run", str(pipeline), *sets(**{name: value for name, value in given.items() if value is not None})]
+    named = {"out": place / "out.db", **settings}
+    words = ["run", str(pipeline), *sets(**{name: value for name, value in named.items() if value is not None})]
     if config:
         words.append(configured(place, config))
     return [*words, *options, f"--state-dir={place / 'job'}", f"--report={place / 'report.json'}"]

@@ -98,7 +98,7 @@ def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., t
 
         monkeypatch.setattr(comparison, "run", run_one)
         monkeypatch.setattr(venvs, "interpreter", lambda *_: tmp_path)
-        monkeypatch.setattr(through_kafka.kafka, "topics", topics)
+        monkeypatch.setattr("benchmarks.servers.kafka.topics", topics)
         monkeypatch.setattr(through_kafka, "output_of", lambda *_: "")
         path = tmp_path / "outcome.json"
         status = main(["connectors", "--parts", "rates", "--rounds", "2", "--json", str(path)])
