@@ -77,6 +77,7 @@ def parser() -> Parser:
     """Return the parser of all commands."""
     from deploy import doctor, looking, new_project, recordings_command
     from deploy.changes import change_commands
+    from deploy.diffing import diff_command
     from deploy.jobs.chosen import add_job
     from deploy.kill_command import kill
     from deploy.launching import host_agent
@@ -126,6 +127,7 @@ def parser() -> Parser:
 
     change_commands.add_parsers(commands)
     recordings_command.add_parser(commands)
+    diff_command.add_parser(commands)
 
     looking.add_parsers(commands)
     return parser

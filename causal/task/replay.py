@@ -8,7 +8,7 @@ positions and digests cover every element of every channel (D7).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, cast
 
 from causal.channels.ends import Channels
@@ -22,7 +22,7 @@ from causal.errors import ReplayDivergence, invariant
 from causal.ids import OUTSIDE, TaskIndex
 from causal.logs.dissemination import Holdings
 from causal.logs.log import LogDelta
-from causal.ports import Chain
+from causal.ports import Chain, Environment
 from causal.records.batch import BARRIER, ROWS, Chunk, pack_chunks
 from causal.task.batch_sizer import BatchSizer
 from causal.task.checkpointing import Checkpointing
@@ -54,6 +54,7 @@ class TaskReplay:
         inputs: the inputs, in the order of `Topology.inputs`.
         epoch: the epoch being replayed.
         reached: the cut at the last barrier that was passed, at first that of the checkpoint.
+        answered: called with each request that an operator makes during an event, and its recorded answer.
     """
 
     def __init__(self, topology: Topology, task: TaskIndex, config: JobConfig, chain: Chain, cut: Cut) -> None:
@@ -77,7 +78,8 @@ class TaskReplay:
         recovery.step(RecoveryStep.COLLECTED, 0)
         self._barriers = _Barriers(chain, cut, [])
         live, pace = _Nothing(self), BatchSizer(config.batch_elements_max, 1, config.heartbeat_timeout_ms)
-        services = CausalServices(self._cursor, live, recovery)
+        self.answered: Callable[[Callable[[], bytes], bytes], None] | None = None
+        services = _Services(self, self._cursor, live, recovery)
         self._schedule = schedule = Schedule(
             recovery, config, chain, live, channels, self._cursor, services, self._barriers, pace, cut
         )  # fmt: skip
@@ -242,6 +244,27 @@ class _Barriers(Checkpointing):
     def freeze(self, cut: Cut) -> None:
         self.cuts = {cut.epoch: cut}
         self._chain.snapshot(False)
+
+
+class _Services(CausalServices):
+    """The services of a replay, which report what operators ask and are answered."""
+
+    __slots__ = ("_replay",)
+
+    def __init__(self, replay: TaskReplay, cursor: DeterminantCursor, live: Environment, recovery: Recovery) -> None:
+        super().__init__(cursor, live, recovery)
+        self._replay = replay
+
+    def call(self, ask: Callable[[], bytes]) -> bytes:
+        return self._reported(ask, super().call(ask))
+
+    def user(self, kind: str, ask: Callable[[], bytes]) -> bytes:
+        return self._reported(ask, super().user(kind, ask))
+
+    def _reported(self, ask: Callable[[], bytes], answer: bytes) -> bytes:
+        if self._replay.answered is not None:
+            self._replay.answered(ask, answer)
+        return answer
 
 
 class _Nothing:

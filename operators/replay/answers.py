@@ -34,7 +34,15 @@ Passed = tuple[bytes, Answer]
 
 
 class Unanswered(OperatorFailed):
-    """Raised where code makes a request that has no answer; the performance cannot continue."""
+    """Raised where code makes a request that has no answer; the performance cannot continue.
+
+    Attributes:
+        operator: the operator that makes it.
+    """
+
+    def __init__(self, problem: str, operator: str = "") -> None:
+        super().__init__(problem)
+        self.operator = operator
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,10 +186,12 @@ class Rule:
         if function is not None:
             return outcome(partial(function, *arguments), f"--calls {self.kind}")[1]
         if self.kind == REFUSE:
-            raise Unanswered(f"operator {asked.operator!r} asks for what has no recorded answer ({asked.shown})")
+            fix = "answer it with --calls FILE.py or --calls live"
+        else:
+            fix = f"{self.kind} has no function {function_name(asked.operator)} for it"
         raise Unanswered(
-            f"operator {asked.operator!r} asks for what has no recorded answer ({asked.shown}), and {self.kind} has no "
-            f"function {function_name(asked.operator)}"
+            f"operator {asked.operator!r} makes a request that has no recorded answer ({asked.shown}); {fix}",
+            asked.operator,
         )
 
 
@@ -252,7 +262,7 @@ class Answers:
         answer: Answer = None
         if self._leads and (instead := self._look("loose", loose)) is not None:
             answer = self._look("answer", instead)
-        if answer is None and not (self._leads and may_wait and self._rule.kind == REFUSE):
+        if answer is None and not (self._leads and may_wait):
             answer = self._rule.answer(asked, ask, arguments, raw)
         if self._leads:
             self._passed.append((name, answer))

@@ -311,10 +311,11 @@ class Performance:
         invariant(self._answers is not None, "a pipeline that asks is refused without answers")
         for request in requests:
             stage = self._asking[request.operator]
-            record, key = decode(request.body)
-            asked = question_of_record(stage.name, stage.key_of(request.number), record)
+            arguments = decode(request.body)
+            record, key = stage.request_of(request.number)
+            asked = question_of_record(stage.name, key, record)
             body = self._answers.answer(  # type: ignore[union-attr]
-                asked, partial(_asked, stage, request), (record, key), may_wait=True
+                asked, partial(_asked, stage, request), arguments, may_wait=True
             )
             if body is not None:
                 self._keep(self._chain.answer(request.operator, request.number, body, self._services), rows)

@@ -256,9 +256,11 @@ def _serve(begun: Callable[[Path], _Begun], scratch: Path, connection: Connectio
 
 
 def _perform(begun: Callable[[Path], _Begun], scratch: Path, connection: Connection) -> None:
+    known: Mapping[str, str] = {}
     try:
         version = begun(scratch)
-        _send(connection, _DONE, version.places())
+        known = version.places()
+        _send(connection, _DONE, known)
         while True:
             kind, first, second = decode(connection.recv_bytes())
             _send(connection, _DONE, (version.perform if kind == _PERFORM else version.show)(first, second))
@@ -267,7 +269,8 @@ def _perform(begun: Callable[[Path], _Begun], scratch: Path, connection: Connect
     except PipelineError as problem:
         _send(connection, _REFUSED, str(problem))
     except Unanswered as problem:
-        _send(connection, _UNANSWERED, str(problem))
+        place = known.get(problem.operator, "")
+        _send(connection, _UNANSWERED, f"{place}: {problem}" if place else str(problem))
     except CausalError as problem:
         _send(connection, _FAILED, str(problem))
     except BaseException as problem:

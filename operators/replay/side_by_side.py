@@ -273,7 +273,7 @@ def _add(batch: Sequence[Step], answers: tuple[_Answer, _Answer], outcome: Outco
     where = f"{failing.source}[{failing.partition}] at position {failing.start:,}"
     failed = [answer for answer in answers if answer.failure and answer.performed.steps == number]
     if answers[0] in failed and answers[0].unanswered:
-        outcome.ended = f"{where}: {RECORDED} made a request that is not recorded: {answers[0].failure}"
+        outcome.ended = f"{where}: {RECORDED} has no recorded answer: {answers[0].failure}"
         return True
     outcome.failures = {
         name: answer.failure for name, answer in zip((RECORDED, NEW), answers, strict=True) if answer in failed

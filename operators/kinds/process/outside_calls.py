@@ -134,9 +134,10 @@ class AskStage(Stage):
         request = self._waiting[number] = Request(self.ordinal, number, body)
         self._new.append(request)
 
-    def key_of(self, number: int) -> Any:
-        """Return the key of the record of an outstanding request; None without key_by."""
-        return self._table.values[number, self._scope.task][1]
+    def request_of(self, number: int) -> tuple[Any, Any]:
+        """Return the record of an outstanding request, and its key, which is None without key_by."""
+        body, key, _ = self._table.values[number, self._scope.task]
+        return decode(body)[0], key
 
     # Answers.
 

@@ -122,7 +122,7 @@ def test_a_request_that_is_not_recorded_is_refused_or_answered_by_a_function(tmp
         return text.replace('numbers.call("ask"', f'numbers.map("d", lambda row: {{**row, {doubled}}}).call("ask"')
 
     outcome = compared(tmp_path, other, ASKING, recorded=known)
-    assert outcome.differs and "asks for what has no recorded answer" in outcome.failures[NEW]
+    assert outcome.differs and "makes a request that has no recorded answer" in outcome.failures[NEW]
     assert "'v': 9000" in outcome.failures[NEW] and outcome.performed == 700
     (tmp_path / "calls.py").write_text("def ask(record, key):\n    return {**record, 'v': record['v'] // 2}\n")
     (tmp_path / "2").mkdir()
