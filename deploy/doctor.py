@@ -73,6 +73,9 @@ def add_parser(commands: Any) -> None:
     looking.add_argument(
         "--kafka", metavar="SERVERS", default="", help="brokers that must answer and have transactions, as one:9092,two"
     )
+    looking.add_argument(
+        "--objects", metavar="URL", default="", help="objects that must be readable, as s3://bucket/in/*.csv"
+    )
     looking.set_defaults(act=run)
 
 
@@ -81,6 +84,8 @@ def run(arguments: argparse.Namespace) -> int:
     lines = list(examined(Path(arguments.state_dir), arguments.port))
     if arguments.kafka:
         lines.append(kafka(arguments.kafka))
+    if arguments.objects:
+        lines.append(objects(arguments.objects))
     for state, subject, text in lines:
         print(f"{state:<6} {subject:<10} {text}")
     return 1 if any(state == WRONG for state, _, _ in lines) else 0
@@ -231,6 +236,28 @@ def kafka(servers: str) -> Line:
             writer.close()
     except CausalError as problem:
         return WRONG, "Kafka", str(problem)
+
+
+def objects(url: str) -> Line:
+    """Check that a store answers, and that one of the objects that match may be read."""
+    from operators.sources.files.object_client import require_obstore
+    from operators.sources.files.object_patterns import object_patterns
+    from operators.sources.files.stored_objects import StoredObjects
+
+    try:
+        require_obstore("causal doctor --objects")
+        patterns = object_patterns("causal doctor --objects", [url])
+        if not patterns:
+            return WRONG, "objects", f"{url} is a path; use the URL of objects, as s3://BUCKET/in/*.csv"
+        finder = StoredObjects(patterns, {})
+        entry = next(finder.matching(patterns[0]), None)
+        if entry is None:
+            return NOTE, "objects", f"{patterns[0].store} answers, but no object matches {url}"
+        if entry.size:
+            finder.client(patterns[0].store).read(entry, 0, 1)
+        return OK, "objects", f"{patterns[0].store} answers, and {entry.key} may be read ({entry.size:,} bytes)"
+    except CausalError as problem:
+        return WRONG, "objects", str(problem)
 
 
 def dashboard_port(port: int) -> Line:

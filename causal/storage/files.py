@@ -144,6 +144,13 @@ def parts_of(content: bytes, where: str, digest: str | None = None) -> Iterator[
     return _parts_in(BytesIO(content), where, digest)
 
 
+def packed_parts(parts: Sequence[bytes]) -> bytes:
+    """Return the content of a file that `write_parts` would write, for storage that is not a file."""
+    lengths = [_LENGTH.pack(len(part)) for part in parts]
+    content = b"".join([_HEAD.pack(_MAGIC, len(parts)), *lengths, *parts])
+    return content + xxhash.xxh3_128_digest(content)
+
+
 def _parts_in(file: BinaryIO, where: str, digest: str | None) -> Iterator[bytes]:
     size = file.seek(0, SEEK_END) - _DIGEST_BYTES
     computed = _digest_of(file, size)

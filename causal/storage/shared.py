@@ -207,13 +207,13 @@ class Depot(Objects):
             except (FileNotFoundError, self._api.exceptions.NotFoundError):
                 continue
             except (OSError, Unavailable, self._api.exceptions.BaseError) as problem:
-                _log.warning("%s: %s cannot be removed: %s", self.url, name, _line(problem))
+                _log.warning("%s: %s cannot be removed: %s", self.url, name, line_of(problem))
 
     def _path(self, name: str) -> str:
         return str(self._prefix / name)
 
     def _unavailable(self, name: str, done: str, problem: Exception) -> Unavailable:
-        return Unavailable(f"store {self.url}: {name} cannot be {done}: {_line(problem)}")
+        return Unavailable(f"store {self.url}: {name} cannot be {done}: {line_of(problem)}")
 
 
 def insist(attempt: Callable[[], Result], report: Callable[[str], None], wanted: Callable[[], bool]) -> Result | None:
@@ -258,7 +258,7 @@ def _client(url: str, retry_s: float, options: Mapping[str, str]) -> Any:
         try:
             return LocalStore(parts.path, mkdir=True)
         except (OSError, ValueError) as problem:
-            raise PipelineError(f"the store {url} cannot be used: {_line(problem)}") from None
+            raise PipelineError(f"the store {url} cannot be used: {line_of(problem)}") from None
     if parts.scheme == "s3" and parts.netloc:
         retries: Any = {"retry_timeout": timedelta(seconds=retry_s)}
         prefix: Any = parts.path.strip("/") or None
@@ -266,6 +266,7 @@ def _client(url: str, retry_s: float, options: Mapping[str, str]) -> Any:
     raise PipelineError(f"{url} is not the URL of a store; use file:///DIRECTORY or s3://BUCKET/PREFIX")
 
 
-def _line(problem: Exception) -> str:
+def line_of(problem: Exception) -> str:
+    """Return an error of the client as one line, without the places in its own code."""
     shown = str(problem).partition("Debug source:")[0]
     return " ".join(shown.split())[:300] or type(problem).__name__

@@ -175,7 +175,7 @@ def _work(task: TaskView, view: JobView) -> Iterator[str]:
         unread = f"{task.number('ingest_unread_bytes'):,} bytes are published but not yet read (ingest_bytes_max)"
         yield f"Spark has waited for {waited_s:.1f} s: {unread}"
     if waited_s := task.number("ingest_store_waiting_s"):
-        yield f"has waited for the ingest log for {waited_s:.1f} s: the shared store does not answer"
+        yield f"has waited for its input for {waited_s:.1f} s: the store does not answer"
     if added := task.number("new_partitions"):
         yield f"{added:,} new partitions are read after a rescale, an upgrade, or a resume from a savepoint"
     if rows := task.number("staged_rows"):

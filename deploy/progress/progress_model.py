@@ -158,7 +158,7 @@ class ProgressModel:
             waits.append(f"the input waits for {named(full)} to read")
         unanswered = [task.task for task in view.tasks if task.number("ingest_store_waiting_s")]
         if unanswered:
-            waits.append(f"the shared store does not answer {named(unanswered)}")
+            waits.append(f"the store does not answer {named(unanswered)}")
         return waits
 
     def recoveries(self) -> list[str]:

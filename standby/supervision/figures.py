@@ -96,7 +96,7 @@ FIGURES = [
            "Time for which that process has waited for space (`ingest_bytes_max`); 0 if it does not.",
            "ingest_waiting_seconds"),
     Figure("ingest_store_waiting_s", _LEVEL,
-           "Time for which the shared store has not answered a task that reads the ingest log there.",
+           "Time for which a store has not answered a task that reads the ingest log or objects there.",
            "ingest_store_waiting_seconds"),
     Figure("input_lag", _LEVEL,
            "What the partitions of this source task have beyond the last record read, as the system counts it.",

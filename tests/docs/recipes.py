@@ -192,6 +192,16 @@ def check_from_events(inputs: Inputs, rows: Rows) -> None:
         assert {**row, "seen_at": 0} == {**edit, "edits": edits[edit["page"]], "seen_at": 0}
 
 
+def check_from_objects(inputs: Inputs, rows: Rows) -> None:
+    """Check that each order is there once, and that the totals of a customer follow from each other."""
+    orders = sorted(({name: row[name] for name in ("order", "customer", "cents")} for row in rows["out"]), key=str)
+    assert orders == sorted(inputs["orders"], key=str)
+    totals: dict[str, int] = defaultdict(int)
+    for row in rows["out"]:
+        totals[row["customer"]] += row["cents"]
+        assert row["total"] == totals[row["customer"]]
+
+
 def check_lakehouse(inputs: Inputs, rows: Rows) -> None:
     """Check that each order is there once, and that totals follow from each other."""
     totals: dict[str, int] = defaultdict(int)

@@ -121,6 +121,15 @@ def s3_here(shared_s3: S3, monkeypatch: pytest.MonkeyPatch) -> S3:
     return shared_s3
 
 
+@pytest.fixture
+def own_s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[S3]:
+    """A server that may be stopped or killed, which then forgets its objects; clients of this process find it."""
+    with _or_skip("obstore", s3_server) as server:
+        for name, value in server.environment.items():
+            monkeypatch.setenv(name, value)
+        yield server
+
+
 @pytest.fixture(params=["file", "s3"])
 def url(request: pytest.FixtureRequest, s3_here: S3, tmp_path: Path) -> str:
     """The URL of an empty shared store."""

@@ -17,6 +17,7 @@ from benchmarks.harness.written import records_in
 from benchmarks.servers.kafka import Topics
 from benchmarks.servers.postgres import Postgres
 from benchmarks.servers.redis import Redis
+from benchmarks.servers.s3 import BUCKET, S3
 from operators.testing import run
 from tests.docs.recipes import CHECKS, Page, generated, pipeline_of, with_held_end
 from tests.docs.test_cookbook import assert_answers
@@ -199,3 +200,43 @@ def test_orders_are_followed_whatever_dies(start: Start, tmp_path: Path, logical
     with sqlite3.connect(tmp_path / file) as database:
         [(total,)] = database.execute(f"{query} WHERE record ->> 'customer' <> 'later'")
     assert str(total) == answer
+
+
+def test_objects_are_counted_whatever_dies(start: Start, tmp_path: Path, own_s3: S3) -> None:
+    """Tasks, then everything, are killed while objects appear, and the store is unavailable for a while."""
+    page, orders = Page("from_objects"), list[dict[str, Any]]()
+    assert page.includes_its_program()
+
+    def put(name: str, count: int) -> None:
+        first = len(orders)
+        orders.extend({"order": n, "customer": f"c{n % 7}", "cents": n % 90} for n in range(first, first + count))
+        own_s3.put(f"orders/{name}.jsonl", "".join(f"{json.dumps(order)}\n" for order in orders[first:]).encode())
+
+    def are_out() -> None:
+        job.until(f"{len(orders)} rows are out", lambda view: len(rows()) >= len(orders))
+
+    def rows() -> list[dict[str, Any]]:
+        there = (tmp_path / "totals.db").exists()
+        return list(records_in(tmp_path / "totals.db")) if there else []
+
+    put("monday", 3_000)
+    job = start(page.program, *page.arguments, "--set", f"orders=s3://{BUCKET}/orders/*.jsonl")
+    job.until_killed()
+    put("thursday", 2_000)
+    put("friday", 5)
+    job.replace("orders/0", "orders/1")
+    are_out()
+    with own_s3.away():
+        job.replace("orders/1", "total/0")
+    put("tuesday", 2_000)
+    are_out()
+    before = job.until("it has checkpoints", lambda view: view["checkpoint"]["count"])
+    job.until("two more are complete", lambda view: view["checkpoint"]["count"] >= before + 2)
+    job.kill_everything()
+    own_s3.delete("orders/monday.jsonl")  # they cover it
+    put("wednesday", 3_000)
+    job.start("--resume")
+    job.replace("orders/0")
+    are_out()
+    job.kill_everything()
+    CHECKS["from_objects"]({"orders": orders}, {"out": rows()})

@@ -9,12 +9,11 @@ The size of a block is limited whatever the file contains: the rest of a line th
 from __future__ import annotations
 
 import gzip
-import os
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import repeat
-from typing import IO, TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import IO, TYPE_CHECKING, Any, BinaryIO, NoReturn, Protocol
 
 from causal.errors import CausalError, CorruptData, OperatorFailed, PipelineError, Unavailable
 from causal.records.unreadable import Unreadable
@@ -27,8 +26,7 @@ from operators.sources.files.cutting_rows import (
     Cutter,
     foreign,
 )
-from operators.sources.files.listing import RESTORE, Listed
-from operators.sources.files.matching import denied
+from operators.sources.files.listed import RESTORE, Listed
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -58,6 +56,11 @@ class Blocks(Protocol):
 
     mark: Mark
     """The place at which the next block begins."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether it is known that no block follows."""
+        ...
 
     def next(self) -> tuple[list[Any], list[int] | range] | None:
         """Return the rows of the next block, possibly none, and their line numbers; None at the end of the file.
@@ -90,20 +93,27 @@ class LineBlocks:
         self._rest = b""
         self._last = False
         self.mark = Mark()
-        self._file = _opened(file)
+        self._stored, self._file = _opened(file)
         if mark.row:  # read the column names, which may precede the first row
             while headed() and self.next() is not None:
                 continue
             self._seek(mark)
 
+    @property
+    def ended(self) -> bool:
+        """Whether all bytes of the file were cut."""
+        return self._last and not self._rest
+
     def next(self) -> tuple[list[Any], list[int] | range] | None:
-        if self._last and not self._rest:
+        if self.ended:
             return None
         while True:
             if self._rest or not self._last:
                 cut = self._cut()
                 if cut.bytes_used:
                     self._move(cut.bytes_used, cut.lines_used, len(cut.rows))
+                    if not self._rest and not self._last:
+                        self._read()  # only that shows whether the file has ended
                     return cut.rows, cut.lines
                 if self._rest and (self._last or len(self._rest) > self._row_bytes_max):
                     return self._first_line()
@@ -142,9 +152,9 @@ class LineBlocks:
             raise CorruptData(f"{self._listed.shown} is damaged: {problem}; {RESTORE}") from None
         except OSError as problem:
             raise Unavailable(f"{self._listed.shown}: {problem}") from problem
-        self._listed.check_path()
-        if not data and (at := os.lseek(self._file.fileno(), 0, os.SEEK_CUR)) != self._listed.size:
-            raise Unavailable(f"{self._listed.shown} ends at byte {at:,} of {self._listed.size:,}")
+        self._listed.check_read()
+        if not data:
+            self._listed.check_end(self._stored.tell())
         self._last = not data
         return data
 
@@ -186,30 +196,26 @@ class LineBlocks:
         raise OperatorFailed(f"{self._listed.shown}:{line}: {problem}") from None
 
 
-def _opened(file: Listed) -> IO[bytes]:
-    """Open the file and return it, after checking that it is unchanged since it was listed."""
-    file.check_path()
+def _opened(file: Listed) -> tuple[BinaryIO, IO[bytes]]:
+    """Open the file; return its content as it is stored, and as it is read, without compression."""
+    stored = file.open()
     try:
-        handle: IO[bytes] = open(file.path, "rb")
-        file.check(os.fstat(handle.fileno()))
-        begin = handle.read(len(GZIP))
-        handle.seek(0)
-    except PermissionError as problem:
-        raise OperatorFailed(denied(file.shown, problem)) from None
+        begin = stored.read(len(GZIP))
+        stored.seek(0)
     except OSError as problem:
         raise Unavailable(f"{file.shown}: {problem}") from problem
     if not begin.startswith(GZIP) and plain_name(file.path) == file.path:
-        return handle
+        return stored, stored
     if not begin:
-        handle.close()
+        stored.close()
         raise CorruptData(f"{file.shown} is damaged: it has the name of a gzip file but is empty; {RESTORE}")
-    return _Gzip(handle)  # type: ignore[return-value]
+    return stored, _Gzip(stored)  # type: ignore[return-value]
 
 
 class _Gzip(gzip.GzipFile):
     """The decompressed content of a file; closing it also closes the file."""
 
-    def __init__(self, handle: IO[bytes]) -> None:
+    def __init__(self, handle: BinaryIO) -> None:
         super().__init__(fileobj=handle, mode="rb")
         self._handle = handle
 
@@ -241,7 +247,7 @@ class ParquetBlocks:
         self._listed = file
         self._damage = (pa.ArrowException, OSError)
         self.mark = mark
-        self._handle = _opened(file)
+        _, self._handle = _opened(file)
         try:
             # Microseconds can represent all years. A file with INT96 times is opened a second time, to find the times
             # that lose a fraction of a microsecond.
@@ -253,6 +259,11 @@ class ParquetBlocks:
         except self._damage as problem:
             raise self._damaged(problem) from None
         self._batches = self._of_group(mark.line)
+
+    @property
+    def ended(self) -> bool:
+        """Whether all rows of the file were read."""
+        return self.mark.row >= int(self._file.metadata.num_rows)
 
     def next(self) -> tuple[list[Any], list[int] | range] | None:
         if self.mark.offset >= self._file.num_row_groups:
@@ -269,7 +280,7 @@ class ParquetBlocks:
             raise
         except self._damage as problem:
             raise self._damaged(problem) from None
-        self._listed.check_path()
+        self._listed.check_read()
         self.mark = Mark(self.mark.row + len(rows), self.mark.offset, self.mark.line + len(rows))
         return rows, range(first, first + len(rows))
 

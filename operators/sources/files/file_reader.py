@@ -1,27 +1,24 @@
 """The reader of one partition of files: a position is a row number across the partition's files, in order.
 
 Marks record the positions at which files and blocks begin, so that any position since the last checkpoint can be read
-again from the nearest mark. The mark at the last checkpoint is stored in the job directory for the successor of this
-process. It only saves reading: if it is missing, the successor counts rows from the first file.
+again from the nearest mark. The place of the last checkpoint is kept for the successor of this process (`Places`).
 """
 
 from __future__ import annotations
 
-import json
 import time
 from bisect import bisect_right
 from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
-from causal.errors import CorruptData, DeterminantsLost, Unavailable
+from causal.errors import DeterminantsLost
 from causal.records.unreadable import Unreadable
-from causal.storage.files import read_parts, write_parts
 from operators.source import Read
 from operators.sources.files.file_blocks import Blocks, Mark
-from operators.sources.files.listing import RESTORE, FileJournal, Listed, Listing
+from operators.sources.files.file_places import Place, Places
+from operators.sources.files.listed import RESTORE, Listed
+from operators.sources.files.listing import FileJournal, Listing
 
 POLL_S = 0.5
 """The pause between two looks for new files, while there is nothing to read."""
@@ -33,21 +30,12 @@ MARKS_MAX = 4096
 Open = Callable[[Listed, Mark], Blocks]
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """A mark in a file, with its position; `listing` and `index` locate the file in the listings."""
-
-    position: int
-    listing: int
-    index: int
-    mark: Mark
-
-
 class FileReader:
     """A `PartitionReader` of files.
 
     Args:
         source: the name of the source, for messages.
+        places: where the place of the last checkpoint is kept.
         open_blocks: opens a file in the source's format.
         located: whether each record is a dict of file, line and value.
         poll_s: the interval between two searches for new files; 0 for no pause.
@@ -59,6 +47,7 @@ class FileReader:
         partition: int,
         partitions: int,
         source: str,
+        places: Places,
         open_blocks: Open,
         located: bool = False,
         poll_s: float = POLL_S,
@@ -70,14 +59,15 @@ class FileReader:
         self._open = open_blocks
         self._located = located
         self._poll_s = poll_s
-        self._path = journal.directory / f"partition-{partition}"
+        self._kept = places
         self._listing: tuple[int, Listing | None] = (-1, None)
         self._blocks: Blocks | None = None
         self._rows: list[Any] = []
-        self._stored = self._load()
-        self._next = self._stored  # the place at which reading continues after `_rows`
-        self._first = self._stored.position  # the position of the first of `_rows`
-        self._places = [self._stored]
+        begins = places.load()
+        self._next = begins  # the place at which reading continues after `_rows`
+        self._first = begins.position  # the position of the first of `_rows`
+        self._block = begins  # the place of the block of `_rows`
+        self._places = [begins]
         self._look_at_s = 0.0
 
     def read(self, position: int, count_max: int) -> Read | None:
@@ -101,7 +91,8 @@ class FileReader:
                     )
                 return Read([], time.monotonic_ns(), ended=True) if state == "ended" else None
         start = position - self._first
-        return Read(self._rows[start : start + count_max], time.monotonic_ns())
+        rows = self._rows[start : start + count_max]
+        return Read(rows, time.monotonic_ns(), marks=self._marks(start, len(rows)))
 
     def ready_in_s(self, position: int) -> float:
         """Return 0 if the rows at `position` are in memory, or else the interval between two searches for files."""
@@ -124,14 +115,7 @@ class FileReader:
         if at <= 0:
             return
         del self._places[:at]
-        body = [
-            self._places[0].position,
-            self._places[0].listing,
-            self._places[0].index,
-            *astuple(self._places[0].mark),
-        ]
-        with suppress(Unavailable):  # without the new mark, a later process only reads more of the file
-            write_parts(self._path, [json.dumps(body).encode()], durable=False)
+        self._kept.keep(self._places[0])
 
     def close(self) -> None:
         if self._blocks is not None:
@@ -140,16 +124,18 @@ class FileReader:
 
     # ----------------------------------------------------------------------------------------------------------
 
-    def _load(self) -> _Place:
-        try:
-            position, listing, index, *mark = json.loads(read_parts(self._path)[0])
-            return _Place(position, listing, index, Mark(*mark))
-        except CorruptData:  # the file is missing, or was cut short by a loss of power
-            return _Place(0, 0, 0, Mark())
+    def _marks(self, start: int, count: int) -> list[str]:
+        """Return the mark of each of these rows: that of the row's block, and after the last row that of the next."""
+        if not self._kept.in_checkpoint:
+            return []
+        marks = [self._block.text] * count
+        if start + count == len(self._rows):
+            marks[-1] = self._next.text
+        return marks
 
     def _return_to(self, position: int) -> None:
         if position < self._places[0].position:  # the position comes from an older savepoint
-            self._places.insert(0, _Place(0, 0, 0, Mark()))
+            self._places.insert(0, Place())
         at = bisect_right(self._places, position, key=_position) - 1
         self.close()
         self._next = self._places[at]
@@ -164,11 +150,11 @@ class FileReader:
         if place.index >= len(listing.files):
             if listing.last:
                 return "ended"
-            self._step(_Place(place.position, place.listing + 1, 0, Mark()))
+            self._step(Place(place.position, place.listing + 1))
             return None
         file = listing.files[place.index]
         if file.number % self._partitions != self._partition:
-            self._next = _Place(place.position, place.listing, place.index + 1, Mark())
+            self._next = place.next_file()
             return None
         try:
             if self._blocks is None:
@@ -179,7 +165,7 @@ class FileReader:
             raise
         if block is None:
             self.close()
-            self._step(_Place(place.position, place.listing, place.index + 1, Mark()))
+            self._step(place.next_file())
             return None
         rows, lines = block
         if self._located:
@@ -188,11 +174,15 @@ class FileReader:
                 row if type(row) is Unreadable else {"file": shown, "line": line, "value": row}
                 for row, line in zip(rows, lines, strict=True)
             ]
-        self._first, self._rows = place.position, rows
-        self._step(_Place(place.position + len(rows), place.listing, place.index, self._blocks.mark))
+        self._first, self._rows, self._block = place.position, rows, place
+        after = Place(place.position + len(rows), place.listing, place.index, self._blocks.mark)
+        if self._blocks.ended:
+            self.close()
+            after = after.next_file()
+        self._step(after)
         return None
 
-    def _step(self, place: _Place) -> None:
+    def _step(self, place: Place) -> None:
         self._next = place
         if place.position < self._places[-1].position:
             return  # this part of the file was read before, so its marks exist
@@ -216,7 +206,7 @@ class FileReader:
         return self._listing[1]
 
 
-def _position(place: _Place) -> int:
+def _position(place: Place) -> int:
     return place.position
 
 

@@ -1,7 +1,7 @@
 """The source of files, `FilesSource`: lines, JSON lines, CSV or Parquet, read in place, each row exactly once.
 
-Nothing is copied: the job directory only lists the files (`file-listings/<source>/`). After a failure, rows are read
-again from the files, which must not have changed.
+Nothing is copied: the job only lists the files or objects (`file-listings/<source>/`). After a failure, rows are read
+again from them, and they must not have changed.
 """
 
 from __future__ import annotations
@@ -9,29 +9,44 @@ from __future__ import annotations
 import codecs
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from causal.errors import OperatorFailed, PipelineError
+from causal.errors import CorruptData, DeterminantsLost, OperatorFailed, PipelineError, Unavailable
+from causal.storage.directory import Directory
+from causal.storage.objects import Objects
+from causal.storage.shared import Depot
 from operators.graph import caller
 from operators.source import PartitionReader, Source, SourceContext
+from operators.sources.files.ahead_reader import AheadReader
 from operators.sources.files.cutting_rows import ENCODING_OPTION, FOREIGN_BYTES, CsvCutter, LineCutter, foreign, json_of
 from operators.sources.files.file_blocks import Blocks, LineBlocks, Mark, ParquetBlocks, plain_name
-from operators.sources.files.file_reader import FileReader, directory_of
-from operators.sources.files.listing import PREFIX, FileJournal, Listed
+from operators.sources.files.file_places import PlaceFile, PlaceInCheckpoint
+from operators.sources.files.file_reader import FOLDER, FileReader, directory_of
+from operators.sources.files.listed import Listed
+from operators.sources.files.listing import PREFIX, FileJournal, Finder
+from operators.sources.files.local_files import LocalFiles
 from operators.sources.files.matching import denied, fixed, matches, regular
+from operators.sources.files.object_client import require_obstore
+from operators.sources.files.object_patterns import object_patterns
+from operators.sources.files.stored_objects import StoredObjects
 from operators.stage.unreadable import SET_ASIDE
 
 FORMATS = ("text", "json", "csv", "parquet")
 _BY_SUFFIX = {".jsonl": "json", ".ndjson": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet"}
 PARTITIONS_MAX = 1024
+LIST_S = 1.0
+"""The pause between two looks for new objects, each of which a store may charge for."""
+VERIFIED = 8
+"""The number of objects of a partition that are looked at before a job returns to them; the oldest go first."""
 
 
 class FilesSource(Source[Any]):
-    """A source of the rows of files, each exactly once, ordered by file name and then by row.
+    """A source of the rows of files or objects, each exactly once, ordered by name and then by row.
 
     Records of text are str, records of JSON lines are the values of the lines, records of CSV are dicts that map column
     names to str, and records of Parquet are dicts. Data compressed with gzip is decompressed, whatever the file's name.
@@ -39,7 +54,8 @@ class FilesSource(Source[Any]):
     ends with an error.
 
     Args:
-        patterns: paths, or globs as in `glob.glob` (`**` for any depth).
+        patterns: paths, or globs as in `glob.glob` (`**` for any depth); or URLs of objects in a store, such as
+            `s3://bucket/in/*.csv` (also `gs://`, `az://`), with the same wildcards.
         format: "text", "json", "csv" or "parquet"; by default, the format that the suffix of the first pattern
             indicates, or else "text".
         follow: whether to continue with new files in the order in which they appear; the source then never ends.
@@ -51,7 +67,9 @@ class FilesSource(Source[Any]):
         encoding: the encoding of text, JSON and CSV: "utf-8", or an encoding with one byte per character.
         row_bytes_max: the maximum length of a line in bytes; a longer line is not read into memory, and becomes a bad
             row.
-        quiet_s: with `follow`, how long a file must remain unmodified before it is read.
+        quiet_s: with `follow`, how long a file must remain unmodified before it is read; objects appear complete.
+        options: for URLs, settings of the store's client that take precedence over the environment, by their names
+            there, such as `AWS_ENDPOINT`.
     """
 
     may_be_unreadable = True
@@ -59,9 +77,6 @@ class FilesSource(Source[Any]):
         f"{SET_ASIDE}; a resumed job refuses a changed file, so to use a corrected file, empty the sink and "
         "start again without --resume"
     )
-    everywhere = False
-    """Its files, and the journal of them, are on one host."""
-
     positions_travel = False
     """A position counts rows of the files that this job has listed."""
 
@@ -77,6 +92,7 @@ class FilesSource(Source[Any]):
         encoding: str = "utf-8",
         row_bytes_max: int = 1 << 20,
         quiet_s: float = 1.0,
+        options: Mapping[str, str] | None = None,
     ) -> None:
         self._where = f"{caller()}: FilesSource"
         for each in patterns:
@@ -90,7 +106,12 @@ class FilesSource(Source[Any]):
                 f"{self._where} was given no file; pass paths or patterns, as in FilesSource('in/*.csv')"
             )
         self._written = tuple(os.fspath(each) for each in patterns)
-        self.patterns = tuple(os.path.abspath(os.path.expanduser(each)) for each in self._written)
+        self._objects = object_patterns(self._where, self._written)
+        self._options = dict(options or {})
+        self.everywhere = bool(self._objects)  # files, and the journal of them, are on one host
+        self.patterns = tuple(pattern.text for pattern in self._objects) or tuple(
+            os.path.abspath(os.path.expanduser(each)) for each in self._written
+        )
         self._format_is_inferred = format is None
         self.format = _format_of(self.patterns[0]) if format is None else format
         self.follow = follow
@@ -128,13 +149,38 @@ class FilesSource(Source[Any]):
             raise PipelineError(f"{where} has columns {self.columns!r}; use the distinct column names of a CSV file")
         if self.format == "parquet" and find_spec("pyarrow") is None:
             raise PipelineError(f"{where}: Parquet needs pyarrow; run `pip install pyarrow`")
+        if self._objects:
+            require_obstore(where)
+        if self._options and not self._objects:
+            raise PipelineError(f"{where} has options for a store, but its files are on this host; leave them out")
+        if not all(isinstance(each, str) for option in self._options.items() for each in option):
+            raise PipelineError(f"{where} has options that are not text; use names and values as in the environment")
 
     def check(self) -> None:
         """Raise `PipelineError` if a pattern matches no file, or a matching file cannot be read in the given format."""
         try:
-            self._check_files()
-        except (OperatorFailed, OSError) as problem:
+            if self._objects:
+                self._check_objects()
+            else:
+                self._check_files()
+        except Unavailable as problem:
+            raise PipelineError(f"{self._where}: {problem}; check the URL, the endpoint and the credentials") from None
+        except (CorruptData, DeterminantsLost, OperatorFailed, OSError) as problem:
             raise PipelineError(f"{self._where}: {problem}") from None
+
+    def _check_objects(self) -> None:
+        finder, begun = StoredObjects(self._objects, self._options), False
+        for pattern in self._objects:
+            any_matches = False
+            for entry in finder.matching(pattern):
+                any_matches, url = True, f"{pattern.store}/{entry.key}"
+                self._check_name(url)
+                if not begun:  # that objects may be listed does not mean that they may be read
+                    begun = True
+                    with finder.listed(url, entry.size, entry.etag, 0).open() as content:
+                        self._check_beginning(url, content.read(FOREIGN_BYTES))
+            if not any_matches and not self.follow:
+                raise PipelineError(f"{self._where}: no object matches {pattern.text}")
 
     def _check_files(self) -> None:
         for pattern in self.patterns:
@@ -155,24 +201,67 @@ class FilesSource(Source[Any]):
             for path in files:
                 if not os.access(path, os.R_OK):
                     raise PipelineError(f"{self._where}: {denied(path, PermissionError(0, 'permission denied'))}")
-                if self.format != "parquet" and (what := foreign(_beginning(path))):
-                    raise PipelineError(f"{self._where}: {path}: {what}")
-                named = _format_of(path)
-                if self._format_is_inferred and named not in ("text", self.format):
-                    raise PipelineError(
-                        f"{self._where}: {path} has a name like {named}, but would be read as {self.format}, "
-                        f"like the first pattern; pass format={named!r} or {self.format!r}, and use a separate "
-                        "source for each format"
-                    )
+                self._check_beginning(path, _beginning(path))
+                self._check_name(path)
+
+    def _check_beginning(self, path: str, begin: bytes) -> None:
+        if self.format != "parquet" and (what := foreign(begin)):
+            raise PipelineError(f"{self._where}: {path}: {what}")
+
+    def _check_name(self, path: str) -> None:
+        named = _format_of(path)
+        if self._format_is_inferred and named not in ("text", self.format):
+            raise PipelineError(
+                f"{self._where}: {path} has a name like {named}, but would be read as {self.format}, "
+                f"like the first pattern; pass format={named!r} or {self.format!r}, and use a separate "
+                "source for each format"
+            )
 
     def open(self, partition: int, context: SourceContext) -> PartitionReader:
         """Return a reader of one partition; the reader that runs first lists the files."""
-        journal = self._journal(context.name, context.job_directory)
-        return FileReader(journal, partition, self.partitions, context.name, self.blocks, self.located)
+        if self._objects:
+            name = f"source {context.name!r}, partition {partition}"
+            return AheadReader(partial(self._object_reader, partition, context), name)
+        finder = LocalFiles(self.patterns, self._written, self.quiet_s if self.follow else None)
+        journal = self._journal(Directory(context.job_directory), context.name, finder)
+        places = PlaceFile(directory_of(context.job_directory, context.name), partition)
+        return FileReader(journal, partition, self.partitions, context.name, places, self.blocks, self.located)
+
+    def _object_reader(self, partition: int, context: SourceContext) -> FileReader:
+        journal = self._journal(_storage_of(context), context.name, StoredObjects(self._objects, self._options))
+        places = PlaceInCheckpoint(context)
+        return FileReader(journal, partition, self.partitions, context.name, places, self.blocks, self.located, LIST_S)
 
     def check_resumed(self, name: str, job_directory: Path, rolled_back: bool) -> None:
-        """Raise `PipelineError` if the list of files is complete but `patterns` or `follow` contradicts it."""
-        self._journal(name, job_directory).check_resumed(rolled_back)
+        """Raise `PipelineError` if the list of files is complete but `patterns` or `follow` contradicts it.
+
+        If the list is in a store, its reader raises the error.
+        """
+        finder: Finder = LocalFiles(self.patterns, self._written)
+        if self._objects:
+            finder = StoredObjects(self._objects, self._options)
+        self._journal(Directory(job_directory), name, finder).check_resumed(rolled_back)
+
+    def check_readable(self, partition: int, position: int, context: SourceContext) -> None:
+        """Raise `PipelineError` if one of the first objects that would be read again has changed or is gone."""
+        if not self._objects:
+            return
+        finder = StoredObjects(self._objects, self._options)
+        try:
+            journal, place = (
+                self._journal(_storage_of(context), context.name, finder),
+                PlaceInCheckpoint(context).load(),
+            )
+            needed = (
+                file
+                for number, listing in journal.listings(place.listing)
+                for index, file in enumerate(listing.files)
+                if file.number % self.partitions == partition and (number, index) >= (place.listing, place.index)
+            )
+            for file in islice(needed, VERIFIED):
+                file.verify()
+        except (DeterminantsLost, OperatorFailed, Unavailable) as problem:
+            raise PipelineError(f"source {context.name!r}, partition {partition}: {problem}") from None
 
     def lend(self, name: str, job_directory: Path, elsewhere: Path) -> bool:
         """Copy the listings of files and, before the first ones, the marks at which reading begins."""
@@ -184,15 +273,8 @@ class FilesSource(Source[Any]):
                 shutil.copyfile(path, copied / path.name)
         return True
 
-    def _journal(self, name: str, job_directory: Path) -> FileJournal:
-        return FileJournal(
-            directory_of(job_directory, name),
-            self.patterns,
-            self.partitions,
-            self.follow,
-            self.quiet_s,
-            self._written,
-        )
+    def _journal(self, storage: Objects, name: str, finder: Finder) -> FileJournal:
+        return FileJournal(storage, f"{FOLDER}/{name}", finder, self.partitions, self.follow)
 
     def blocks(self, file: Listed, mark: Mark) -> Blocks:
         """Return the rows of a file, beginning at the given mark."""
@@ -205,6 +287,13 @@ class FilesSource(Source[Any]):
         option = "" if self.format == "json" else ENCODING_OPTION
         lines = LineCutter(file.shown, self.encoding, self.row_bytes_max, convert, whole, option)
         return LineBlocks(file, mark, lines, bool, self.row_bytes_max)
+
+
+def _storage_of(context: SourceContext) -> Objects:
+    """Return the storage of the listings of objects."""
+    if context.store:
+        return Depot(context.store, context.place_in_store, proof="")
+    return Directory(context.job_directory)
 
 
 def _headed(cutter: CsvCutter) -> bool:

@@ -1,9 +1,9 @@
-"""The files of a source in an order that is decided once, by a journal of listings in the job directory.
+"""The files of a source in an order that is decided once, by a journal of listings.
 
-A listing is a sorted list of files that no earlier listing contains, linked under the next number. If several processes
-create a listing at the same moment, one of them wins, and all of them read its listing. File i of all listings belongs
-to partition i modulo the number of partitions. Neither the order in which a directory is listed nor a file that appears
-in the meantime changes the decision.
+A listing is a sorted list of files that no earlier listing contains, created under the next number (D17). If several
+processes create a listing at the same moment, one of them wins, and all of them read its listing. File i of all
+listings belongs to partition i modulo the number of partitions. Neither the order in which a directory is listed nor a
+file that appears in the meantime changes the decision.
 
 A listing that is created while files are not followed is the last one. If a later version of the job does not follow
 files either, it must have the patterns of that listing. If it follows files, it continues after that listing.
@@ -13,74 +13,56 @@ from __future__ import annotations
 
 import json
 import os
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import xxhash
 
-from causal.errors import CorruptData, DeterminantsLost, OperatorFailed, PipelineError, Unavailable
-from causal.storage.files import make_directory, read_parts, sync_directory, write_parts
-from operators.records.seconds import ns_of_seconds
-from operators.sources.files.matching import denied, matches, regular
+from causal.errors import CorruptData, OperatorFailed, PipelineError
+from causal.storage.files import packed_parts, parts_of
+from causal.storage.objects import Missing, Objects
+from operators.sources.files.listed import Listed
 
 FILES_MAX = 1_000_000
 """The most files that one source takes: their names are remembered, about 100 bytes each."""
 FORMAT = 1
 PREFIX = "listing-"
-RESTORE = "restore the original, or start again with a new --state-dir"
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
-    """A file as it was when it was listed.
-
-    Attributes:
-        number: the index of the file among all of the source's files.
-    """
+class Fresh:
+    """A file that is in no listing yet; `real` is its path without symbolic links, and `version` as in `Listed`."""
 
     path: str
     size: int
-    mtime_ns: int
-    number: int
+    version: int | str
+    real: str
 
-    @property
-    def shown(self) -> str:
-        """The path as text that can be printed and encoded."""
-        return os.fsencode(self.path).decode("utf-8", "replace")
 
-    def check(self, now: os.stat_result) -> None:
-        """Raise an error if the given status differs from that in the listing.
+class Finder(Protocol):
+    """The files that match the patterns of a source at the moment.
 
-        Raises:
-            DeterminantsLost: the file has changed.
-        """
-        if (now.st_size, now.st_mtime_ns) != (self.size, self.mtime_ns):
-            change = f"it had {self.size:,} bytes and now has {now.st_size:,}"
-            if now.st_size == self.size:
-                change = "its modification time has changed"
-            raise DeterminantsLost(f"{self.shown} has changed since the job listed it: {change}; {RESTORE}")
+    Attributes:
+        patterns: absolute paths, URLs or globs of them.
+        written: the patterns as written in the pipeline.
+    """
 
-    def check_path(self) -> None:
-        """Raise an error if the file at the path differs from that in the listing.
+    patterns: Sequence[str]
+    written: Sequence[str]
+
+    def fresh(self, is_known: Callable[[str], bool]) -> Iterable[Fresh]:
+        """Return the files that match, except those whose path is known.
 
         Raises:
-            DeterminantsLost: the file has changed or was removed.
-            OperatorFailed: the job's user may not read the file.
-            Unavailable: the file cannot be inspected now.
+            OperatorFailed: the job may not look there.
+            Unavailable: the directory or the store does not respond.
         """
-        try:
-            self.check(os.stat(self.path))
-        except FileNotFoundError:
-            raise DeterminantsLost(
-                f"{self.shown} is missing, but the job has not finished reading it; {RESTORE}"
-            ) from None
-        except PermissionError as problem:
-            raise OperatorFailed(denied(self.shown, problem)) from None
-        except OSError as problem:
-            raise Unavailable(f"{self.shown}: {problem}") from problem
+        ...
+
+    def listed(self, path: str, size: int, version: int | str, number: int) -> Listed:
+        """Return an entry of a listing."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,54 +73,25 @@ class Listing:
     last: bool
 
 
-@dataclass(frozen=True, slots=True)
-class _Fresh:
-    """A file that is not in any listing yet; `real` is its path without symbolic links."""
-
-    path: str
-    size: int
-    mtime_ns: int
-    real: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    """A file's status, and the time on this machine's monotonic clock since which the status has been unchanged."""
-
-    size: int
-    mtime_ns: int
-    since_ns: int
-
-
 class FileJournal:
     """The listings of one source, which any number of processes may read and continue.
 
     Args:
-        directory: `<job directory>/file-listings/<source>`.
-        patterns: absolute paths or globs.
+        objects: the storage of the listings: the job's directory, or the store that all hosts share.
+        folder: the folder of the listings there; its last part is the source's name.
         follow: whether new files are added as they appear; otherwise, the next listing is the last.
-        quiet_s: how long a new file must remain unmodified before it is added; used only if files are followed.
-        written: the patterns as written in the pipeline, which stay the same when its directory is moved.
     """
 
     def __init__(
-        self,
-        directory: Path,
-        patterns: Sequence[str],
-        partitions: int,
-        follow: bool = False,
-        quiet_s: float = 1.0,
-        written: Sequence[str] = (),
+        self, objects: Objects, folder: str, finder: Finder, partitions: int = 1, follow: bool = False
     ) -> None:
-        self.directory = directory
-        self._patterns = patterns
-        self._written = written or patterns
+        self._objects = objects
+        self._folder = folder
+        self._finder = finder
         self._partitions = partitions
         self._follow = follow
-        self._quiet_s = quiet_s
         self._known: set[int] = set()
         self._files = 0
-        self._seen: dict[str, _Seen] = {}
         self._looked_up_to = 0  # the number of listings whose files are in `_known`
         self._closed = False  # whether the latest of these listings was meant to be the last
 
@@ -148,15 +101,23 @@ class FileJournal:
         Raises:
             CorruptData: the listing is damaged.
             PipelineError: the list is complete and the options differ, or the number of partitions differs.
+            Unavailable: the storage does not respond.
         """
         body = self._body(number)
         if body is None:
             return None
         files = tuple(
-            Listed(path, size, mtime_ns, place)
-            for place, (path, size, mtime_ns) in enumerate(body["files"], body["first"])
+            self._finder.listed(path, size, version, place)
+            for place, (path, size, version) in enumerate(body["files"], body["first"])
         )
         return Listing(files, self._ends(number, body))
+
+    def listings(self, first: int) -> Iterator[tuple[int, Listing]]:
+        """Yield the listings that there are from a number on, and their numbers; the errors are those of `listing`."""
+        number = first
+        while (listing := self.listing(number)) is not None:
+            yield number, listing
+            number += 1
 
     def check_resumed(self, rolled_back: bool) -> None:
         """Raise an error if a job is resumed with options that contradict the list of files.
@@ -168,7 +129,8 @@ class FileJournal:
             CorruptData: a listing is damaged.
             PipelineError: the list is complete, and the options contradict it or match other files.
         """
-        numbers = [int(path.name.removeprefix(PREFIX)) for path in self.directory.glob(f"{PREFIX}*")]
+        names = [name.rpartition("/")[2] for name in self._objects.names(self._folder)]
+        numbers = [int(name.removeprefix(PREFIX)) for name in names if name.startswith(PREFIX)]
         for number in sorted({min(numbers), max(numbers)}) if numbers else ():
             body = self._body(number)
             if body is None:
@@ -181,31 +143,33 @@ class FileJournal:
         """Return whether this listing is the last; raise an error if the options contradict a complete list."""
         if body["last"] and self._follow and not number:  # the job has not followed files before
             raise PipelineError(self._complete("follow=True"))
-        if not body["last"] or self._follow or self._path(number + 1).exists():
+        if not body["last"] or self._follow or self._body(number + 1) is not None:
             return False
-        if set(body.get("patterns", self._patterns)) != set(self._patterns) and set(body["written"]) != set(
-            self._written
-        ):
+        patterns, written = self._finder.patterns, self._finder.written
+        if set(body.get("patterns", patterns)) != set(patterns) and set(body["written"]) != set(written):
             raise PipelineError(self._complete(f"a change of its patterns ({', '.join(body['written'])})"))
         return True
 
     def _complete(self, change: str) -> str:
         return (
-            f"source {self.directory.name!r}: its list of files is complete, so {change} would leave files out; "
-            "undo the change, and add a source with another name for other files"
+            f"source {self._folder.rpartition('/')[2]!r}: its list of files is complete, so {change} would leave files "
+            "out; undo the change, and add a source with another name for other files"
         )
 
     def _body(self, number: int) -> dict[str, Any] | None:
-        file = self._path(number)
-        if not file.exists():
+        name = self._name(number)
+        where = self._objects.where(name)
+        try:
+            stored = self._objects.read(name)
+        except Missing:
             return None
-        body: dict[str, Any] = json.loads(read_parts(file)[0])
+        body: dict[str, Any] = json.loads(next(parts_of(stored, where)))
         if body["format"] != FORMAT:
-            raise CorruptData(f"{file} has format {body['format']}, not {FORMAT}; use a new --state-dir")
+            raise CorruptData(f"{where} has format {body['format']}, not {FORMAT}; use a new --state-dir")
         if body["partitions"] != self._partitions:
             raise PipelineError(
-                f"{self.directory} was started with partitions={body['partitions']}, but FilesSource has "
-                f"{self._partitions}; set partitions={body['partitions']}, or use a new --state-dir"
+                f"{self._objects.where(self._folder)} was started with partitions={body['partitions']}, but "
+                f"FilesSource has {self._partitions}; set partitions={body['partitions']}, or use a new --state-dir"
             )
         return body
 
@@ -214,18 +178,15 @@ class FileJournal:
 
         Raises:
             OperatorFailed: too many files match.
-            Unavailable: the directory or the disk does not respond.
+            Unavailable: the directory, the disk or the store does not respond.
         """
-        try:
-            self._remember(number)
-            if self._looked_up_to > number:
-                return True
-            fresh = self._new_files()
-            if not fresh and self._follow and not self._closed:
-                return False
-            self._write(number, fresh)
-        except OSError as problem:
-            raise Unavailable(f"{self.directory}: {problem}") from problem
+        self._remember(number)
+        if self._looked_up_to > number:
+            return True
+        fresh = self._new_files()
+        if not fresh and self._follow and not self._closed:
+            return False
+        self._write(number, fresh)
         self._remember(number + 1)
         return True
 
@@ -240,61 +201,33 @@ class FileJournal:
             self._closed = body["last"]
             self._looked_up_to += 1
 
-    def _new_files(self) -> list[_Fresh]:
-        fresh: list[_Fresh] = []
-        seen, self._seen = self._seen, {}
-        for match in matches(self._patterns):
-            if _mark(match.path) in self._known or _mark(match.real) in self._known:
-                continue
-            known = regular(match.path)
-            if known is None or (self._follow and not self._is_quiet(match.path, known, seen.get(match.path))):
-                continue
-            fresh.append(_Fresh(match.path, known.st_size, known.st_mtime_ns, match.real))
+    def _new_files(self) -> list[Fresh]:
+        fresh: dict[str, Fresh] = {}
+        for file in self._finder.fresh(lambda path: _mark(path) in self._known):
+            fresh[file.path] = file
             if self._files + len(fresh) > FILES_MAX:
                 raise OperatorFailed(
-                    f"more than {FILES_MAX:,} files match {', '.join(self._patterns)}; narrow the pattern, or "
+                    f"more than {FILES_MAX:,} files match {', '.join(self._finder.patterns)}; narrow the pattern, or "
                     "start again with a new --state-dir"
                 )
-        return fresh
+        return sorted(fresh.values(), key=lambda file: os.fsencode(file.path))
 
-    def _is_quiet(self, path: str, known: os.stat_result, seen: _Seen | None) -> bool:
-        """Return whether a file has been unmodified for `quiet_s`.
-
-        The file's modification time decides or, because that time may be wrong, this machine's monotonic clock.
-        """
-        quiet_ns, now_ns = ns_of_seconds(self._quiet_s), time.monotonic_ns()
-        if 0 <= time.time_ns() - known.st_mtime_ns >= quiet_ns:
-            return True
-        if seen is None or (seen.size, seen.mtime_ns) != (known.st_size, known.st_mtime_ns):
-            seen = _Seen(known.st_size, known.st_mtime_ns, now_ns)
-        self._seen[path] = seen
-        return now_ns - seen.since_ns >= quiet_ns
-
-    def _write(self, number: int, files: Sequence[_Fresh]) -> None:
+    def _write(self, number: int, files: Sequence[Fresh]) -> None:
         body = {
             "format": FORMAT,
             "partitions": self._partitions,
             "first": self._files,
             "last": not self._follow,
-            "patterns": list(self._patterns),
-            "written": list(self._written),
-            "files": [(file.path, file.size, file.mtime_ns) for file in files],
+            "patterns": list(self._finder.patterns),
+            "written": list(self._finder.written),
+            "files": [(file.path, file.size, file.version) for file in files],
             "real": {str(place): file.real for place, file in enumerate(files) if file.real != file.path},
         }
-        make_directory(self.directory, durable=True)
-        path = self._path(number)
-        aside = path.with_name(f".{path.name}.{os.getpid()}")
-        write_parts(aside, [json.dumps(body).encode()], durable=True)
-        try:
-            os.link(aside, path)
-        except FileExistsError:
-            pass  # another process was first, and its listing is valid
-        finally:
-            aside.unlink(missing_ok=True)
-        sync_directory(self.directory)
+        # If another process was first, its listing is valid.
+        self._objects.create(self._name(number), packed_parts([json.dumps(body).encode()]))
 
-    def _path(self, number: int) -> Path:
-        return self.directory / f"{PREFIX}{number:010d}"
+    def _name(self, number: int) -> str:
+        return f"{self._folder}/{PREFIX}{number:010d}"
 
 
 def _mark(path: str) -> int:

@@ -21,9 +21,11 @@ from dataclasses import dataclass
 
 from causal.errors import OperatorFailed
 
-_MAGIC = re.compile(r"[*?[]")
+MAGIC = re.compile(r"[*?[]")
+"""The beginning of a wildcard."""
 _GONE = frozenset((errno.ENOENT, errno.ENOTDIR, errno.ELOOP))
-_HIDDEN = ("_", ".")
+HIDDEN = ("_", ".")
+"""The first characters of names that only a pattern's part with the same first character matches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,7 @@ def matches(patterns: Sequence[str]) -> list[Match]:
 def fixed(pattern: str) -> str:
     """Return the directory that precedes the pattern's first wildcard."""
     directory = os.path.dirname(pattern)
-    while _MAGIC.search(directory):
+    while MAGIC.search(directory):
         directory = os.path.dirname(directory)
     return directory
 
@@ -91,7 +93,7 @@ def _refused(path: str, problem: OSError) -> Exception:
 
 def _paths(pattern: str, directory: str) -> Iterator[tuple[str, bool]]:
     """Yield the regular files of one pattern, and whether the path after its fixed directory contains a link."""
-    if not _MAGIC.search(pattern):
+    if not MAGIC.search(pattern):
         if regular(pattern) is not None:
             yield pattern, True
     elif os.path.isfile(pattern):  # the file's name contains wildcard characters
@@ -108,15 +110,15 @@ def _below(directory: str, parts: Sequence[str], linked: bool) -> Iterator[tuple
     if part == "**":
         for below, through_link in _directories(directory, linked):
             yield from _below(below, rest or ["*"], through_link)
-    elif not _MAGIC.search(part):
+    elif not MAGIC.search(part):
         path = os.path.join(directory, part)
         kind = _kind(path)
         if kind is not None and (rest or regular(path) is not None):
             yield from _further(path, rest, linked or stat.S_ISLNK(kind))
     else:
-        suits = _suits(part)
+        fits = suits(part)
         for entry in _entries(directory):
-            if suits(entry.name) and (rest or _is_file(entry)):
+            if fits(entry.name) and (rest or _is_file(entry)):
                 yield from _further(entry.path, rest, linked or entry.is_symlink())
 
 
@@ -144,7 +146,7 @@ def _directories(top: str, linked: bool) -> Iterator[tuple[str, bool]]:
         seen.add((known.st_dev, known.st_ino))
         yield path, through_link
         for entry in _entries(path):
-            if not entry.name.startswith(_HIDDEN):
+            if not entry.name.startswith(HIDDEN):
                 if entry.is_symlink():
                     links.append((entry.path, True))
                 elif entry.is_dir(follow_symlinks=False):
@@ -161,9 +163,10 @@ def _entries(directory: str) -> list[os.DirEntry[str]]:
         raise _refused(directory, problem) from None
 
 
-def _suits(part: str) -> Callable[[str], bool]:
+def suits(part: str) -> Callable[[str], bool]:
+    """Return a function of a name that returns whether the name matches a pattern's part."""
     match = re.compile(fnmatch.translate(part)).match
-    hidden = tuple(each for each in _HIDDEN if not part.startswith(each))
+    hidden = tuple(each for each in HIDDEN if not part.startswith(each))
     return lambda name: match(name) is not None and not name.startswith(hidden)
 
 

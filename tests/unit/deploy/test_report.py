@@ -372,9 +372,9 @@ def test_a_source_whose_store_does_not_answer_is_shown() -> None:
     shown = view()
     shown["ended"] = None
     shown["tasks"][0]["figures"] |= {"ingest_store_waiting_s": 7.5}
-    line = "has waited for the ingest log for 7.5 s: the shared store does not answer"
+    line = "has waited for its input for 7.5 s: the store does not answer"
     assert any(line in each for each in status_of(shown))
-    assert "the shared store does not answer read/0" in line_of(shown, 1.0)
+    assert "the store does not answer read/0" in line_of(shown, 1.0)
     families = exposed(shown)
     assert [s.value for s in families["causal_ingest_store_waiting_seconds"].samples] == [7.5]
 

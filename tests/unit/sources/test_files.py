@@ -24,19 +24,27 @@ import pytest
 from causal.errors import CausalError, CorruptData, DeterminantsLost, OperatorFailed, PipelineError, Unavailable
 from causal.records.unreadable import Unreadable
 from causal.records.values import encode
+from causal.storage.directory import Directory
 from causal.storage.files import read_parts, write_parts
 from operators.source import SourceContext
 from operators.sources import FilesSource
 from operators.sources.files import file_blocks
-from operators.sources.files.listing import FileJournal, Listed
+from operators.sources.files.listing import FileJournal
+from operators.sources.files.local_files import LocalFile, LocalFiles
 from tests.properties.test_files import read_from
+
+
+def job(directory: Path) -> Path:
+    """Return the directory of a job."""
+    (directory / "job").mkdir(parents=True, exist_ok=True)
+    return directory / "job"
 
 
 def rows(directory: Path, pattern: str, partition: int = 0, **options: Any) -> list[Any]:
     """Return all rows of a partition; of those that cannot be read, (where, why)."""
     source = FilesSource(str(directory / pattern), **options)
     source.check()
-    reader = source.open(partition, SourceContext("s", directory / "job", 0))
+    reader = source.open(partition, SourceContext("s", job(directory), 0))
     try:
         return [(Path(row.where).name, row.why) if type(row) is Unreadable else row for row in read_from(reader, 0)]
     finally:
@@ -191,10 +199,10 @@ def test_a_file_that_ends_before_its_size_is_not_at_its_end(tmp_path: Path, monk
     """A network file system may do so: the name and the size are as they were, and no more bytes come."""
     path = tmp_path / "f.txt"
     path.write_text("line\n" * 200_000)
-    reader = FilesSource(str(path)).open(0, SourceContext("s", tmp_path / "job", 0))
+    reader = FilesSource(str(path)).open(0, SourceContext("s", job(tmp_path), 0))
     assert reader.read(0, 10)
     shown = os.stat(path)
-    monkeypatch.setattr(Listed, "check_path", lambda listed: listed.check(shown))
+    monkeypatch.setattr(LocalFile, "verify", lambda listed: listed.check_status(shown))
     os.truncate(path, 500_000)
     with pytest.raises(Unavailable, match="f.txt ends at byte 500,000 of 1,000,000"):
         read_from(reader, 10, (1000,))
@@ -281,7 +289,7 @@ def test_a_file_that_changes_or_goes_after_it_was_read_in_part_is_one_line(tmp_p
         (path.unlink, "is missing, but the job has not finished reading it"),
     ):
         path.write_text("line\n" * 200_000)
-        reader = FilesSource(str(path)).open(0, SourceContext("s", tmp_path / "job", 0))
+        reader = FilesSource(str(path)).open(0, SourceContext("s", job(tmp_path), 0))
         assert reader.read(0, 10)
         change()
         with pytest.raises(DeterminantsLost, match=f"^{path} .*{why}"):
@@ -293,7 +301,7 @@ def test_a_file_that_changes_or_goes_after_it_was_read_in_part_is_one_line(tmp_p
 def test_files_that_appear_after_the_listing_are_read_only_where_they_are_followed(tmp_path: Path) -> None:
     (tmp_path / "b.txt").write_text("b\n")
     for follow in (False, True):
-        context = SourceContext(f"follow-{follow}", tmp_path / "job", 0)
+        context = SourceContext(f"follow-{follow}", job(tmp_path), 0)
         source = FilesSource(str(tmp_path / "*.txt"), follow=follow, quiet_s=0)
         reader = source.open(0, context)
         reader._poll_s = 0.0  # type: ignore[attr-defined]
@@ -309,7 +317,7 @@ class Version:
     def __init__(self, directory: Path, *patterns: str, follow: bool = False) -> None:
         paths = [str(directory / pattern) for pattern in patterns]
         self._source = FilesSource(*paths, follow=follow, quiet_s=0)
-        self._job = directory / "job"
+        self._job = job(directory)
 
     def refusal(self, rolled_back: bool = False) -> str:
         """Return the line with which the job is not resumed; empty if it is."""
@@ -431,7 +439,8 @@ def test_a_followed_file_is_taken_when_it_is_not_being_written(tmp_path: Path) -
     old.write_text("old\n")
     an_hour_ago = time.time() - 3600
     os.utime(old, (an_hour_ago, an_hour_ago))
-    journal = FileJournal(tmp_path / "job", [str(tmp_path / "*.txt")], 1, follow=True, quiet_s=1800)
+    finder = LocalFiles([str(tmp_path / "*.txt")], quiet_s=1800)
+    journal = FileJournal(Directory(tmp_path), "job", finder, follow=True)
     assert journal.look(0) and not journal.look(1)
     listing = journal.listing(0)
     assert listing is not None and [file.path for file in listing.files] == [str(old)]
@@ -456,7 +465,7 @@ def test_a_damaged_journal_is_never_believed(tmp_path: Path) -> None:
 
 def test_a_position_that_the_files_do_not_reach_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("a\n")
-    reader = FilesSource(str(tmp_path / "a.txt")).open(0, SourceContext("s", tmp_path / "job", 0))
+    reader = FilesSource(str(tmp_path / "a.txt")).open(0, SourceContext("s", job(tmp_path), 0))
     with pytest.raises(DeterminantsLost, match="has read up to row 5, but its files end at 1"):
         reader.read(5, 1)
 
@@ -505,18 +514,18 @@ def test_parquet(tmp_path: Path) -> None:
         numbers = list(range(first, first + 30_000))
         parquet.write_table(pa.table({"n": numbers}), tmp_path / f"{name}.parquet", row_group_size=20_000)
     source = FilesSource(str(tmp_path / "*.parquet"))
-    reader = source.open(0, SourceContext("s", tmp_path / "job", 0))
+    reader = source.open(0, SourceContext("s", job(tmp_path), 0))
     assert read_from(reader, 0, (999,)) == [{"n": n} for n in range(60_000)]
     for covered in (0, 1, 8191, 8192, 19_999, 20_000, 29_999, 30_000, 47_123, 59_999, 60_000):
         reader.completed(covered)
-        again = source.open(0, SourceContext("s", tmp_path / "job", 0))
+        again = source.open(0, SourceContext("s", job(tmp_path), 0))
         assert read_from(again, covered, (5000,)) == [{"n": n} for n in range(covered, 60_000)]
     (tmp_path / "cut").mkdir()
     (tmp_path / "cut" / "c.parquet").write_bytes((tmp_path / "a.parquet").read_bytes()[:-100])
     assert "/c.parquet is not a Parquet file, or it is damaged: " in refusal(tmp_path / "cut", "c.parquet")
     with pytest.raises(OperatorFailed, match=r"odd\.parquet: "):
         parquet.write_table(pa.table({"n": pa.array([1], pa.duration("s"))}), tmp_path / "odd.parquet")
-        FilesSource(str(tmp_path / "odd.parquet")).open(0, SourceContext("o", tmp_path / "job", 0)).read(0, 1)
+        FilesSource(str(tmp_path / "odd.parquet")).open(0, SourceContext("o", job(tmp_path), 0)).read(0, 1)
 
 
 def test_a_row_of_parquet_that_no_record_holds_is_a_bad_row(tmp_path: Path) -> None:
@@ -532,7 +541,7 @@ def test_a_row_of_parquet_that_no_record_holds_is_a_bad_row(tmp_path: Path) -> N
     assert second == ("a.parquet:2", "column at: 1001 ns since 1970 is not a whole number of microseconds")
     assert third == ("a.parquet:3", f"column day: {2**30} days since 1970 is not a day in years 1 to 9999")
     assert fourth == {"n": 4, "at": day + timedelta(microseconds=2), "day": day}
-    reader = FilesSource(str(tmp_path / "a.parquet")).open(0, SourceContext("s", tmp_path / "job", 0))
+    reader = FilesSource(str(tmp_path / "a.parquet")).open(0, SourceContext("s", job(tmp_path), 0))
     [unreadable] = read_from(reader, 0)[1:2]
     assert unreadable.raw == {"n": 2, "at": "column at: 1001 ns since 1970", "day": day}
 

@@ -15,8 +15,10 @@ from typing import Any
 import pytest
 
 from causal.errors import Unavailable
+from causal.storage.directory import Directory
 from operators.sources import FilesSource
 from operators.sources.files.listing import FileJournal
+from operators.sources.files.local_files import LocalFiles
 from operators.sources.files.matching import matches
 
 
@@ -30,6 +32,13 @@ def make(directory: Path, *files: str) -> None:
         path = directory / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"{name}\n")
+
+
+def journal_of(directory: Path, patterns: list[str], quiet_s: float | None = None) -> FileJournal:
+    """Return the journal of a job's source, which follows files if `quiet_s` is given."""
+    (directory / "job").mkdir(exist_ok=True)
+    finder = LocalFiles(patterns, quiet_s=quiet_s)
+    return FileJournal(Directory(directory / "job"), "s", finder, follow=quiet_s is not None)
 
 
 PARTS = ["a", "b", "*", "a*", "?", "[ab]", "**", "*.txt", "x.txt", "[!a]*"]
@@ -83,11 +92,11 @@ def test_a_link_that_appears_later_to_a_file_that_was_listed_is_no_other_file(tm
     make(tmp_path, "in/a.txt")
     (tmp_path / "view").symlink_to("in")
     patterns = [str(tmp_path / "view/*.txt"), str(tmp_path / "in/*.txt")]
-    assert FileJournal(tmp_path / "job", patterns[:1], 1, follow=True, quiet_s=0).look(0)
+    assert journal_of(tmp_path, patterns[:1], quiet_s=0).look(0)
     (tmp_path / "in/b.txt").symlink_to("a.txt")
-    assert not FileJournal(tmp_path / "job", patterns, 1, follow=True, quiet_s=0).look(1)
+    assert not journal_of(tmp_path, patterns, quiet_s=0).look(1)
     make(tmp_path, "in/c.txt")
-    journal = FileJournal(tmp_path / "job", patterns, 1, follow=True, quiet_s=0)
+    journal = journal_of(tmp_path, patterns, quiet_s=0)
     assert journal.look(1) and not journal.look(2)
     listing = journal.listing(1)
     assert listing is not None and [(Path(file.path).name, file.number) for file in listing.files] == [("c.txt", 1)]
@@ -123,6 +132,7 @@ from pathlib import Path
 from operators.sources import FilesSource
 from operators.source import SourceContext
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
+os.makedirs(sys.argv[3], exist_ok=True)
 source = FilesSource(sys.argv[1], follow=sys.argv[2] == "follow")
 try:
     source.check()
@@ -179,7 +189,7 @@ def test_a_file_system_that_does_not_answer_is_asked_again(tmp_path: Path, monke
 
     scandir = os.scandir
     monkeypatch.setattr(os, "scandir", stale)
-    journal = FileJournal(tmp_path / "job", [str(tmp_path / "in/**/*.txt")], 1)
+    journal = journal_of(tmp_path, [str(tmp_path / "in/**/*.txt")])
     with pytest.raises(Unavailable, match="Stale file handle"):
         journal.look(0)
     assert journal.listing(0) is None
@@ -191,10 +201,10 @@ def test_a_file_that_is_dated_in_the_future_is_taken_once_it_has_not_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now_ns = 0
-    monkeypatch.setattr("operators.sources.files.listing.time.monotonic_ns", lambda: now_ns)
+    monkeypatch.setattr("operators.sources.files.local_files.time.monotonic_ns", lambda: now_ns)
     make(tmp_path, "a.txt")
     os.utime(tmp_path / "a.txt", (9e9, 9e9))
-    journal = FileJournal(tmp_path / "job", [str(tmp_path / "*.txt")], 1, follow=True, quiet_s=10)
+    journal = journal_of(tmp_path, [str(tmp_path / "*.txt")], quiet_s=10)
     assert not journal.look(0)
     now_ns = 9_000_000_000
     make(tmp_path, "a.txt", "a.txt")
