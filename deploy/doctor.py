@@ -240,22 +240,17 @@ def kafka(servers: str) -> Line:
 
 def objects(url: str) -> Line:
     """Check that a store answers, and that one of the objects that match may be read."""
-    from operators.sources.files.object_client import require_obstore
-    from operators.sources.files.object_patterns import object_patterns
-    from operators.sources.files.stored_objects import StoredObjects
+    from operators.sources.files.object_input import ObjectInput
 
     try:
-        require_obstore("causal doctor --objects")
-        patterns = object_patterns("causal doctor --objects", [url])
-        if not patterns:
+        if "://" not in url:
             return WRONG, "objects", f"{url} is a path; use the URL of objects, as s3://BUCKET/in/*.csv"
-        finder = StoredObjects(patterns, {})
-        entry = next(finder.matching(patterns[0]), None)
-        if entry is None:
-            return NOTE, "objects", f"{patterns[0].store} answers, but no object matches {url}"
-        if entry.size:
-            finder.client(patterns[0].store).read(entry, 0, 1)
-        return OK, "objects", f"{patterns[0].store} answers, and {entry.key} may be read ({entry.size:,} bytes)"
+        first = next(ObjectInput("causal doctor --objects", [url], {}).matching(may_be_none=True), None)
+        if first is None:
+            return NOTE, "objects", f"the store answers, but no object matches {url}"
+        with first.open() as content:
+            content.read(1)
+        return OK, "objects", f"{first.shown} may be read ({first.size:,} bytes)"
     except CausalError as problem:
         return WRONG, "objects", str(problem)
 

@@ -9,6 +9,7 @@ The size of a block is limited whatever the file contains: the rest of a line th
 from __future__ import annotations
 
 import gzip
+import os
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -154,7 +155,7 @@ class LineBlocks:
             raise Unavailable(f"{self._listed.shown}: {problem}") from problem
         self._listed.check_read()
         if not data:
-            self._listed.check_end(self._stored.tell())
+            self._listed.check_end(self._stored.seek(0, os.SEEK_CUR))
         self._last = not data
         return data
 

@@ -1,4 +1,4 @@
-"""Places in the files of a partition, at which a successor continues, and where the place of a checkpoint is kept.
+"""Places in the files of a partition, at which a successor continues, and the storage of the place of a checkpoint.
 
 Of local files it is in a file of the job's directory, and only saves reading: if it is missing, rows are counted from
 the first file. Of objects it is in the checkpoint, as a mark (0045), so that it is on every host.
@@ -51,7 +51,7 @@ class Place:
 
 
 class Places(Protocol):
-    """Where the place of the last checkpoint is kept.
+    """The storage of the place of the last checkpoint.
 
     Attributes:
         in_checkpoint: whether the reader gives places as marks, which the checkpoint keeps.

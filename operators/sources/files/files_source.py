@@ -12,37 +12,32 @@ import shutil
 from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib.util import find_spec
-from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from causal.errors import CorruptData, DeterminantsLost, OperatorFailed, PipelineError, Unavailable
 from causal.storage.directory import Directory
 from causal.storage.objects import Objects
-from causal.storage.shared import Depot
 from operators.graph import caller
 from operators.source import PartitionReader, Source, SourceContext
-from operators.sources.files.ahead_reader import AheadReader
 from operators.sources.files.cutting_rows import ENCODING_OPTION, FOREIGN_BYTES, CsvCutter, LineCutter, foreign, json_of
 from operators.sources.files.file_blocks import Blocks, LineBlocks, Mark, ParquetBlocks, plain_name
-from operators.sources.files.file_places import PlaceFile, PlaceInCheckpoint
-from operators.sources.files.file_reader import FOLDER, FileReader, directory_of
+from operators.sources.files.file_places import PlaceFile, Places
+from operators.sources.files.file_reader import FOLDER, POLL_S, FileReader, directory_of
 from operators.sources.files.listed import Listed
 from operators.sources.files.listing import PREFIX, FileJournal, Finder
 from operators.sources.files.local_files import LocalFiles
 from operators.sources.files.matching import denied, fixed, matches, regular
-from operators.sources.files.object_client import require_obstore
-from operators.sources.files.object_patterns import object_patterns
-from operators.sources.files.stored_objects import StoredObjects
 from operators.stage.unreadable import SET_ASIDE
+
+if TYPE_CHECKING:
+    from operators.sources.files.object_input import ObjectInput
 
 FORMATS = ("text", "json", "csv", "parquet")
 _BY_SUFFIX = {".jsonl": "json", ".ndjson": "json", ".json": "json", ".csv": "csv", ".parquet": "parquet"}
 PARTITIONS_MAX = 1024
 LIST_S = 1.0
 """The pause between two looks for new objects, each of which a store may charge for."""
-VERIFIED = 8
-"""The number of objects of a partition that are looked at before a job returns to them; the oldest go first."""
 
 
 class FilesSource(Source[Any]):
@@ -106,12 +101,11 @@ class FilesSource(Source[Any]):
                 f"{self._where} was given no file; pass paths or patterns, as in FilesSource('in/*.csv')"
             )
         self._written = tuple(os.fspath(each) for each in patterns)
-        self._objects = object_patterns(self._where, self._written)
-        self._options = dict(options or {})
-        self.everywhere = bool(self._objects)  # files, and the journal of them, are on one host
-        self.patterns = tuple(pattern.text for pattern in self._objects) or tuple(
-            os.path.abspath(os.path.expanduser(each)) for each in self._written
-        )
+        self._objects = self._objects_at(options)
+        self.everywhere = self._objects is not None  # files, and the journal of them, are on one host
+        self.patterns = tuple(os.path.abspath(os.path.expanduser(each)) for each in self._written)
+        if self._objects is not None:
+            self.patterns = self._objects.patterns
         self._format_is_inferred = format is None
         self.format = _format_of(self.patterns[0]) if format is None else format
         self.follow = follow
@@ -123,6 +117,16 @@ class FilesSource(Source[Any]):
         self.row_bytes_max = row_bytes_max
         self.quiet_s = quiet_s
         self._check_shape()
+
+    def _objects_at(self, options: Mapping[str, str] | None) -> ObjectInput | None:
+        """Return the objects that the patterns denote; None if they are paths."""
+        if any("://" in each for each in self._written):
+            from operators.sources.files.object_input import ObjectInput
+
+            return ObjectInput(self._where, self._written, options or {})
+        if options:
+            raise PipelineError(f"{self._where} has options for a store, but its files are on this host; omit them")
+        return None
 
     def _check_shape(self) -> None:
         where = self._where
@@ -149,38 +153,25 @@ class FilesSource(Source[Any]):
             raise PipelineError(f"{where} has columns {self.columns!r}; use the distinct column names of a CSV file")
         if self.format == "parquet" and find_spec("pyarrow") is None:
             raise PipelineError(f"{where}: Parquet needs pyarrow; run `pip install pyarrow`")
-        if self._objects:
-            require_obstore(where)
-        if self._options and not self._objects:
-            raise PipelineError(f"{where} has options for a store, but its files are on this host; leave them out")
-        if not all(isinstance(each, str) for option in self._options.items() for each in option):
-            raise PipelineError(f"{where} has options that are not text; use names and values as in the environment")
 
     def check(self) -> None:
         """Raise `PipelineError` if a pattern matches no file, or a matching file cannot be read in the given format."""
         try:
-            if self._objects:
-                self._check_objects()
-            else:
+            if self._objects is None:
                 self._check_files()
+            else:
+                self._check_objects(self._objects)
         except Unavailable as problem:
             raise PipelineError(f"{self._where}: {problem}; check the URL, the endpoint and the credentials") from None
         except (CorruptData, DeterminantsLost, OperatorFailed, OSError) as problem:
             raise PipelineError(f"{self._where}: {problem}") from None
 
-    def _check_objects(self) -> None:
-        finder, begun = StoredObjects(self._objects, self._options), False
-        for pattern in self._objects:
-            any_matches = False
-            for entry in finder.matching(pattern):
-                any_matches, url = True, f"{pattern.store}/{entry.key}"
-                self._check_name(url)
-                if not begun:  # that objects may be listed does not mean that they may be read
-                    begun = True
-                    with finder.listed(url, entry.size, entry.etag, 0).open() as content:
-                        self._check_beginning(url, content.read(FOREIGN_BYTES))
-            if not any_matches and not self.follow:
-                raise PipelineError(f"{self._where}: no object matches {pattern.text}")
+    def _check_objects(self, objects: ObjectInput) -> None:
+        for number, each in enumerate(objects.matching(may_be_none=self.follow)):
+            self._check_name(each.path)
+            if not number:  # that objects may be listed does not mean that they may be read
+                with each.open() as content:
+                    self._check_beginning(each.path, content.read(FOREIGN_BYTES))
 
     def _check_files(self) -> None:
         for pattern in self.patterns:
@@ -219,49 +210,28 @@ class FilesSource(Source[Any]):
 
     def open(self, partition: int, context: SourceContext) -> PartitionReader:
         """Return a reader of one partition; the reader that runs first lists the files."""
-        if self._objects:
-            name = f"source {context.name!r}, partition {partition}"
-            return AheadReader(partial(self._object_reader, partition, context), name)
-        finder = LocalFiles(self.patterns, self._written, self.quiet_s if self.follow else None)
-        journal = self._journal(Directory(context.job_directory), context.name, finder)
+        if self._objects is not None:
+            return self._objects.ahead(partition, context, partial(self._reader, partition, context, LIST_S))
         places = PlaceFile(directory_of(context.job_directory, context.name), partition)
-        return FileReader(journal, partition, self.partitions, context.name, places, self.blocks, self.located)
+        return self._reader(partition, context, POLL_S, Directory(context.job_directory), self._finder(), places)
 
-    def _object_reader(self, partition: int, context: SourceContext) -> FileReader:
-        journal = self._journal(_storage_of(context), context.name, StoredObjects(self._objects, self._options))
-        places = PlaceInCheckpoint(context)
-        return FileReader(journal, partition, self.partitions, context.name, places, self.blocks, self.located, LIST_S)
+    def _reader(
+        self, partition: int, context: SourceContext, poll_s: float, storage: Objects, finder: Finder, places: Places
+    ) -> FileReader:
+        journal = self._journal(context.name, storage, finder)
+        return FileReader(journal, partition, self.partitions, context.name, places, self.blocks, self.located, poll_s)
 
     def check_resumed(self, name: str, job_directory: Path, rolled_back: bool) -> None:
         """Raise `PipelineError` if the list of files is complete but `patterns` or `follow` contradicts it.
 
         If the list is in a store, its reader raises the error.
         """
-        finder: Finder = LocalFiles(self.patterns, self._written)
-        if self._objects:
-            finder = StoredObjects(self._objects, self._options)
-        self._journal(Directory(job_directory), name, finder).check_resumed(rolled_back)
+        self._journal(name, Directory(job_directory), self._finder()).check_resumed(rolled_back)
 
     def check_readable(self, partition: int, position: int, context: SourceContext) -> None:
         """Raise `PipelineError` if one of the first objects that would be read again has changed or is gone."""
-        if not self._objects:
-            return
-        finder = StoredObjects(self._objects, self._options)
-        try:
-            journal, place = (
-                self._journal(_storage_of(context), context.name, finder),
-                PlaceInCheckpoint(context).load(),
-            )
-            needed = (
-                file
-                for number, listing in journal.listings(place.listing)
-                for index, file in enumerate(listing.files)
-                if file.number % self.partitions == partition and (number, index) >= (place.listing, place.index)
-            )
-            for file in islice(needed, VERIFIED):
-                file.verify()
-        except (DeterminantsLost, OperatorFailed, Unavailable) as problem:
-            raise PipelineError(f"source {context.name!r}, partition {partition}: {problem}") from None
+        if self._objects is not None:
+            self._objects.check_readable(partition, self.partitions, context, partial(self._journal, context.name))
 
     def lend(self, name: str, job_directory: Path, elsewhere: Path) -> bool:
         """Copy the listings of files and, before the first ones, the marks at which reading begins."""
@@ -273,7 +243,12 @@ class FilesSource(Source[Any]):
                 shutil.copyfile(path, copied / path.name)
         return True
 
-    def _journal(self, storage: Objects, name: str, finder: Finder) -> FileJournal:
+    def _finder(self) -> Finder:
+        if self._objects is not None:
+            return self._objects.finder()
+        return LocalFiles(self.patterns, self._written, self.quiet_s if self.follow else None)
+
+    def _journal(self, name: str, storage: Objects, finder: Finder) -> FileJournal:
         return FileJournal(storage, f"{FOLDER}/{name}", finder, self.partitions, self.follow)
 
     def blocks(self, file: Listed, mark: Mark) -> Blocks:
@@ -287,13 +262,6 @@ class FilesSource(Source[Any]):
         option = "" if self.format == "json" else ENCODING_OPTION
         lines = LineCutter(file.shown, self.encoding, self.row_bytes_max, convert, whole, option)
         return LineBlocks(file, mark, lines, bool, self.row_bytes_max)
-
-
-def _storage_of(context: SourceContext) -> Objects:
-    """Return the storage of the listings of objects."""
-    if context.store:
-        return Depot(context.store, context.place_in_store, proof="")
-    return Directory(context.job_directory)
 
 
 def _headed(cutter: CsvCutter) -> bool:

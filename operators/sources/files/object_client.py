@@ -9,11 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
-from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 from causal.errors import CausalError, DeterminantsLost, OperatorFailed, PipelineError, Unavailable
-from causal.storage.shared import EXTRA, line_of
+from causal.storage.shared import line_of
 from operators.sources.files.listed import RESTORE
 from operators.sources.files.object_patterns import SCHEMES
 
@@ -33,12 +32,6 @@ class Entry(NamedTuple):
     key: str
     size: int
     etag: str
-
-
-def require_obstore(where: str) -> None:
-    """Raise `PipelineError` unless the client library is installed."""
-    if find_spec("obstore") is None:
-        raise PipelineError(f"{where} needs obstore for objects; run `pip install 'causal-streams[{EXTRA}]'`")
 
 
 class ObjectClient:
