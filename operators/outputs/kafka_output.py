@@ -56,8 +56,8 @@ class KafkaOutput:
         """See `Output.look`."""
         import confluent_kafka
 
-        from operators.sinks.kafka.account_log import AccountLog
         from operators.sinks.kafka.side_topics import RunLog, read_to_end, runs_topic
+        from operators.sinks.messages.account_log import AccountLog
 
         runs_name = runs_topic(self._topic)
         with closing(self._reader()) as reader:
@@ -112,7 +112,7 @@ class KafkaOutput:
         from confluent_kafka import TopicPartition
 
         from operators.kafka.kafka_errors import name_of
-        from operators.sinks.kafka.kafka_rows import POSITION, TASK
+        from operators.sinks.messages.message_rows import POSITION, TASK
 
         with closing(self._reader()) as reader:
             low, _ = reader.client.get_watermark_offsets(TopicPartition(self._topic, partition), _WAIT_S)

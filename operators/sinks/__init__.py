@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from operators.sinks.kafka.kafka_sink import KafkaSink
     from operators.sinks.lake.delta_sink import DeltaSink
     from operators.sinks.lake.iceberg_sink import IcebergSink
+    from operators.sinks.nats.nats_sink import NatsSink
     from operators.sinks.parquet.parquet_sink import ParquetSink
     from operators.sinks.postgres.postgres_sink import PostgresSink
     from operators.sinks.redis.redis_streams import RedisSink
@@ -31,6 +32,7 @@ __all__ = [
     "IcebergSink",
     "JsonLinesSink",
     "KafkaSink",
+    "NatsSink",
     "ParquetSink",
     "PostgresSink",
     "RedisSink",
@@ -44,6 +46,7 @@ _MODULES = {
     "KafkaSink": "operators.sinks.kafka.kafka_sink",
     "DeltaSink": "operators.sinks.lake.delta_sink",
     "IcebergSink": "operators.sinks.lake.iceberg_sink",
+    "NatsSink": "operators.sinks.nats.nats_sink",
     "ParquetSink": "operators.sinks.parquet.parquet_sink",
     "PostgresSink": "operators.sinks.postgres.postgres_sink",
     "RedisSink": "operators.sinks.redis.redis_streams",

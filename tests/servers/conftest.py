@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 
 from benchmarks.servers.kafka import Broker, Topics, broker, topics
+from benchmarks.servers.nats import Nats, nats_server
 from benchmarks.servers.postgres import Postgres, cluster, postgres
 from benchmarks.servers.process import NoServer
 from benchmarks.servers.redis import Redis, redis_server
 from benchmarks.servers.s3 import BUCKET, S3, s3_server
 from tests.faults.conftest import start as start
 
-EXTRAS = {"psycopg": "postgres", "redis": "redis", "obstore": "hosts", "confluent_kafka": "kafka"}
+EXTRAS = {"psycopg": "postgres", "redis": "redis", "obstore": "hosts", "confluent_kafka": "kafka", "nats": "nats"}
 """Client → the extra that brings it."""
 
 
@@ -104,6 +105,20 @@ def shared_tansu() -> Iterator[Topics]:
     """A broker of another kind, which shows aborted rows and forgets all when it ends."""
     with _or_skip("confluent_kafka", partial(topics, "tansu")) as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def shared_nats() -> Iterator[Nats]:
+    """A server that no test kills."""
+    with _or_skip("nats", nats_server) as server:
+        yield server
+
+
+@pytest.fixture
+def own_nats() -> Iterator[Nats]:
+    """A server that may be killed, stopped and restarted."""
+    with _or_skip("nats", nats_server) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

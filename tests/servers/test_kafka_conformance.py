@@ -12,8 +12,8 @@ import pytest
 from benchmarks.servers.kafka import Broker, Topics
 from operators.sinks import KafkaSink, conformance
 from operators.sinks.conformance import Subject, bundles, crashes, outages, steps, successions, zombies
-from operators.sinks.kafka.account_log import AccountLog
 from operators.sinks.kafka.side_topics import account_topic
+from operators.sinks.messages.account_log import AccountLog
 from tests.members import except_for
 
 NUMBERS = count()

@@ -13,8 +13,8 @@ from causal.errors import RowRefused, Unavailable, invariant
 from operators.kafka.kafka_cluster import Cluster
 from operators.kafka.kafka_handles import Handle
 from operators.sinks.contract.account import Account
-from operators.sinks.kafka.account_log import AccountLog
 from operators.sinks.kafka.side_topics import RunLog, account_topic, are_there, make_topics, read_to_end, runs_topic
+from operators.sinks.messages.account_log import AccountLog
 
 _POLL_S = 0.05
 LINGER_MS = 5

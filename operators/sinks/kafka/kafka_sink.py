@@ -33,7 +33,7 @@ from operators.kafka.kafka_cluster import Option, check_topic, cluster_of
 from operators.kafka.kafka_handles import Handle, partitions_of, require_kafka
 from operators.sinks.contract.options import WAIT_MS_MAX, check_choice, check_range
 from operators.sinks.contract.sink import Sink
-from operators.sinks.kafka.kafka_rows import Value, encode_all, row_encoder, rows_in, shown, value_encoder
+from operators.sinks.messages.message_rows import Value, encode_all, row_encoder, rows_in, shown, value_encoder
 
 if TYPE_CHECKING:
     from operators.sinks.kafka.kafka_session import Target

@@ -24,8 +24,6 @@ from operators.kafka.kafka_errors import FENCED, OVERSIZED, name_of, translated
 from operators.kafka.kafka_handles import Handle, partitions_of
 from operators.sinks.contract.account import Account, Part, check_newest, foreign_rows
 from operators.sinks.contract.account_store import Before, ConnectedStore
-from operators.sinks.kafka.account_log import claim_record, logs_record, messages_of, step_record, whole_record
-from operators.sinks.kafka.kafka_rows import POSITION, TASK, Row, rows_in
 from operators.sinks.kafka.kafka_session import Intruded, RowsFailed, Session, Target
 from operators.sinks.kafka.side_topics import (
     RunLog,
@@ -36,6 +34,8 @@ from operators.sinks.kafka.side_topics import (
     run_message,
     runs_topic,
 )
+from operators.sinks.messages.account_log import claim_record, logs_record, messages_of, step_record, whole_record
+from operators.sinks.messages.message_rows import POSITION, TASK, Row, rows_in
 
 RETURN_S = 60.0
 """The longest time for which the rows of an earlier run may be looked at or deleted."""

@@ -19,7 +19,7 @@ from causal.records.values import NotCarried, encode_loosely
 from operators.sinks.contract.sink import encode_json
 
 Row = tuple[bytes | None, bytes | None, list[list[Any]]]
-"""Key, value, and the user's headers as [name, value]."""
+"""Key or subject, value, and the user's headers as [name, value]."""
 Value = bytes | str | None
 TASK, POSITION = "task", "position"
 """The headers of every row: which sink task wrote it, and its position there."""

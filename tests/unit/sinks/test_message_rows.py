@@ -1,4 +1,4 @@
-"""The form of rows for Kafka: value, key, headers, and what no message can carry."""
+"""The form of rows as messages: value, key, headers, and what no message can carry."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 from causal.errors import PipelineError
 from causal.records.values import NotCarried
 from operators.sinks import KafkaSink
-from operators.sinks.kafka.kafka_rows import rows_in
 from operators.sinks.kafka.side_topics import account_topic
+from operators.sinks.messages.message_rows import rows_in
 
 SCHEMA = {
     "type": "record",

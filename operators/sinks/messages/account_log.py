@@ -4,6 +4,7 @@
     CLAIM   from here on, this incarnation owns the account
     LOGS    determinants, before the rows that depend on them are written (without transactions)
     STEP    a bundle: the position after it and the determinants that are new
+    ROWS    the position up to which rows of the next bundle are written, for a bundle that one transaction cannot hold
 
 A record counts only if its writer owns the account at that place of the log, and a step only if it follows the account
 as it stands there. Whatever a replaced process appends later is therefore passed over, and an attempt whose answer was
@@ -19,7 +20,7 @@ from causal.errors import CausalError, CorruptData
 from causal.records.values import decode, encode
 from operators.sinks.contract.account import Account, Part, packed, take_part, unpacked
 
-WHOLE, CLAIM, LOGS, STEP = range(4)
+WHOLE, CLAIM, LOGS, STEP, ROWS = range(5)
 PART_BYTES = 512 << 10
 """Half of what a broker accepts by default."""
 PARTS_MAX = 1 << 16
@@ -51,18 +52,31 @@ def step_record(account: Account, before: tuple[int, bytes], parts: Sequence[Par
     return encode([STEP, account.run, account.incarnation, *before, *rest])
 
 
-def messages_of(record: bytes) -> list[bytes]:
-    """Return the messages of one record, each small enough for a broker."""
-    name = os.urandom(8)
-    pieces = [record[start : start + PART_BYTES] for start in range(0, len(record), PART_BYTES)]
+def rows_record(account: Account, written: int) -> bytes:
+    """Return the record that rows below position `written` are there, although their bundle is not complete."""
+    return encode([ROWS, account.run, account.incarnation, written])
+
+
+def messages_of(record: bytes, part_bytes: int = 0) -> list[bytes]:
+    """Return the messages of one record, each small enough for a broker.
+
+    Args:
+        part_bytes: the size of a part, if messages must be smaller than most brokers demand.
+    """
+    name, size = os.urandom(8), part_bytes or PART_BYTES
+    pieces = [record[start : start + size] for start in range(0, len(record), size)]
     return [encode([name, number, len(pieces), piece]) for number, piece in enumerate(pieces)]
 
 
 class AccountLog:
-    """The account that the records read so far amount to; None before the first one."""
+    """The account that the records read so far amount to; None before the first one.
+
+    State: rows below position `written` are there, even if the account's position is lower.
+    """
 
     def __init__(self, task: str, where: str) -> None:
         self.account: Account | None = None
+        self.written = 0
         self._task = task
         self._where = where
         self._name = b""
@@ -97,6 +111,7 @@ class AccountLog:
             if account is None or (run, incarnation) >= (account.run, account.incarnation):
                 task, body = rest
                 self.account = unpacked(task, body)  # type: ignore[arg-type]
+                self.written = self.account.next
             return
         if account is None or account.run != run:
             return
@@ -104,8 +119,11 @@ class AccountLog:
             account.incarnation = max(account.incarnation, incarnation)
         elif account.incarnation == incarnation and kind == LOGS:
             _add(account, *rest)
+        elif account.incarnation == incarnation and kind == ROWS:
+            (self.written,) = rest  # type: ignore[assignment]
         elif account.incarnation == incarnation and kind == STEP and (account.next, account.last) == rest[:2]:
             _step(account, *rest[2:])
+            self.written = max(self.written, account.next)
 
 
 def _add(account: Account, parts: object) -> None:

@@ -1,4 +1,4 @@
-"""The account of a Kafka sink as a log: what counts, from whom, and in which order."""
+"""The account of a sink as a log of messages: what counts, from whom, and in which order."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from causal.errors import CorruptData
 from causal.logs.log import LogDelta
 from causal.ports import Bundle
 from operators.sinks.contract.account import Account, log_parts, packed
-from operators.sinks.kafka import account_log
-from operators.sinks.kafka.account_log import (
+from operators.sinks.messages import account_log
+from operators.sinks.messages.account_log import (
     AccountLog,
     claim_record,
     logs_record,
     messages_of,
+    rows_record,
     step_record,
     whole_record,
 )
@@ -84,6 +85,20 @@ def test_determinants_that_came_before_their_rows_stay_with_the_next_writer() ->
     parts = log_parts([LogDelta(7, 0, 0, b"dice")])
     read = folded(begin, logs_record(account, parts), claim_record("run-1", 2))
     assert read is not None and read.next == 0 and read.store_state().logs == (LogDelta(7, 0, 0, b"dice"),)
+
+
+def test_rows_that_came_before_their_step_are_known_to_the_next_writer() -> None:
+    account = writer()
+    log = AccountLog(TASK, "here")
+    records = [whole_record(account), rows_record(account, 5), claim_record("run-1", 2), rows_record(account, 9)]
+    account.incarnation = 2
+    for record, written in zip([*records, step(account, 2), step(account, 4)], [0, 5, 5, 5, 5, 6], strict=True):
+        for message in messages_of(record, 3):
+            log.take(message)
+        assert log.written == written
+    assert log.account is not None and log.account.next == 6
+    log.take(*messages_of(whole_record(writer(-1, "run-2"))))
+    assert log.written == 0, "a new run has no rows"
 
 
 def test_large_records_count_when_their_last_part_is_there(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,1 @@
+"""The parts that sinks of messages share: the form of a row, and an account that is kept as a log of messages."""

@@ -1,0 +1,1 @@
+"""A sink that writes rows to a stream of NATS JetStream."""
