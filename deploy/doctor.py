@@ -43,14 +43,17 @@ EXTRAS = {
     "redis": ("redis",),
     "kafka": ("confluent_kafka", "fastavro"),
     "websocket": ("websockets",),
+    "nats": ("nats",),
     "delta": ("deltalake", "pyarrow"),
     "iceberg": ("pyiceberg", "pyarrow", "sqlalchemy"),
     "hosts": ("obstore",),
     "ui": ("starlette", "uvicorn", "textual"),
     "otel": ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"),
 }
-KAFKA_S = 5.0
-"""The longest time that a Kafka cluster may need to answer."""
+KAFKA_S = NATS_S = 5.0
+"""The longest time that a cluster may need to answer."""
+NATS_ATOMIC = 2
+"""The level of JetStream's API from which on there are atomic batches (NATS 2.12)."""
 SOCKET_PATH_MAX = 100
 """The length of the longest socket path; the kernel allows 108 bytes."""
 
@@ -76,6 +79,12 @@ def add_parser(commands: Any) -> None:
     looking.add_argument(
         "--objects", metavar="URL", default="", help="objects that must be readable, as s3://bucket/in/*.csv"
     )
+    looking.add_argument(
+        "--nats",
+        metavar="SERVERS",
+        default="",
+        help="servers that must answer and have JetStream, as one:4222,two:4222",
+    )
     looking.set_defaults(act=run)
 
 
@@ -86,6 +95,8 @@ def run(arguments: argparse.Namespace) -> int:
         lines.append(kafka(arguments.kafka))
     if arguments.objects:
         lines.append(objects(arguments.objects))
+    if arguments.nats:
+        lines.append(nats(arguments.nats))
     for state, subject, text in lines:
         print(f"{state:<6} {subject:<10} {text}")
     return 1 if any(state == WRONG for state, _, _ in lines) else 0
@@ -253,6 +264,29 @@ def objects(url: str) -> Line:
         return OK, "objects", f"{first.shown} may be read ({first.size:,} bytes)"
     except CausalError as problem:
         return WRONG, "objects", str(problem)
+
+
+def nats(servers: str) -> Line:
+    """Check that NATS servers answer, and that they have JetStream with the atomic batches that `NatsSink` needs."""
+    from operators.nats.nats_errors import Declined, translated
+    from operators.nats.nats_link import Link, require_nats
+    from operators.nats.nats_servers import servers_of
+
+    try:
+        named = servers_of("causal doctor --nats", servers, None)
+        require_nats("causal doctor --nats")
+        link = Link(named, NATS_S)
+        try:
+            account = link.call(lambda: link.api("INFO"))
+        except Declined as problem:
+            return WRONG, "NATS", str(translated(problem, named))
+        finally:
+            link.close()
+    except CausalError as problem:
+        return WRONG, "NATS", str(problem)
+    if int(account.get("api", {}).get("level", 0)) < NATS_ATOMIC:
+        return NOTE, "NATS", f"{named.place}: JetStream without atomic batches; NatsSink needs NATS 2.12 or later"
+    return OK, "NATS", f"{named.place}: with JetStream and atomic batches"
 
 
 def dashboard_port(port: int) -> Line:

@@ -56,6 +56,7 @@ from operators.sinks import (  # noqa: E402
     ConsoleSink,
     JsonLinesSink,
     KafkaSink,
+    NatsSink,
     PostgresSink,
     RedisSink,
     SqliteSink,
@@ -89,8 +90,8 @@ _ENTRY = re.compile(r"Entry: (`[^`]+`(?:–`[^`]+`)?), (.*): ([^:]*)\.$")
 _ATTRIBUTE = re.compile(r"^\s+(\w+): (.*)$")
 
 SINKS = (
-    SqliteSink, JsonLinesSink, ParquetSink, DeltaSink, IcebergSink, PostgresSink, RedisSink, KafkaSink, CallbackSink,
-    WebhookSink,
+    SqliteSink, JsonLinesSink, ParquetSink, DeltaSink, IcebergSink, PostgresSink, RedisSink, KafkaSink, NatsSink,
+    CallbackSink, WebhookSink,
     ConsoleSink,
 )  # fmt: skip
 _MORE = {

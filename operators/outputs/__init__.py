@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["Output", "Piece", "open_output"]
 
 _KAFKA = "kafka://"
+_NATS = "nats://"
 _SQLITE = b"SQLite format 3\0"
 _OF_PARQUET = "_causal"
 """The value of `operators.sinks.parquet.manifest.OURS`, which cannot be imported without pyarrow."""
@@ -36,12 +37,13 @@ _OF_PARQUET = "_causal"
 def open_output(path: str | os.PathLike[str] | LakeSink, options: Mapping[str, Any] | None = None) -> Output:
     """Return a reader for the output at `path`, or at the URL of a shared store; the output itself is not read yet.
 
-    The topic of a `KafkaSink` is `kafka://one:9092,two:9092/topic`.
+    The topic of a `KafkaSink` is `kafka://one:9092,two:9092/topic`, the stream of a `NatsSink`
+    `nats://one:4222,two:4222/stream`.
 
     Args:
         path: a path or URL. Alternatively, an `IcebergSink`, whose catalog is needed to find the rows, or a `DeltaSink`
             with options; they have the same arguments as in the pipeline.
-        options: for Kafka, the options of librdkafka, as for `KafkaSink`.
+        options: for Kafka and NATS, the options of the client, as for `KafkaSink` and `NatsSink`.
     Raises:
         Unavailable: the shared store does not respond.
         PipelineError: the path contains no sink output that can be read back.
@@ -51,6 +53,9 @@ def open_output(path: str | os.PathLike[str] | LakeSink, options: Mapping[str, A
     if isinstance(path, str) and path.startswith(_KAFKA):
         servers, _, topic = path.removeprefix(_KAFKA).rpartition("/")
         return _in_kafka(servers, topic, options)
+    if isinstance(path, str) and path.startswith(_NATS):
+        servers, _, stream = path.removeprefix(_NATS).rpartition("/")
+        return _in_nats(servers, stream, options)
     if isinstance(path, str) and (url := shared_url("open_output", path, None)):
         return _in_store(url)
     place = Path(path).absolute()
@@ -78,6 +83,12 @@ def _in_kafka(servers: str, topic: str, options: Mapping[str, Any] | None) -> Ou
     from operators.outputs.kafka_output import KafkaOutput
 
     return KafkaOutput(servers, topic, options)
+
+
+def _in_nats(servers: str, stream: str, options: Mapping[str, Any] | None) -> Output:
+    from operators.outputs.nats_output import NatsOutput
+
+    return NatsOutput(servers, stream, options)
 
 
 def _in_store(url: str) -> Output:

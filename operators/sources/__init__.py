@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from operators.sources.lines.stdin_source import StdinSource
     from operators.sources.messages.sse_source import SseSource
     from operators.sources.messages.websocket_source import WebSocketSource
+    from operators.sources.nats.nats_source import NatsSource
     from operators.sources.outputs.output_source import OutputSource
     from operators.sources.postgres.postgres_changes import PostgresChanges
     from operators.sources.redis.redis_stream_source import RedisStreamSource
@@ -30,6 +31,7 @@ __all__ = [
     "GeneratedSource",
     "HttpSource",
     "KafkaSource",
+    "NatsSource",
     "OutputSource",
     "PartitionReader",
     "PostgresChanges",
@@ -48,6 +50,7 @@ __all__ = [
 _MODULES = {
     "HttpSource": "operators.sources.lines.http_source",
     "KafkaSource": "operators.sources.kafka.kafka_source",
+    "NatsSource": "operators.sources.nats.nats_source",
     "OutputSource": "operators.sources.outputs.output_source",
     "PostgresChanges": "operators.sources.postgres.postgres_changes",
     "RedisStreamSource": "operators.sources.redis.redis_stream_source",

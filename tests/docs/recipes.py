@@ -149,6 +149,11 @@ def check_to_kafka(inputs: Inputs, rows: Rows) -> None:
     check_to_postgres(inputs, {"out": sorted(rows["out"], key=lambda row: row["booking"])})
 
 
+def check_nats_balances(inputs: Inputs, rows: Rows) -> None:
+    """Check the same of rows in the order of bookings."""
+    check_to_postgres(inputs, rows)
+
+
 def check_from_postgres(inputs: Inputs, rows: Rows) -> None:
     """Check that the bookings of each order end at its row in the table, and that sums follow from each other."""
     cents, opened = Counter[Any](), Counter[Any]()

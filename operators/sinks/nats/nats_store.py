@@ -20,7 +20,7 @@ from causal.errors import CausalError, RowRefused, Unavailable, fenced, invarian
 from causal.ports import Bundle
 from operators.nats.nats_errors import Declined, translated
 from operators.nats.nats_subjects import overlaps
-from operators.sinks.contract.account import LOG, Account, Part, check_newest, foreign_rows
+from operators.sinks.contract.account import Account, Part, check_newest, foreign_rows
 from operators.sinks.contract.account_store import Before, ConnectedStore
 from operators.sinks.messages.account_log import (
     AccountLog,
@@ -112,8 +112,7 @@ class NatsStore(ConnectedStore[Session]):
         if first:
             if not self._written_ahead(session, account, parts, first):
                 return False
-            rest = [part for part in parts if part[0] != LOG]
-            step = messages_of(step_record(account, before, rest), session.part_bytes)
+            step = messages_of(step_record(account, before, ()), session.part_bytes)
         done = session.append(step, last)
         self._written = max(self._written, account.next)
         return done
@@ -126,7 +125,7 @@ class NatsStore(ConnectedStore[Session]):
         The account notes with each batch how far the rows are, so that the next process leaves those rows out. With
         the determinants there, a replay gives the same rows.
         """
-        records = [logs_record(account, [part for part in parts if part[0] == LOG])]
+        records = [logs_record(account, parts)]
         for rows in first:
             records.append(rows_record(account, int(rows[-1][1][POSITION]) + 1))
             messages = [message for record in records for message in messages_of(record, session.part_bytes)]

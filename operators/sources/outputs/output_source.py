@@ -67,6 +67,8 @@ class OutputSource(LineSource):
             raise PipelineError(f"{where} was given {output!r}; pass the path or URL of another job's output")
         if os.fspath(output).startswith("kafka://"):
             raise PipelineError(f"{where} was given a topic of Kafka; use KafkaSource, which reads it directly")
+        if os.fspath(output).startswith("nats://"):
+            raise PipelineError(f"{where} was given a stream of NATS; use NatsSource, which reads it directly")
         if isinstance(every_s, bool) or not isinstance(every_s, (int, float)) or not 0 < every_s <= 3600:
             raise PipelineError(f"{where} has every_s {every_s!r}; use seconds, above 0 and up to 3,600")
         if type(remembered_bytes) is not int or remembered_bytes < 1 << 16:
