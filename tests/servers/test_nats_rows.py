@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from benchmarks.servers.nats import Nats, nats_server
-from causal.errors import Fenced, PipelineError, RowRefused, Unavailable
+from causal.errors import Fenced, PipelineError, RowRefused, Superseded, Unavailable
 from causal.ports import Bundle, SinkStore, StoreState
 from operators.sinks import NatsSink
 from operators.sinks.conformance import Subject, after, bundle_at, expect_held
@@ -223,3 +223,36 @@ def test_a_server_without_jetstream_and_one_that_is_missing_are_waited_for() -> 
     with pytest.raises(Unavailable, match="NATS at 127.0.0.1:1 cannot be reached: .*; start it, or check the network"):
         Subject(NatsSink("127.0.0.1:1", "t"), list).opened()
     NatsSink("127.0.0.1:1", "t").check()
+
+
+def test_a_newer_run_ends_the_writers_of_all_tasks(shared_nats: Nats) -> None:
+    subject = fresh(shared_nats, existing="append")
+    old, state = subject.opened(task="out/1")
+    state = after(state, bundle := bundle_at(subject, state, 5, task="out/1"))
+    old.write(bundle)
+    young, _ = subject.opened(run="run-2")
+    with pytest.raises(Superseded):
+        old.write(bundle_at(subject, state, 5, task="out/1"))
+    subject.expect_rows(5, "an older run writes nothing more", "out/1")
+    young.close()
+    old.close()
+
+
+def test_an_older_run_that_claims_while_a_newer_one_begins_is_refused(
+    shared_nats: Nats, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subject = fresh(shared_nats)
+    append = Session.append
+    successors: list[SinkStore] = []
+
+    def late(self: Session, *arguments: Any) -> bool:
+        if not successors and self.account_subject.endswith("out-1"):
+            monkeypatch.undo()
+            successors.append(subject.opened(run="run-2")[0])
+        return append(self, *arguments)
+
+    monkeypatch.setattr(Session, "append", late)
+    with pytest.raises(Superseded):
+        subject.opened(run="run-1", task="out/1")
+    assert successors
+    successors[0].close()

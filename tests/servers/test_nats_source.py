@@ -98,9 +98,11 @@ def value_of(value: bytes) -> Any:
 def reading(server: Nats, stream: str, directory: Path, *arguments: Any, **options: Any) -> conformance.Reading:
     """Return a reader of all messages, whose beginning is decided."""
     directory.mkdir(exist_ok=True)
-    made = Subject(partial(NatsSource, server.address, stream, *arguments, **options), lambda _: [], directory).opened()
-    wait_for("the beginning is written", lambda: made.once(1) or made.checkpoint(0).mark is not None)
-    return made
+    begun = Subject(
+        partial(NatsSource, server.address, stream, *arguments, **options), lambda _: [], directory
+    ).opened()
+    wait_for("the beginning is written", lambda: begun.once(1) or begun.checkpoint(0).mark is not None)
+    return begun
 
 
 def test_a_job_begins_at_the_end_or_at_a_time(shared_nats: Nats, tmp_path: Path) -> None:
@@ -194,6 +196,40 @@ def test_retention_of_other_subjects_does_not_pass_a_reader_that_has_read_all(
         each.until(2)
         assert each.elements[-1] == 2
         each.close()
+
+
+def test_a_reader_that_has_read_all_loses_nothing_to_retention_before_its_next_message(
+    shared_nats: Nats, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nats_reader, "LOOK_S", 1e9)
+    shared_nats.create("sparse")
+    shared_nats.put("sparse.a", b"1")
+    sparse = reading(shared_nats, "sparse", tmp_path, "sparse.a")
+    sparse.until(1)
+    [*_, last] = shared_nats.put("sparse.b", *[b"0"] * 20)
+    shared_nats.api("STREAM.PURGE.sparse", seq=last)
+    shared_nats.put("sparse.a", b"2")
+    sparse.until(2)
+    assert sparse.elements == [1, 2]
+    sparse.close()
+
+
+def test_the_mark_does_not_pass_a_message_that_has_not_arrived(
+    shared_nats: Nats, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared_nats.create("late")
+    shared_nats.put("late.a", b"1")
+    late = reading(shared_nats, "late", tmp_path, "late.*")
+    late.until(1)
+    with monkeypatch.context() as context:
+        context.setattr(nats_reader, "LOOK_S", 0.0)
+        context.setattr(nats_pull.Pull, "turn", lambda self, count_max: None)
+        context.setattr(nats_pull.Pull, "undelivered", lambda self: 0)
+        shared_nats.put("late.b", b"2")
+        assert not late.once(1) and late.checkpoint(1).mark == 2
+    late.until(2)
+    assert late.elements == [1, 2]
+    late.close()
 
 
 def test_streams_from_which_messages_vanish_are_refused(shared_nats: Nats) -> None:

@@ -111,10 +111,10 @@ class NatsSink(Sink):
         return encode_all(self._encode, records)
 
     def shown_row(self, rows: bytes, index: int) -> Any:
-        """See `Sink.shown_row`."""
-        for number, (_, value, headers) in enumerate(rows_in(rows)):
+        """See `Sink.shown_row`; the key is the subject."""
+        for number, row in enumerate(rows_in(rows)):
             if number == index:
-                return shown((None, value, headers), self._form)
+                return shown(row, self._form)
         return None
 
     def open_store(self, task: str, job_directory: Path) -> SinkStore:

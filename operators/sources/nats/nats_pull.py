@@ -2,7 +2,7 @@
 
 The consumer is in the server's memory and belongs to one connection. Requests for messages are open in advance, so that
 a message is sent as soon as it is published, and bounded by number and size. If the consumer is gone, because the
-server was restarted or nobody asked for a minute, there is a new one from the next sequence on.
+server was restarted or no request came for a minute, there is a new one from the next sequence on.
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ from causal.records.unreadable import Unreadable
 from operators.nats.nats_errors import NO_MESSAGE, Declined, translated
 from operators.nats.nats_link import Link
 from operators.nats.nats_servers import Servers
+from operators.records.seconds import seconds_of
 from operators.source import Read, SourceContext
 from operators.sources.beginnings import beginnings_of
 from operators.sources.nats.nats_pull import Arrived, Pull, consumer
@@ -101,7 +102,7 @@ class Stream:
             "value": record,
             "subject": arrived.subject,
             "headers": dict(arrived.headers or {}),
-            "timestamp": arrived.at_ns / 1e9,
+            "timestamp": seconds_of(arrived.at_ns),
             "sequence": arrived.sequence,
         }
 
@@ -271,7 +272,7 @@ def check_kept(state: Mapping[str, Any], where: str, sequence: int) -> None:
         raise DeterminantsLost(
             f"{where} has lost the messages from sequence {sequence} to {first - 1}, which the job has not processed: "
             "retention or a purge removed them; raise max_age, max_msgs or max_bytes, and start a new job, which "
-            "begins at what is kept"
+            "begins at the first message that is left"
         )
     if sequence > last + 1:
         raise DeterminantsLost(

@@ -87,7 +87,7 @@ class NatsSource(Source[Any]):
         if config["retention"] != "limits":
             raise PipelineError(
                 f"{where} has retention={config['retention']}, so messages vanish when others acknowledge them, before "
-                "they could be read again after a failure; read a stream with retention=limits, such as a mirror"
+                "they could be read again after a failure; read a stream with retention=limits"
             )
         if config["max_msgs_per_subject"] > 0:
             raise PipelineError(
