@@ -13,7 +13,7 @@ from operators.nats.nats_servers import servers_of
 from operators.nats.nats_subjects import check_stream, is_pattern, is_subject, overlap, token_of
 from operators.sinks import NatsSink
 from operators.sinks.messages.message_rows import rows_in
-from operators.sinks.nats.nats_session import batches
+from operators.sinks.nats.nats_session import Message, batches
 
 SAID = "NatsSink('orders')"
 
@@ -101,7 +101,7 @@ def test_names_of_subjects_and_streams() -> None:
 def test_a_row_has_a_subject_a_value_and_headers() -> None:
     sink = NatsSink("h", "t", subject=lambda r: f"t.{r['k']}", headers=lambda r: {"k": r["k"]})
     [row] = rows_in(sink.encode([{"k": "x"}]))
-    assert row == [b"t.x", b'{"k": "x"}', [["k", b"x"]]]
+    assert list(row) == [b"t.x", b'{"k": "x"}', [["k", b"x"]]]
     shown = sink.shown_row(sink.encode([{"k": "x"}, {"k": "y"}]), 1)
     assert shown == {"key": "t.y", "value": {"k": "y"}, "headers": {"k": "y"}}
     assert next(rows_in(NatsSink("h", "t").encode([7])))[0] == b"t.rows"
@@ -128,7 +128,8 @@ def test_what_no_message_carries_unchanged_is_refused(options: Any, words: str) 
 
 
 def test_rows_are_cut_into_batches_by_number_and_size() -> None:
-    small, large = ("s", {}, b""), ("s", {}, b"x" * (9 << 20))
+    small: Message = ("s", {}, b"")
+    large: Message = ("s", {}, b"x" * (9 << 20))
     assert batches([], 1) == [[]]
     assert [len(batch) for batch in batches([small] * 2500, 10)] == [990, 990, 520]
     assert [len(batch) for batch in batches([large, small, large, large], 1)] == [2, 1, 1]
