@@ -41,7 +41,7 @@ PARTS: Mapping[str, Callable[[Measurement], None]] = {
 OPTIONS = (
     Option("parts", ",".join(PARTS), "which ones", some_of(PARTS)),
     Option("rounds", 5, "of all parts but kills"),
-    Option("events", 200_000, "of rates"),
+    Option("events", 400_000, "of rates"),
     Option("kills", 10, "of each task of kills"),
     Option("every", 2.5, "least seconds between kills", setting="every_s"),
     Option("rate", 1000, "events/s of kills", setting="events_per_s"),

@@ -1,10 +1,10 @@
 """Kafka → count per key → Kafka on one broker, in turn: ours, Quix Streams exactly-once, and confluent-kafka alone.
 
 All read the same topic of two partitions from its beginning and write a topic of their own; keys and values are JSON,
-and peers commit once a second.  *rps*: events from the first that enters to the last committed row; start-up is not in
-it.  *cpu_us*: of all processes but the broker, per event.  *ratio*: ours ÷ the best configuration of a peer, which has
-one process or one per partition, in runs of one round; every other round is in the opposite order.  The rows of every
-run are verified.
+and peers commit once a second.  *rps*: events from the first that enters to the last row that is written; start-up is
+not in it, nor is the last commit, for which peers wait up to a second more.  *cpu_us*: of all processes but the broker,
+per event.  *ratio*: ours ÷ the best configuration of a peer, which has one process or one per partition, in runs of one
+round; every other round is in the opposite order.  The rows of every run are verified as they were committed.
 """
 
 from __future__ import annotations

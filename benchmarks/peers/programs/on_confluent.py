@@ -67,7 +67,7 @@ def _produce(producer: Producer, topic: str, value: str, key: str) -> None:
 
 
 def run_workers(program: str, place: Path, asked: dict[str, Any]) -> dict[str, Any]:
-    """Run as many processes as are asked for until all rows are committed; returns when that was."""
+    """Run as many processes as are asked for until all rows are committed; returns when the last was written."""
     command = [sys.executable, "-m", program, WORKER, str(place)]
     workers = [subprocess.Popen([*command, str(number)]) for number in range(asked["processes"])]
     try:
