@@ -26,8 +26,8 @@ def add_parser(commands: Any) -> None:
     comparing.add_argument(
         "--calls",
         metavar="STUBS.py|refuse|live",
-        help="what answers requests that only the new code makes: functions named like the operators, nobody (a "
-        "difference), or the outside world itself; default: refuse",
+        help="how requests are answered that only the new code makes: by functions named like the operators, not at "
+        "all (a difference), or by the outside world itself; default: refuse",
     )
     comparing.add_argument(
         "--key",

@@ -75,9 +75,6 @@ class Plan:
         sources: the names of the sources, in pipeline order.
     """
 
-    fused: type[FusedChain] = FusedChain
-    """The class of the chains of operators."""
-
     def __init__(self, pipeline: Pipeline, config: JobConfig, groups: list[Group]) -> None:
         self.name = pipeline.name
         self._givers = givers(pipeline.nodes)
@@ -204,7 +201,7 @@ class Plan:
         inputs = [self.topology.subtask_channel(channel) for channel in self.topology.inputs(TaskIndex(task))]
         return CellChain(result, [(places[c.target], inputs_of[c.target].index(c.id)) for c in inputs])
 
-    def subtask_chain(self, subtask: int, ordinal: int = 0) -> OperatorChain:
+    def subtask_chain(self, subtask: int, ordinal: int = 0, fused: type[FusedChain] = FusedChain) -> OperatorChain:
         """Return a new chain of one subtask in its initial state.
 
         Args:
@@ -229,7 +226,7 @@ class Plan:
                 branch.ordinals += [ordinals[channel.id] for channel in link.channels if channel.source == subtask]
         requests = self._requests.get(subtask)
         asked = None if requests is None else ordinals[requests.id]
-        return self.fused(
+        return fused(
             tree.root, inputs, failures, tree.numbers, limit, tree.arrival, tree.active, to_letters, asked,
             group.commutes,
         )  # fmt: skip

@@ -97,15 +97,15 @@ class WholePlan(Plan):
     """
 
     def __init__(self, pipeline: Pipeline, config: JobConfig, fused: type[FusedChain] = FusedChain) -> None:
-        self.fused = fused
+        self._fused = fused
         super().__init__(pipeline, config, fuse(pipeline.nodes))
 
     def _grouped(self, subtasks: Topology) -> Topology:
         return Topology.grouped(subtasks, [("whole/0", tuple(task.index for task in subtasks.tasks))])
 
-    def subtask_chain(self, subtask: int, ordinal: int = 0) -> OperatorChain:
+    def subtask_chain(self, subtask: int, ordinal: int = 0, fused: type[FusedChain] = FusedChain) -> OperatorChain:
         """Return a chain whose random numbers do not depend on the operators with which its operators are fused."""
-        chain = super().subtask_chain(subtask, ordinal)
+        chain = super().subtask_chain(subtask, ordinal, self._fused)
         if isinstance(chain, FusedChain):
             chain.draw_as(self.subtasks.tasks[subtask].name.rpartition("/")[2])
         return chain

@@ -11,6 +11,9 @@ UNTYPED = re.compile(r"\b(?:dict|Mapping)\[str, Any\]")
 BOUNDARIES = {
     "deploy.changes.canary": "the answer of causal upgrade --json",
     "deploy.changes.conversation": "answers of the supervisor",
+    "deploy.diffing.document": "what causal diff --json prints",
+    "deploy.diffing.page": "what causal diff --json prints",
+    "deploy.diffing.running": "what causal diff --json prints",
     "deploy.cli": "the options of a command, which are settings by name",
     "deploy.plan_command": "the options of a command, and the answer of causal plan --json",
     "deploy.hosts.host_commands": "the options of a command, which are settings by name",
