@@ -8,7 +8,7 @@ import shutil
 import socket
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -111,18 +111,14 @@ class Nats(Server):
         from nats.js.api import AckPolicy, ConsumerConfig
 
         async def read(client: Any) -> list[Row]:
-            left = (await client.jetstream().stream_info(stream)).state.messages
-            if not left:
-                return []
-            messages = []
             config = ConsumerConfig(ack_policy=AckPolicy.NONE)
             pull = await client.jetstream().pull_subscribe("", stream=stream, config=config)
-            while left:
-                for message in await pull.fetch(min(left, PAGE), ASK_S):
-                    left -= 1
-                    messages.append(
-                        Row(message.metadata.sequence.stream, message.subject, message.headers or {}, message.data)
-                    )
+            messages = []
+            while left := (await pull.consumer_info()).num_pending:
+                with suppress(TimeoutError):  # the rest was deleted meanwhile
+                    for message in await pull.fetch(max(2, min(left, PAGE)), 1):
+                        sequence = message.metadata.sequence.stream
+                        messages.append(Row(sequence, message.subject, message.headers or {}, message.data))
             return messages
 
         return list(self.act(read))
