@@ -108,6 +108,6 @@ def test_the_doctor_asks_a_server(shared_nats: Nats, tmp_path: Path, capsys: pyt
     assert (status, subject) == (doctor.OK, "NATS") and "with JetStream and atomic batches" in text
     status, _, text = doctor.nats("127.0.0.1:1")
     assert status == doctor.WRONG and "cannot be reached" in text
-    asked = argparse.Namespace(state_dir=str(tmp_path), port=[], kafka="", nats=shared_nats.address)
+    asked = argparse.Namespace(state_dir=str(tmp_path), port=[], kafka="", objects="", nats=shared_nats.address)
     doctor.run(asked)
     assert f"NATS at {shared_nats.address}: with JetStream" in capsys.readouterr().out
