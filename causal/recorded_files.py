@@ -58,7 +58,7 @@ class EpochLog:
     def parts(self) -> list[bytes]:
         """Return the parts of its file."""
         packed = lz4.block.compress(self.log, store_size=False) if self.log else b""
-        body = min(self.log, packed, key=len)  # of equal sizes the log itself, by which `of` tells them apart
+        body = min(self.log, packed, key=len)  # of equal sizes the log itself, because `of` compares them
         return [encode([FORMAT, len(self.log), self.replayed]), self.reached.pack(), body]
 
     @classmethod

@@ -18,7 +18,7 @@ class Message:
 
 
 class Server:
-    """A connection that answers, and notes what is sent."""
+    """A connection that answers, and notes each message."""
 
     def __init__(self) -> None:
         self.servers = servers_of("a test", "host", None)
@@ -48,7 +48,7 @@ class Server:
         self.requests.append(json.loads(body)["batch"])
 
     def turn(self, enough: Callable[[], bool]) -> None:
-        """Nothing arrives by itself."""
+        """Without a request, nothing arrives."""
 
     def give(self, number: int, size: int = 1) -> None:
         """Deliver the message with this number."""
