@@ -48,7 +48,7 @@ class Server:
         self.requests.append(json.loads(body)["batch"])
 
     def turn(self, enough: Callable[[], bool]) -> None:
-        """Without a request, nothing arrives."""
+        """No message arrives without a request."""
 
     def give(self, number: int, size: int = 1) -> None:
         """Deliver the message with this number."""
