@@ -88,6 +88,15 @@ CHARTS: Mapping[str, tuple[str, Panels]] = {
             Rows("cores of the supervisor, idle hosts", r"agents\.(cores)"),
         ),
     ),
+    "connectors": (
+        "Kafka → count per key → Kafka, exactly once: × {ours_over_quix} of the events/s of Quix Streams, × {ours_over_confluent} of"
+        " a loop without an engine; after kill -9 the next committed row comes after {kill.count_ms} ms",
+        (
+            Rows("events/s", r"(ours|confluent_\d|quix_\d)\.rps"),
+            Rows("CPU µs per event", r"(ours|confluent_\d|quix_\d)\.cpu_us"),
+            Rows("peak MiB", r"(ours|confluent_\d|quix_\d)\.peak_mib"),
+        ),
+    ),
     "host_losses": (
         "{output} after {losses_per_job} losses of hosts per job (median)",
         (Rows("per job", "(losses|recoveries)_per_job"), Rows("seconds per job", "(seconds)_per_job")),
