@@ -83,6 +83,7 @@ def parser() -> Parser:
     from deploy.launching import host_agent
     from deploy.monitoring import probe
     from deploy.plan_command import print_plan
+    from deploy.replaying import replay_command
     from deploy.savepoint_command import savepoint
 
     parser, commands = without_commands()
@@ -128,6 +129,7 @@ def parser() -> Parser:
     change_commands.add_parsers(commands)
     recordings_command.add_parser(commands)
     diff_command.add_parser(commands)
+    replay_command.add_parser(commands)
 
     looking.add_parsers(commands)
     return parser

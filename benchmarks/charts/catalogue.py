@@ -89,8 +89,8 @@ CHARTS: Mapping[str, tuple[str, Panels]] = {
         ),
     ),
     "connectors": (
-        "Kafka → count per key → Kafka, exactly once: × {ours_over_quix} of the events/s of Quix Streams, × {ours_over_confluent} of"
-        " a loop without an engine; after kill -9 the next committed row comes after {kill.count_ms} ms",
+        "Kafka → count per key → Kafka, exactly once: × {ours_over_quix} of the events/s of Quix Streams,"
+        " × {ours_over_confluent} of a loop without an engine; kill -9 → next committed row: {kill.count_ms} ms",
         (
             Rows("events/s", r"(ours|confluent_\d|quix_\d)\.rps"),
             Rows("CPU µs per event", r"(ours|confluent_\d|quix_\d)\.cpu_us"),

@@ -53,6 +53,11 @@ class DeterminantCursor:
         """Whether the log of this epoch contains entries that have not been performed yet."""
         return self.run_left > 0 or self._place < self.log.extent(self.epoch)
 
+    @property
+    def place(self) -> int:
+        """The number of bytes of this epoch's log that have been performed or appended."""
+        return self._place
+
     def take_run(self) -> None:
         """Read a run from the log."""
         self.run_left = self.take(Run).count

@@ -17,6 +17,7 @@ from causal.channels.queue import InputQueue
 from causal.channels.rolling import RollingDigest
 from causal.config import JobConfig
 from causal.cut import Cut, Mark
+from causal.determinants import Order
 from causal.effects import Effect
 from causal.errors import ReplayDivergence, invariant
 from causal.ids import OUTSIDE, TaskIndex
@@ -54,6 +55,7 @@ class TaskReplay:
         inputs: the inputs, in the order of `Topology.inputs`.
         epoch: the epoch being replayed.
         reached: the cut at the last barrier that was passed, at first that of the checkpoint.
+        begun_bytes: the place in the log of the epoch at which the event begins that `next` has returned.
         answered: called with each request that an operator makes during an event, and its recorded answer.
     """
 
@@ -90,6 +92,7 @@ class TaskReplay:
         )  # fmt: skip
         self._reads = False
         self._event: ScheduledEvent | None = None
+        self.begun_bytes = 0
         self._effects: list[Effect] = []
 
     @property
@@ -152,8 +155,24 @@ class TaskReplay:
             ReplayDivergence: the log contains an event that cannot occur here.
         """
         if self._event is None:
+            begun_bytes = self._cursor.place
             self._event = self._schedule.next()
+            if self._event is not None:
+                self.begun_bytes = begun_bytes
         return self._event
+
+    @property
+    def last_ns(self) -> int:
+        """The last clock reading of the task."""
+        return self._cursor.last_ns
+
+    def shorten(self, count: int) -> None:
+        """Limit the next event to its first elements, in a copy of this process that is discarded afterwards.
+
+        A batch has no meaning of its own, so the output of its first elements is what they would cause alone.
+        """
+        if type(self._event) is Order:
+            self._event.count = min(self._event.count, count)
 
     def perform(self) -> Sequence[Replayed]:
         """Perform the event that `next` has returned, and return its output in order.

@@ -72,6 +72,7 @@ class Replay:
             replays[task] = TaskReplay(self.topology, task, config, image.chain, image.cut)
         self.tasks: Sequence[str] = list(self.chains)
         self._readers = self._opened(job, scratch, cuts)
+        self._indices = {str(self.topology.tasks[task].name): task for task in replays}
         self.cone = ConeReplay(self.topology, replays, self._log, self._read)
 
     def _wanted(self, names: Sequence[str]) -> list[TaskIndex]:
@@ -171,6 +172,14 @@ class Replay:
     def state(self, task: str, operator: str, key: Any) -> dict[str, Any]:
         """Return the state that an operator keeps for a key at this moment, by table."""
         return self.chains[task].inspect(operator, key)
+
+    def task(self, name: str) -> TaskReplay:
+        """Return the replay of a task."""
+        return self.cone.replays[self.index(name)]
+
+    def index(self, name: str) -> TaskIndex:
+        """Return the index of a task that is replayed."""
+        return self._indices[name]
 
     def close(self) -> None:
         """Close the readers."""

@@ -1,0 +1,227 @@
+"""Runs `causal replay`: verifies epochs of a recording, or stops before the event that is asked for.
+
+Each attempt runs in a process of its own, because a process loads the code of one version once, and because the way
+back is a new replay from the checkpoint. Exit status: 0; 1 if the replay differs from the recording or there is no such
+event; 2 for wrong usage. The job, its stores and its recording are not changed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from causal.errors import CausalError, PipelineError
+from causal.records.values import decode, encode
+from deploy.exit_status import DONE, FAILED, WRONG
+from deploy.jobs.chosen import chosen_job
+from deploy.printable import printable
+from operators.queries.key_spelling import key_of
+from operators.recordings.recording import Recording, open_recording
+from operators.replay.debugger import Debugger, lines_at
+from operators.replay.exact import Replay
+from operators.replay.search import ANY, Search, Stop, Wanted, compiled
+from operators.replay.written_rows import writer_of
+from operators.runtime.forked import in_fork
+
+LOOK_UP_S = 60.0
+AGAIN = 75
+"""The exit status of an attempt that asks for another one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """The part of a recording that one process replays.
+
+    Attributes:
+        first, last: the epochs; the replay begins at the checkpoint before the first.
+        tasks: the tasks to replay with their upstream tasks; all if empty.
+        wanted: where it stops; None if it only verifies.
+    """
+
+    first: int
+    last: int
+    tasks: tuple[str, ...]
+    wanted: Wanted | None
+    in_pdb: bool
+
+
+def replay(arguments: argparse.Namespace) -> int:
+    """Run the command and return its exit status.
+
+    Raises:
+        PipelineError: wrong usage, a place that is not recorded, or a source that cannot be read again.
+        CorruptData: the recording is damaged.
+        Unavailable: the recorded input cannot be read, or the store of the recording does not answer.
+    """
+    job = chosen_job(arguments)
+    with tempfile.TemporaryDirectory(prefix="causal-replay-") as directory:
+        recording = open_recording(job, Path(directory) / "recording")
+        attempt, number = _first(recording, arguments), 0
+        while True:
+            number += 1
+            scratch = Path(directory) / str(number)
+            scratch.mkdir()
+            status, again = _in_process(recording, job, attempt, scratch)
+            if status != AGAIN or again is None:
+                return status
+            attempt = replace(attempt, wanted=again)
+
+
+def _first(recording: Recording, arguments: argparse.Namespace) -> Attempt:
+    """Return the attempt that the arguments ask for."""
+    task = arguments.task or ""
+    key = ANY if arguments.key is None else key_of(arguments.key)
+    if arguments.condition:
+        compiled(arguments.condition)
+    recorded = recording.epochs()
+    wanted = Wanted(recorded.start, task, key, arguments.condition or "")
+    searches = arguments.pdb or arguments.condition or arguments.key is not None
+    first, last = recorded.start, recorded.stop - 1
+    if not recorded:
+        recording.version_at(recorded.start)  # raises: nothing is recorded yet
+    if arguments.epoch is not None:
+        first = arguments.epoch
+        recording.version_at(first)
+        last = last if searches else first
+        wanted = replace(wanted, epoch=first)
+    elif arguments.at is not None:
+        at_ns = time_of(arguments.at)
+        first, searches = recording.epoch_at(at_ns), True
+        wanted = replace(wanted, epoch=first, at_ns=at_ns)
+    elif arguments.at_crash:
+        failure = next((each for each in reversed(recording.failures()) if task in ("", each.task)), None)
+        if failure is None:
+            raise PipelineError(f"{task or 'no task'} did not die in the recorded epochs; see `causal recordings`")
+        first, searches, task = failure.epoch, True, failure.task
+        wanted = replace(wanted, epoch=first, task=task, log_bytes=failure.log_bytes)
+    elif arguments.row is not None:
+        account, position = row_of(arguments.row)
+        first, task, channel = _writer(recording, account, position)
+        searches = True
+        wanted = Wanted(first, element=(channel, position))
+    else:
+        first = recorded.start
+    version = recording.version_at(first)
+    last = min(last, version.last)
+    tasks = (task,) if task else ()
+    return Attempt(first, last, tasks, wanted if searches else None, arguments.pdb)
+
+
+def time_of(text: str) -> int:
+    """Return a wall-clock time in ns; a time of day is the last one that has passed.
+
+    Raises:
+        PipelineError: it is no time.
+    """
+    now = datetime.now().astimezone()
+    try:
+        if "-" in text or "T" in text:
+            return int(datetime.fromisoformat(text).astimezone().timestamp() * 1e9)
+        of_day = datetime.strptime(text, "%H:%M:%S" if text.count(":") == 2 else "%H:%M").time()
+    except ValueError:
+        raise PipelineError(f"--at {text}: use a time such as 2026-11-27T14:03:10, or 14:03:10") from None
+    local = datetime.combine(now.date(), of_day).astimezone()
+    return int((local if local <= now else local - timedelta(days=1)).timestamp() * 1e9)
+
+
+def row_of(text: str) -> tuple[str, int]:
+    """Return the sink or its account, and the position of a row.
+
+    Raises:
+        PipelineError: it does not name a row.
+    """
+    account, colon, position = text.rpartition(":")
+    if not colon or not account or not position.isdecimal():
+        raise PipelineError(f"--row {text}: use SINK:POSITION, such as out/0:17; positions begin at 0")
+    return account, int(position)
+
+
+def _writer(recording: Recording, account: str, position: int) -> tuple[int, str, int]:
+    """Return the epoch in which a row was written, its task, and its channel; the code is loaded in a fork."""
+
+    def looked_up() -> bytes:
+        try:
+            return encode(list(writer_of(recording, account, position)))
+        except CausalError as problem:
+            return encode([str(problem)])
+
+    answer = decode(in_fork(looked_up, LOOK_UP_S))
+    if len(answer) == 1:
+        raise PipelineError(answer[0])
+    epoch, task, channel = answer
+    return epoch, task, channel
+
+
+def _in_process(recording: Recording, job: Path, attempt: Attempt, scratch: Path) -> tuple[int, Wanted | None]:
+    """Replay in a process of its own; return its exit status, and what another one has to look for."""
+    reading, writing = os.pipe()
+    sys.stdout.flush()
+    child = os.fork()
+    if not child:
+        os.close(reading)
+        status = FAILED
+        try:
+            status = _attempted(recording, job, attempt, scratch, writing)
+        except CausalError as problem:
+            print(f"causal: {printable(str(problem))}", file=sys.stderr)
+            status = WRONG if isinstance(problem, PipelineError) else FAILED
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(status)
+    os.close(writing)
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the debugger
+    try:
+        with os.fdopen(reading, "rb") as pipe:
+            content = pipe.read()
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    finally:
+        signal.signal(signal.SIGINT, before)
+    return status, Wanted.of(content) if content else None
+
+
+def _attempted(recording: Recording, job: Path, attempt: Attempt, scratch: Path, writing: int) -> int:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    began_s = time.monotonic()
+    performed = Replay(recording, job, attempt.first, scratch, attempt.tasks)
+    begins = performed.epoch
+
+    def end(status: int = DONE) -> None:
+        sys.stdout.flush()
+        os._exit(status)
+
+    def elsewhere(wanted: Wanted) -> None:
+        os.write(writing, wanted.packed())
+        end(AGAIN)
+
+    def shown(stop: Stop) -> None:
+        outlook = search.outlook(stop)
+        if outlook is not None:
+            print(*map(printable, lines_at(stop, outlook)), sep="\n")
+            end()
+
+    debugger = Debugger(elsewhere, end)
+
+    def in_pdb(stop: Stop) -> None:
+        debugger.stopped(search, stop)
+
+    search: Search = Search(performed, attempt.wanted, in_pdb if attempt.in_pdb else shown, elsewhere)
+    search.run(attempt.last)
+    performed.close()
+    took_s = time.monotonic() - began_s
+    cone = performed.cone
+    print(
+        f"epochs {begins} to {attempt.last} of {', '.join(performed.tasks)}: {cone.events:,} events in {took_s:.1f} s, "
+        f"{cone.verified:,} channels verified"
+    )
+    if attempt.wanted is not None and not attempt.in_pdb:
+        print("causal: no event is what was asked for; the epochs above were searched to their end", file=sys.stderr)
+        return FAILED
+    return DONE
