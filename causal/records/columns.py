@@ -7,6 +7,9 @@ has nulls, offsets if it contains text, and values. Each buffer has exactly the 
 to a multiple of 8 bytes. The values of nulls and all spare bits are zero, and offsets begin at 0. Arrow's IPC format is
 not suitable; `docs/design/0007-vectors.md` explains why.
 
+A column without any values may have the type null, because its type may be unknown. It fits every type: batches
+that are joined have the type of the batch that has one.
+
 This module needs pyarrow and NumPy; `causal.records.vectors` imports it only when there are vectors.
 """
 
@@ -36,6 +39,7 @@ _UNITS = ("s", "ms", "us", "ns")
 _HEAD = struct.Struct("<B3xII")
 _PLAIN: dict[str, tuple[Any, int, int]] = {
     "bool": (pa.bool_(), 0, 0),
+    "null": (pa.null(), 0, 0),
     **{str(kind): (kind, kind.bit_width // 8, 0) for kind in (
         pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64(),
         pa.float32(), pa.float64(), pa.date32(),
@@ -45,12 +49,15 @@ _PLAIN: dict[str, tuple[Any, int, int]] = {
     "large_string": (pa.large_string(), 0, 8),
     "large_binary": (pa.large_binary(), 0, 8),
 }  # fmt: skip
-"""The plain types: type name → (type, bytes per value, bytes per offset); a bool has neither size."""
+"""The plain types: type name → (type, bytes per value, bytes per offset); a bool and a null have neither size."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """The layout of one column: `width` bytes per value, or `offset` bytes per text offset; neither for bits."""
+    """The layout of one column: `width` bytes per value, or `offset` bytes per text offset; neither for bits.
+
+    A column of nulls consists of bits as well, all zero, so that its length has the bound of every body.
+    """
 
     width: int
     offset: int
@@ -180,15 +187,38 @@ def joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     Raises:
         NotCarried: two batches have different columns.
     """
+    schema = batches[0].schema
     for batch in batches:
-        if batch.schema != batches[0].schema:
-            columns = ", ".join(f"{field.name} {field.type}" for field in batch.schema)
-            known = ", ".join(f"{field.name} {field.type}" for field in batches[0].schema)
-            raise NotCarried(
-                f"the columns of a batch ({columns}) differ from those of earlier batches of its stream "
-                f"({known}); give all batches the same columns"
-            )
-    return _one(pa.Table.from_batches(batches))
+        schema = common_schema(schema, batch.schema)
+    return _one(pa.Table.from_batches([batch if batch.schema == schema else batch.cast(schema) for batch in batches]))
+
+
+def common_schema(known: pa.Schema, coming: pa.Schema) -> pa.Schema:
+    """Return the schema of earlier batches and one more; a column without a type has that of the other schema.
+
+    Raises:
+        NotCarried: the columns differ.
+    """
+    if known == coming:
+        return known
+    fields = [
+        after if types.is_null(before.type) else before
+        for before, after in zip(known, coming)
+        if before.name == after.name and (before.type == after.type or _NULL & {before.type, after.type})
+    ]
+    if not len(fields) == len(known) == len(coming):
+        raise NotCarried(
+            f"the columns of a batch ({_shown(coming)}) differ from those of earlier batches of its stream "
+            f"({_shown(known)}); give all batches the same columns"
+        )
+    return pa.schema(fields)
+
+
+_NULL = frozenset({pa.null()})
+
+
+def _shown(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name} {field.type}" for field in schema)
 
 
 # Encoding.
@@ -200,7 +230,7 @@ def encode(batch: pa.RecordBatch) -> bytes:
     shape: list[int] = []
     parts: list[Any] = [b""]
     for column, layout in zip(batch.columns, columns, strict=True):
-        nulls = column.null_count > 0
+        nulls = column.null_count > 0 and not types.is_null(column.type)
         if nulls:
             valid = column.is_valid().to_numpy(zero_copy_only=False)
             _put(parts, _bits(valid))
@@ -209,6 +239,8 @@ def encode(batch: pa.RecordBatch) -> bytes:
             text = _put_text(parts, column.fill_null(pa.scalar(b"", column.type)) if nulls else column, layout.offset)
         elif layout.width:
             _put(parts, _values(column, layout.width, ~valid if nulls else None))
+        elif types.is_null(column.type):
+            _put(parts, bytes((len(column) + 7) // 8))
         else:
             _put(parts, _bits((column.fill_null(False) if nulls else column).to_numpy(zero_copy_only=False)))
         shape += (nulls, text)
@@ -289,7 +321,7 @@ def decode(body: bytes | memoryview) -> pa.RecordBatch:
         for size in each:
             buffers.append(None if size is None else whole.slice(place, size))
             place += 0 if size is None else size + -size % 8
-        arrays.append((field.type, buffers))
+        arrays.append((field.type, [None] if types.is_null(field.type) else buffers))
     try:
         batch = pa.RecordBatch.from_arrays([pa.Array.from_buffers(kind, rows, b) for kind, b in arrays], schema=schema)
         batch.validate(full=True)

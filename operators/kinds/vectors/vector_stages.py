@@ -77,8 +77,10 @@ class VectorFilterStage(VectorStage):
         flags = self._fn(vectors.batch)
         if isinstance(flags, pa.ChunkedArray):
             flags = flags.combine_chunks()
-        if not isinstance(flags, pa.BooleanArray):
+        if not isinstance(flags, pa.Array):
             flags = pa.array(flags)
+        if types.is_null(flags.type):
+            flags = flags.cast(pa.bool_())
         if not types.is_boolean(flags.type) or len(flags) != len(vectors):
             raise TypeError(
                 f"filter returned {len(flags)} values of type {flags.type} for {len(vectors)} rows; return a "

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from causal.errors import CausalError
+from causal.records.columns import common_schema
 from causal.records.rows import joined
 from causal.records.values import NotCarried, decode, encode
 from causal.records.vectors import Vectors
@@ -45,27 +47,25 @@ class VectorWindowStage(WindowStage):
         self._batch_fn: Callable[[pa.RecordBatch, Window], Any] = node.subject
         self._key = node.column
         self._pieces: list[Piece] = []
+        self._schema: pa.Schema | None = None
+        """The schema of all pieces together; None without pieces."""
         self._parts: list[tuple[int, Slots, Vectors]] = []
 
     def open(self) -> None:
         pa.set_cpu_count(1)  # use one thread, as in every stage on vectors
 
     def run(self, records: Any, keys: list[Any] | None) -> Any:
-        if self._pieces and self._pieces[-1].vectors.batch.schema != records.batch.schema:
-            self._refuse(records)
+        try:
+            self._schema = common_schema(self._schema or records.batch.schema, records.batch.schema)
+        except NotCarried as problem:
+            self.failures.stop(self.name, None, problem)
         self._open()
         self._pieces.append(Piece(self._generation, self._arrivals, records))
         self._arrivals += len(records)
         return []
 
-    def _refuse(self, records: Vectors) -> None:
-        try:
-            joined([self._pieces[-1].vectors, records])
-        except NotCarried as problem:
-            self.failures.stop(self.name, None, problem)
-
     def _emptied(self, window: Window) -> Any:
-        pieces, self._pieces = self._pieces, []
+        pieces, self._pieces, self._schema = self._pieces, [], None
         self._generation += 1
         self._oldest = self._generation
         if not pieces:  # after a rescale, this task may have no rows of a window that was already open
@@ -108,14 +108,15 @@ class VectorWindowStage(WindowStage):
 
     def restored(self) -> None:
         """Sort the loaded rows by arrival; all parts of one snapshot receive the generation of that snapshot."""
-        if not self._parts:
-            return
-        parts, self._parts = self._parts, []
-        arrived = np.concatenate([each for _, each, _ in parts])
-        rows = joined([vectors for _, _, vectors in parts])
-        ordered = Vectors(rows.batch.take(pa.array(np.argsort(arrived))))
-        piece = Piece(max(generation for generation, _, _ in parts), int(arrived.min()), ordered)
-        self._pieces = sorted([*self._pieces, piece], key=lambda piece: piece.arrived)
+        if self._parts:
+            parts, self._parts = self._parts, []
+            arrived = np.concatenate([each for _, each, _ in parts])
+            rows = joined([vectors for _, _, vectors in parts])
+            ordered = Vectors(rows.batch.take(pa.array(np.argsort(arrived))))
+            piece = Piece(max(generation for generation, _, _ in parts), int(arrived.min()), ordered)
+            self._pieces = sorted([*self._pieces, piece], key=lambda piece: piece.arrived)
+        schemas = [piece.vectors.batch.schema for piece in self._pieces]
+        self._schema = reduce(common_schema, schemas) if schemas else None
 
 
 class PiecesJob:

@@ -7,18 +7,21 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
 
 from causal.errors import RowRefused, invariant
 from causal.ports import Bundle
+from causal.records.columns import common_schema
 from causal.records.rows import listed
+from causal.records.values import NotCarried
 from causal.records.vectors import Vectors
 from operators.records.exact_types import Misfit
 from operators.sinks.journaled.ledger import Ledger
 from operators.sinks.parquet.blocks import records_in
-from operators.sinks.parquet.fitting import columns_of, inferred, misfits, without
+from operators.sinks.parquet.fitting import columns_of, inferred, misfits, typed, without
 
 
 def batches_of(rows: bytes, first: int, refused: Sequence[int], schema: pa.Schema) -> list[pa.RecordBatch]:
@@ -51,13 +54,18 @@ def schema_of(rows: bytes, first: int, refused: Sequence[int], names: Sequence[s
     """
     records: list[Any] = []
     positions: list[int] = []
+    schema: pa.Schema | None = None
     for at, piece, left_out in _located(rows, first, refused):
         kept = without(piece, left_out)
         if isinstance(kept, Vectors) and len(kept):
-            return inferred(kept, names)
+            with suppress(NotCarried):  # rows with other columns are refused later, by position
+                schema = common_schema(schema or kept.batch.schema, kept.batch.schema)
+            continue
         records += listed(kept)
         known = frozenset(left_out)
         positions += [at + index for index in range(len(piece)) if index not in known]
+    if schema is not None:
+        return typed(schema)
     try:
         return inferred(records, names)
     except Misfit as problem:

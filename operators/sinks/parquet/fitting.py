@@ -72,7 +72,7 @@ def inferred(records: Any, names: Sequence[str] | None) -> pa.Schema:
         Misfit: the records contain nothing that can become columns.
     """
     if isinstance(records, Vectors):
-        return records.batch.schema
+        return typed(records.batch.schema)
     if names is None:
         records = [record for record in listed(records) if type(record) is dict] or [_no_columns(listed(records)[0])]
         names = list(dict.fromkeys(chain.from_iterable(records)))
@@ -86,6 +86,11 @@ def inferred(records: Any, names: Sequence[str] | None) -> pa.Schema:
         fitting = [record for record in listed(records) if type(record) is not dict and not _odd(record, names)]
         parts = _parts(fitting or listed(records), names)
     return pa.schema([(name, _kind(name, values)) for name, values in zip(names, parts, strict=True)])
+
+
+def typed(schema: pa.Schema) -> pa.Schema:
+    """Return the schema with text as the type of columns without any values."""
+    return pa.schema([field.with_type(pa.string()) if types.is_null(field.type) else field for field in schema])
 
 
 def _odd(record: Any, names: Sequence[str]) -> bool:
@@ -171,6 +176,9 @@ def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
             columns.append(_complete(field, pa.nulls(batch.num_rows, field.type)))
             continue
         column = batch.column(place)
+        if types.is_null(column.type):
+            columns.append(_complete(field, column.cast(field.type)))
+            continue
         if _family(column.type) != _family(field.type):
             raise Misfit(f"column {field.name!r} has type {field.type}, not {column.type}")
         try:
