@@ -48,6 +48,7 @@ BENCHMARKS = {
     "ui": "benchmarks.costs.ui",
     "serve": "benchmarks.costs.serve",
     "connectors": "benchmarks.connectors.connectors",
+    "replay": "benchmarks.replay.replay",
     "quiet": "benchmarks.costs.quiet",
     "spark": "benchmarks.latency.spark",
     "host_losses": "tests.soak.host_losses",

@@ -97,6 +97,19 @@ CHARTS: Mapping[str, tuple[str, Panels]] = {
             Rows("peak MiB", r"(ours|confluent_\d|quix_\d)\.peak_mib"),
         ),
     ),
+    "replay": (
+        "Recorded, a job has × {recorder.orders.rps_over_off} of its records/s; one task is replayed at"
+        " × {speed.orders.over_1000} of real time at 1,000 records/s; first stop after {stop.first_s} s, an hour"
+        " compared with other code in {diff.changed.hour_s} s",
+        (
+            Rows("records/s with a recorder ÷ without", r"recorder\.(\w+)\.rps_over_off"),
+            Rows("CPU time with a recorder ÷ without", r"recorder\.(\w+)\.cpu_over_off"),
+            Rows("bytes recorded per record", r"recorder\.(\w+)\.bytes_per_record"),
+            Rows("replay of one task ÷ its job at full speed", r"speed\.(\w+)\.over_full"),
+            Rows("replay of one task ÷ real time, by records/s", r"speed\.(\w+)\.over_(\d+)"),
+            Rows("s of a command", r"(stop\.first|diff\.\w+\.hour)_s"),
+        ),
+    ),
     "host_losses": (
         "{output} after {losses_per_job} losses of hosts per job (median)",
         (Rows("per job", "(losses|recoveries)_per_job"), Rows("seconds per job", "(seconds)_per_job")),

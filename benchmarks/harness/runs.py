@@ -86,11 +86,11 @@ def job(
     with tempfile.TemporaryDirectory(prefix="causal-bench-") as name:
         place = Path(name)
         words = arguments(place, pipeline, settings, options, config)
-        before_s = _cpu_s()
+        before_s = ended_cpu_s()
         with beside(place / "job") if beside is not None else nullcontext() as watching:
             output_of("deploy", words, limit_s)
         report: dict[str, Any] = json.loads((place / "report.json").read_text())
-        report |= {"cpu_s": _cpu_s() - before_s, "beside": watching}
+        report |= {"cpu_s": ended_cpu_s() - before_s, "beside": watching}
         if check is not None:
             report["checked"] = check(place / "out.db", report)
         return report
@@ -159,7 +159,7 @@ def last_line(text: str) -> str:
     return (text.strip().splitlines() or ["it said nothing"])[-1]
 
 
-def _cpu_s() -> float:
+def ended_cpu_s() -> float:
     """CPU seconds of all descendants that have ended: `causal run` leaves none behind that it has not reaped."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime

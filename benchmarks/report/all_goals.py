@@ -74,6 +74,7 @@ PARTS: Mapping[str, Part] = {
     "ui": Part("ui", "ui --rounds 1 --starts 3 --seconds 5"),
     "quiet": Part("quiet", "quiet --rounds 1 --seconds 3 --rate 0,1000"),
     "connectors": Part("connectors", "connectors --rounds 1 --events 20000 --kills 1 --changes 10000"),
+    "replay": Part("replay", "replay --rounds 1 --records 100000 --seconds 3 --keys 10000 --diff-seconds 5"),
     "spark": Part("spark", "spark --rounds 1 --seconds 3"),
     "host_losses": Part("host_losses --losses 60", "host_losses --losses 2 --per-job 3"),
     "peers": Part(

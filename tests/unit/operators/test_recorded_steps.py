@@ -54,6 +54,25 @@ def test_reads_at_about_the_same_time_are_one_step_and_an_end_is_part_of_the_las
     assert steps([own], {("in", 0): (300, True)})[-1].ends
 
 
+def test_reads_of_several_partitions_at_about_the_same_time_are_one_step_of_each() -> None:
+    reads = [
+        (0, 2, 0),
+        (1, 1, 1),
+        (0, 3, JOINED_NS - 1),
+        (1, 4, JOINED_NS),
+        (0, 1, JOINED_NS + 1),
+        (1, 300, JOINED_NS + 2),
+    ]
+    entries = [entry for place, count, at in reads for entry in (Order(place, count), Clock(SECOND_NS + at))]
+    assert steps([reader("in", *entries)], {("in", 0): (6, False), ("in", 1): (305, False)}) == [
+        Step(SECOND_NS, "in", 0, 0, 5),
+        Step(SECOND_NS + 1, "in", 1, 0, 1),
+        Step(SECOND_NS + JOINED_NS, "in", 1, 1, 5),
+        Step(SECOND_NS + JOINED_NS + 1, "in", 0, 5, 6),
+        Step(SECOND_NS + JOINED_NS + 2, "in", 1, 5, 305),
+    ]
+
+
 def test_a_log_without_an_order_is_divided_evenly() -> None:
     result = steps([reader("in", Barrier(2), partitions=1)], {("in", 0): (1000, True)})
     assert sum(each.stop - each.start for each in result) == 1000

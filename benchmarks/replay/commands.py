@@ -1,0 +1,86 @@
+"""Measures how long people wait for `causal replay` and `causal diff`: whole commands, from start to exit."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from benchmarks.harness import children
+from benchmarks.harness.declared import Measurement
+from benchmarks.harness.runs import RunFailed, last_line
+from benchmarks.replay.recorded_jobs import ORDERS, recorded, replayed
+from operators.recordings.recording import open_recording
+
+TASK = "total/0"
+FILL = 6
+"""The records per key of the job in which `causal replay` stops."""
+OFTEN = "--record=1000s,10GB"
+"""A window in which a checkpoint is kept about once a second."""
+RATE, HOUR_S = 1_000, 3_600.0
+VERSIONS: Mapping[str, tuple[tuple[str, ...], int]] = {"same": ((), 0), "changed": (("--set", "limit=990"), 3)}
+"""Versions of the code that are compared with the recorded one, and the exit status; one row in a hundred changes."""
+
+
+def stop(run: Measurement) -> None:
+    """Measure the first stop of `causal replay` after a kept checkpoint that has all keys."""
+    options = run.options
+    settings = {"count": FILL * options.keys, "keys": options.keys, "rate": 0, "parallelism": 1}
+    with recorded(ORDERS, settings, options.limit, (OFTEN,)) as job:
+        recording = open_recording(job.job)
+        epoch = next(each for each in reversed(recording.checkpoints()) if each in recording.epochs())
+        for number in run.rounds():
+            words = ("--task", TASK, "--epoch", epoch, "--break", "operator == 'total'")
+            run.add("stop.first_s", took_s("replay", job.job, words, options.limit))
+            at = replayed(job.job, epoch, TASK, options.limit)
+            if at["keys"] < options.keys:
+                raise RunFailed(f"the checkpoint has {at['keys']} keys of {options.keys}; give the job more records")
+            run.add_all("stop.", {"restore_s": at["restore_s"], "epoch_s": at["perform_s"]})
+            run.report(
+                f"round {number}: first stop after {run.last('stop.first_s'):.2f} s, of which state takes"
+                f" {at['restore_s']:.2f} s; its epoch is performed in {at['perform_s']:.2f} s"
+            )
+
+
+def diff(run: Measurement) -> None:
+    """Measure `causal diff` of orders that were recorded in real time, for the same code and for other code."""
+    options = run.options
+    if options.recorded != Path():
+        _diffs(run, options.recorded)
+        return
+    settings = {"count": int(RATE * options.diff_seconds), "rate": RATE}
+    with recorded(ORDERS, settings, options.limit + options.diff_seconds) as job:
+        _diffs(run, job.job)
+
+
+def _diffs(run: Measurement, job: Path) -> None:
+    """Compare the whole recording, and one epoch, so that what an hour would take can be computed."""
+    recording = open_recording(job)
+    first, last = recording.epochs()[0], recording.epochs()[-1]
+    covered_s = (recording.time_ns(last + 1) - recording.time_ns(first)) / 1e9
+    for number in run.rounds():
+        for name, (words, status) in VERSIONS.items():
+            code = ("--code", ORDERS, *words)
+            one_s, whole_s = (
+                took_s("diff", job, (*code, "--epoch", f"{first}..{end}"), run.options.limit, status)
+                for end in (first, last)
+            )
+            hour_s = one_s + (whole_s - one_s) * HOUR_S / covered_s
+            run.add_all(f"diff.{name}.", {"one_epoch_s": one_s, "whole_s": whole_s, "hour_s": hour_s})
+            run.report(f"round {number}, {name}: {covered_s:.0f} s in {whole_s:.1f} s, an hour in {hour_s:.0f} s")
+
+
+def took_s(command: str, job: Path, words: Sequence[object], limit_s: float, status: int = 0) -> float:
+    """Return the time of one command about a job, from the start of its interpreter to its exit.
+
+    Raises:
+        RunFailed: it ended with another status.
+    """
+    env = {**os.environ, "PYTHONPATH": str(children.ROOT)}
+    began_s = time.monotonic()
+    ended = children.run([sys.executable, "-P", "-m", "deploy", command, str(job), *map(str, words)], limit_s, env)
+    if ended.returncode != status:
+        raise RunFailed(f"causal {command} ended with {ended.returncode}, not {status}: {last_line(ended.stderr)}")
+    return time.monotonic() - began_s
