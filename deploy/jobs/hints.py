@@ -24,6 +24,14 @@ def resume_command(job: Path) -> str:
     return shlex.join(["causal", "run", _short(Path(config.pipeline)), "--resume", *state])
 
 
+def job_argument(job: Path) -> str:
+    """Return the argument JOB with which a user names a job directory to a command in the current directory."""
+    if job.resolve() == (ROOT / job.name).resolve() and not job.name.startswith("-"):
+        return job.name
+    path = _short(job)
+    return f"./{path}" if path.startswith("-") else path
+
+
 def not_running(job: Path) -> str:
     """Return the error message for a request that only a running job can serve."""
     try:

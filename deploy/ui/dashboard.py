@@ -49,9 +49,10 @@ def run(arguments: argparse.Namespace) -> int:
     from deploy.ui.late_questions import LateQuestions
     from deploy.ui.output_check import OutputCheck
     from deploy.ui.pages import application
+    from deploy.ui.past import Past
 
-    output = OutputCheck(job.path)
-    served = LateQuestions(job.path, token, application(job, output, token))
+    output, past = OutputCheck(job.path), Past(job.path)
+    served = LateQuestions(job.path, token, application(job, output, past, token))
     config = uvicorn.Config(
         served, log_config=None, log_level="error", access_log=False,
         lifespan="off", ws="none", http=Impatient, loop="asyncio", limit_concurrency=CONNECTIONS_MAX,
@@ -63,11 +64,13 @@ def run(arguments: argparse.Namespace) -> int:
 
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
             job.close()
+            past.close()
             await super().shutdown(sockets)
 
     try:
         Server(config).run(sockets=[listening])
     finally:
         output.close()
+        past.close()
         served.close()
     return 0

@@ -7,21 +7,17 @@ out no matter what the process reports.
 
 from __future__ import annotations
 
-import json
-import os
-import select
-import subprocess
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any
 
-from causal.process.interpreter import module_command
+from causal.errors import Unavailable
+from deploy.ui.child import Child
 
 REMEMBER_S, CHECK_S = 15.0, 30.0
 """The time that a kill waits until the rows before it are remembered, and the time that reading them again may take."""
-ANSWER_BYTES_MAX = 1 << 16
 
 
 class OutputCheck:
@@ -32,9 +28,8 @@ class OutputCheck:
     """
 
     def __init__(self, job: Path) -> None:
-        self._job = job
         self._lock = threading.Lock()
-        self._child: subprocess.Popen[bytes] | None = None
+        self._rows = Child("deploy.ui.seen_rows", job, "its rows")
         self._remembered: dict[str, Any] | None = None
         self._checked: dict[str, Any] | None = None
         self._at_s = 0.0
@@ -53,7 +48,7 @@ class OutputCheck:
             settled: a function that returns whether all tasks have been at work since a given time.
         """
         with self._lock:
-            self._begin()
+            self._rows.start()
             if self._remembered is None:
                 return {"says": "", "holds": None}
             if "problem" in self._remembered:
@@ -62,43 +57,15 @@ class OutputCheck:
                 self._checked = self._asked("check", CHECK_S)
             return said(self._remembered, self._checked)
 
-    def _begin(self) -> subprocess.Popen[bytes]:
-        """Return the process that reads the rows, starting it if necessary; it loads its modules before the first
-        request.
-        """
-        if self._child is None or self._child.poll() is not None:
-            self._end()
-            self._child = subprocess.Popen(
-                module_command("deploy.ui.seen_rows"),
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0,
-            )  # fmt: skip
-            cast(IO[bytes], self._child.stdin).write(os.fsencode(self._job) + b"\n")
-        return self._child
-
     def _asked(self, question: str, within_s: float) -> dict[str, Any]:
         try:
-            child = self._begin()
-            questions, answers = cast(IO[bytes], child.stdin), cast(IO[bytes], child.stdout)
-            questions.write(f"{question}\n".encode())
-            if select.select([answers], [], [], within_s)[0]:
-                answer: dict[str, Any] = json.loads(answers.readline(ANSWER_BYTES_MAX))
-                return answer
-            problem = f"its rows could not be read within {within_s:.0f} s"
-        except (OSError, ValueError):
-            problem = "the process that reads its rows has ended"
-        self._end()
-        return {"problem": problem}
+            return self._rows.ask(question, within_s)
+        except Unavailable as problem:
+            return {"problem": str(problem)}
 
     def close(self) -> None:
         """End the process that reads the rows."""
-        with self._lock:
-            self._end()
-
-    def _end(self) -> None:
-        if self._child is not None:
-            self._child.kill()
-            with self._child:  # on exit, this closes the pipes of the process and waits for it
-                self._child = None
+        self._rows.close()
 
 
 def said(remembered: dict[str, Any], checked: dict[str, Any] | None) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from causal.errors import CausalError
 from deploy.ui.admission import HEADERS, refusal
 from deploy.ui.observed import ObservedJob
 from deploy.ui.output_check import OutputCheck
+from deploy.ui.past import Past
 
 FILES = Path(__file__).parent / "static"
 TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
@@ -30,7 +31,7 @@ ARGUMENT_MAX = 2000
 Answer = Callable[[], Any]
 
 
-def application(job: ObservedJob, output: OutputCheck, token: str) -> Starlette:
+def application(job: ObservedJob, output: OutputCheck, past: Past, token: str) -> Starlette:
     """Return the application for one job; `token` is the secret that all requests except those for the page's own files
     must contain.
     """
@@ -79,6 +80,11 @@ def application(job: ObservedJob, output: OutputCheck, token: str) -> Starlette:
                 reading(lambda q: job.state(q.get("operator", ""), q.get("key", ""), q.get("live") == "1")),
             ),
             Route("/api/keys", reading(lambda q: job.keys(q.get("operator", ""), q.get("prefix", "")))),
+            Route("/api/recorded", reading(past.axis)),
+            Route("/api/recorded/epoch", reading(past.epoch)),
+            Route("/api/recorded/failure", reading(past.failure)),
+            Route("/api/recorded/row", reading(past.row)),
+            Route("/api/rows", reading(past.rows)),
             Route("/api/output", reading(lambda _: output.shown(job.settled))),
             Route("/api/break", breaking, methods=["POST"]),
         ],

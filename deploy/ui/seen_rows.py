@@ -9,8 +9,6 @@ answers each line with a line of JSON, and ends when its input ends.
 
 from __future__ import annotations
 
-import json
-import os
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
@@ -21,6 +19,7 @@ from xxhash import xxh3_64_intdigest
 
 from causal.config import JobConfig
 from causal.errors import CausalError, PipelineError
+from deploy.ui.child import answer_questions
 from operators.builder.loading import load_of_job
 from operators.outputs import Output, open_output
 
@@ -132,20 +131,16 @@ def places(job: Path) -> dict[str, Place | None]:
 
 
 def main() -> int:
-    """Answer requests until standard input ends; keep output of the pipeline's code separate from the answers."""
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
+    """Answer requests until standard input ends."""
     rows: SeenRows | None = None
-    job = Path(os.fsdecode(sys.stdin.buffer.readline().rstrip(b"\n")))
-    for line in sys.stdin.buffer:
-        try:
-            if rows is None:
-                rows = SeenRows(places(job))
-            answer: dict[str, Any] = asdict(rows.remember() if line.strip() == b"remember" else rows.check())
-        except (CausalError, OSError) as problem:
-            answer = {"problem": " ".join(str(problem).split())}
-        print(json.dumps(answer), file=answers, flush=True)
-    return 0
+
+    def answer(job: Path, question: str) -> dict[str, Any]:
+        nonlocal rows
+        if rows is None:
+            rows = SeenRows(places(job))
+        return asdict(rows.remember() if question == "remember" else rows.check())
+
+    return answer_questions(answer, idle_s=0)
 
 
 if __name__ == "__main__":

@@ -18,9 +18,11 @@ from causal.errors import CorruptData, PipelineError
 from causal.recorded_files import (
     DIRECTORY,
     INDEX,
+    Entry,
     EpochEntry,
     EpochLog,
     FailureEntry,
+    VersionEntry,
     archive_name,
     is_entry,
     log_name,
@@ -102,25 +104,33 @@ class Recording:
         self._fetched = fetched
         self._packs: dict[str, tuple[str, list[bytes]]] = {}
         """Task → the file of packed logs that was read last, and its parts."""
+        self._entries: dict[str, Entry] = {}
+        """The entries of the index by name; an entry never changes, so each is read once."""
         self._index = self._read()
 
-    def reload(self) -> Recording:
-        """Return the recording as it is now."""
-        return Recording(self._objects, self._name, self.directory, self._fetched)
+    def reload(self) -> None:
+        """Make this the recording as it is now; only what has been entered meanwhile is read."""
+        self._index = self._read()
 
     def _read(self) -> Index:
-        """Read the index; the job may enter and drop epochs meanwhile."""
+        """Read the new entries of the index; the job may enter and drop epochs meanwhile."""
         for left in reversed(range(TRIES)):
             names = [name for name in self._objects.names(INDEX) if is_entry(name)]
+            new = [name for name in names if name not in self._entries]
+            if self._entries and not new and len(names) == len(self._entries):
+                return self._index
             try:
-                contents = self._objects.read_all(names)
+                contents = self._objects.read_all(new)
             except Missing:
                 if not left:
                     raise
                 continue
-            return Index(
-                read_entry(name, text, self._objects.where(name)) for name, text in zip(names, contents, strict=True)
-            )
+            read = {
+                name: read_entry(name, text, self._objects.where(name))
+                for name, text in zip(new, contents, strict=True)
+            }
+            self._entries = {name: read.get(name) or self._entries[name] for name in names}
+            return Index(self._entries.values())
         raise AssertionError
 
     @property
@@ -252,14 +262,25 @@ class Recording:
             raise CorruptData(f"{where} has {len(logs)} logs and not {len(interval.epochs)}; restore it from a copy")
         return logs[epoch - interval.first], f"{where}, epoch {epoch}"
 
-    def failures(self) -> Sequence[RecordedFailure]:
-        """Return the failures of tasks, oldest first."""
+    def failures(self, detected: range | None = None) -> Sequence[RecordedFailure]:
+        """Return the failures of tasks, oldest first; `detected` limits them to those detected in these epochs."""
         return [
             self._failure(interval, entry, failure)
             for interval in self._index.intervals
             for entry in interval.epochs
+            if entry.failures and (detected is None or entry.epoch in detected)
             for failure in entry.failures
         ]
+
+    def intervals(self) -> Sequence[Interval]:
+        """Return the kept checkpoints, oldest first, each with the epochs up to the next one; the same until `reload`
+        reads something new.
+        """
+        return self._index.intervals
+
+    def entries_of_versions(self) -> Mapping[int, VersionEntry]:
+        """Return what the index has of each version, by its number."""
+        return self._index.versions
 
     def _failure(self, interval: Interval, entry: EpochEntry, failure: FailureEntry) -> RecordedFailure:
         """Return a failure that was detected during an epoch.

@@ -20,6 +20,7 @@ PURE = (
     "deploy.ui.meter",
     "deploy.ui.drawn_graph",
     "deploy.ui.models",
+    "deploy.ui.recorded_axis",
     "standby.leadership",
     "standby.supervision",
     "operators.graph",

@@ -2,6 +2,7 @@
 
 import { ago, h, morph } from "./dom.js";
 import { graph } from "./graph.js";
+import { load as loadPast, replay } from "./replay.js";
 import * as views from "./views.js";
 
 const EVERY_MS = 500;
@@ -13,7 +14,7 @@ const AGAIN_MS_MAX = 8000;
 
 const VIEWS = [
   ["", "Graph", graph], ["recoveries", "Recoveries", views.recoveries], ["checkpoints", "Checkpoints", views.checkpoints],
-  ["state", "State", views.state], ["letters", "Dead letters", views.letters], ["settings", "Settings", views.settings],
+  ["state", "State", views.state], ["letters", "Dead letters", views.letters], ["replay", "Replay", replay], ["settings", "Settings", views.settings],
   ["hosts", "Hosts", views.hosts], ["break", "Break it", views.broken],
 ];
 const GOOD = { running: "good", finished: "good", failed: "bad", down: "bad" };
@@ -98,6 +99,10 @@ async function listKeys(operator, prefix) {
   draw();
 }
 
+async function copy(text) {
+  await navigator.clipboard.writeText(text).then(() => notify(`Copied: ${text}`), () => notify("The browser does not allow copying; select the text instead."));
+}
+
 function toggleLetterEdges() {
   letterEdges = !letterEdges;
   look();
@@ -108,7 +113,7 @@ const route = () => location.hash.replace(/^#\/?/, "").split("/");
 function content() {
   const [name, rest] = route();
   if (model.guarantee === undefined) return h("p", { class: "quiet" }, "There is nothing to show yet.");
-  const tools = { ...extra, breaks: model.breaks ? breaks : null, ask, askFor, answer, listKeys, keys, toggleLetterEdges };
+  const tools = { ...extra, breaks: model.breaks ? breaks : null, ask, askFor, answer, listKeys, keys, toggleLetterEdges, route: route().slice(1), call, shown, draw, copy };
   if (name === "task") return views.task(model, decodeURIComponent(rest ?? ""), tools);
   if (name === "operator") return views.operator(model, decodeURIComponent(rest ?? ""));
   return (VIEWS.find(([path]) => path === name) ?? VIEWS[0])[2](model, tools);
@@ -144,6 +149,7 @@ async function more() {
   if (name === "task") extra.log = await call(`/api/log?task=${rest}`).catch(shown);
   if (name === "break" && model.breaks) call("/api/output", { within: 40000 }).catch(shown).then((output) => (extra.output = output));
   if (name === "state" && keys === null && model.operators.length && model.checkpoints?.complete) listKeys(model.operators[0], "");
+  if (name === "replay") await loadPast(call, shown, route().slice(1).filter(Boolean));
   if (name === "letters") extra.letters = await call("/api/letters").catch(shown);
   more.asked = false;
 }

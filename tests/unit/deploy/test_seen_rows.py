@@ -67,7 +67,8 @@ def test_a_sink_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 def test_the_rows_are_read_in_another_process_once_the_job_has_settled(ended: Path) -> None:
     check = OutputCheck(ended)
     assert check.shown(lambda since_s: True) == {"says": "", "holds": None}
-    assert check._child is not None and check._child.poll() is None, "it loads its modules before the first kill"
+    process = check._rows._process
+    assert process is not None and process.poll() is None, "it loads its modules before the first kill"
     check.remember()
     assert "rows were seen before the kill" in check.shown(lambda since_s: False)["says"]
     assert check.shown(lambda since_s: True)["holds"] is True

@@ -1,0 +1,90 @@
+"""The past of a job, as the page asks for it: the recording, rows, and what leads from them to an event.
+
+Everything is read by other processes, because it takes time and memory that the server does not have.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from causal.errors import PipelineError
+from deploy.jobs.hints import job_argument
+from deploy.ui import replay_commands
+from deploy.ui.child import Child
+
+ANSWER_S = 30.0
+
+
+class Past:
+    """The past of the job in a directory.  Methods may be called from several threads."""
+
+    def __init__(self, job: Path) -> None:
+        self._job = job
+        self._recording = Child("deploy.ui.recording_reader", job, "the recording")
+        self._rows = Child("deploy.ui.newest_rows", job, "the rows")
+
+    def axis(self, query: Mapping[str, str]) -> dict[str, Any]:
+        """Return the axis of the interval from `since` to `until`, in seconds since 1970; by default, of everything.
+
+        Raises:
+            PipelineError: a bound is no number, or the recording cannot be read.
+            Unavailable: the recording is not read within the time.
+        """
+        bounds = {f"{name}_s": _number(query[name]) if query.get(name) else None for name in ("since", "until")}
+        return self._recorded({"ask": "axis", **bounds})
+
+    def epoch(self, query: Mapping[str, str]) -> dict[str, Any]:
+        """Return what an epoch holds, and the commands about it; the errors are those of `axis`."""
+        return self._recorded({"ask": "epoch", "epoch": _count(query.get("epoch", ""))})
+
+    def failure(self, query: Mapping[str, str]) -> dict[str, Any]:
+        """Return a failure and the commands about it; the errors are those of `axis`."""
+        epoch = _count(query.get("epoch", ""))
+        return self._recorded({"ask": "failure", "epoch": epoch, "task": query.get("task", "")})
+
+    def _recorded(self, question: Mapping[str, Any]) -> dict[str, Any]:
+        return _succeeded(self._recording.ask(json.dumps(question), ANSWER_S))
+
+    def rows(self, query: Mapping[str, str]) -> dict[str, Any]:
+        """Return the newest rows of a sink; the errors are those of `axis`."""
+        question = {"sink": query.get("sink", ""), "text": query.get("text", "")}
+        return self._rows.ask(json.dumps(question), ANSWER_S)
+
+    def row(self, query: Mapping[str, str]) -> dict[str, Any]:
+        """Return the commands about one row.
+
+        Raises:
+            PipelineError: the position is no number.
+        """
+        account, position = query.get("account", ""), _count(query.get("position", ""))
+        return {"commands": replay_commands.of_row(job_argument(self._job), account, position)}
+
+    def close(self) -> None:
+        """End the other processes; nothing is answered afterwards."""
+        self._recording.close()
+        self._rows.close()
+
+
+def _succeeded(answer: dict[str, Any]) -> dict[str, Any]:
+    if "problem" in answer:
+        raise PipelineError(answer["problem"])
+    return answer
+
+
+def _number(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = float("nan")
+    if not abs(number) < 1e11:
+        raise PipelineError(f"{text[:40]!r} is no time in seconds since 1970")
+    return number
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) < 19):
+        raise PipelineError(f"{text[:40]!r} is no number of an epoch or a position")
+    return int(text)
