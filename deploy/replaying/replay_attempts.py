@@ -23,7 +23,7 @@ from deploy.exit_status import DONE, FAILED, WRONG
 from deploy.jobs.chosen import chosen_job
 from deploy.printable import printable
 from operators.queries.key_spelling import key_of
-from operators.recordings.recording import Recording, open_recording
+from operators.recordings.recording import RecordedFailure, Recording, open_recording
 from operators.replay.debugger import Debugger, lines_at
 from operators.replay.exact import Replay
 from operators.replay.search import ANY, Search, Stop, Wanted, compiled
@@ -86,7 +86,11 @@ def _first(recording: Recording, arguments: argparse.Namespace) -> Attempt:
     first, last = recorded.start, recorded.stop - 1
     if not recorded:
         recording.version_at(recorded.start)  # raises: nothing is recorded yet
-    if arguments.epoch is not None:
+    if arguments.at_crash:
+        failure = _failure(recording, arguments, task)
+        first, searches, task = failure.epoch, True, failure.task
+        wanted = replace(wanted, epoch=first, task=task, log_bytes=failure.log_bytes)
+    elif arguments.epoch is not None:
         first = arguments.epoch
         recording.version_at(first)
         last = last if searches else first
@@ -95,12 +99,6 @@ def _first(recording: Recording, arguments: argparse.Namespace) -> Attempt:
         at_ns = time_of(arguments.at)
         first, searches = recording.epoch_at(at_ns), True
         wanted = replace(wanted, epoch=first, at_ns=at_ns)
-    elif arguments.at_crash:
-        failure = next((each for each in reversed(recording.failures()) if task in ("", each.task)), None)
-        if failure is None:
-            raise PipelineError(f"{task or 'no task'} did not die in the recorded epochs; see `causal recordings`")
-        first, searches, task = failure.epoch, True, failure.task
-        wanted = replace(wanted, epoch=first, task=task, log_bytes=failure.log_bytes)
     elif arguments.row is not None:
         account, position = row_of(arguments.row)
         first, task, channel = _writer(recording, account, position)
@@ -112,6 +110,22 @@ def _first(recording: Recording, arguments: argparse.Namespace) -> Attempt:
     last = min(last, version.last)
     tasks = (task,) if task else ()
     return Attempt(first, last, tasks, wanted if searches else None, arguments.pdb)
+
+
+def _failure(recording: Recording, arguments: argparse.Namespace, task: str) -> RecordedFailure:
+    """Return the last failure of a task, or of any, in the recording or in one epoch."""
+    if arguments.at is not None or arguments.row is not None:
+        raise PipelineError(
+            "--at-crash: use neither --at nor --row; with --epoch, it is the last failure in that epoch"
+        )
+    epoch = arguments.epoch
+    if epoch is not None:
+        recording.version_at(epoch)  # raises: it is not recorded
+    for each in reversed(recording.failures(None if epoch is None else range(epoch - 1, epoch + 2))):
+        if task in ("", each.task) and epoch in (None, each.epoch):
+            return each
+    where = "the recorded epochs" if epoch is None else f"epoch {epoch}"
+    raise PipelineError(f"{f'{task} did not die' if task else 'no task died'} in {where}; see `causal recordings`")
 
 
 def time_of(text: str) -> int:

@@ -20,8 +20,10 @@ def add_parser(commands: Any) -> None:
     place.add_argument(
         "--at", metavar="TIME", help="stop at this time, as 2026-11-27T14:03:10, or 14:03:10 of the last day"
     )
-    place.add_argument("--at-crash", action="store_true", help="stop where a task died last")
     place.add_argument("--row", metavar="SINK:POSITION", help="stop at the record that causes this row, from 0")
+    replaying.add_argument(
+        "--at-crash", action="store_true", help="stop where a task died last; with --epoch, last in that epoch"
+    )
     replaying.add_argument("--key", metavar="KEY", help="stop at records of this key")
     replaying.add_argument(
         "--break",

@@ -14,7 +14,7 @@ from msgspec import to_builtins
 
 from causal.config import JobConfig
 from causal.task.activity import sentence
-from causal.topology import DEAD_LETTERS, FULL_DEPTH, Topology
+from causal.topology import DEAD_LETTERS, FULL_DEPTH, LETTER_TASK, Topology
 from deploy.jobs.hints import led_by
 from deploy.ui.drawn_graph import graph, title_of
 from deploy.ui.meter import Meter, averages, shares
@@ -28,6 +28,8 @@ BEFORE_S, VIEW_EVERY_S = 5.0, 0.5
 SECRETS = ("password", "passwd", "secret", "token", "credential", "apikey", "api_key", "access_key", "auth")
 HIDDEN = "•••"
 TEXT_MAX = 2000
+LETTER_FILE = f"{DEAD_LETTERS}-0.jsonl"
+"""The file of the dead letters that the task of this name writes; a line is a row."""
 FAILURES_MAX, RECOVERIES_MAX, WHY_MAX = 50, 200, 300
 """The limits on the failures in an answer, the recoveries from which they are built, and the characters per reason."""
 COUNTED = {
@@ -331,11 +333,11 @@ def _recovery(recovery: RecoveryView, offset_ns: int) -> dict[str, Any]:
         "live": recovery.live_ms is not None,
         "replayed": recovery.replayed_elements,
         "withdrawn": recovery.withdrawn,
-        "why": _cut(recovery.why or _cause(recovery.cause), WHY_MAX),
+        "why": _cut(recovery.why or because(recovery.cause), WHY_MAX),
     }
 
 
-def _cause(cause: str) -> str:
+def because(cause: str) -> str:
     """Return a failure's cause as a clause."""
     known = {
         "": "its process ended, or was killed from outside",
@@ -396,9 +398,12 @@ def _open(name: str, value: Any) -> Any:
     return HIDDEN if value and any(part in name.lower() for part in SECRETS) else value
 
 
-def letter(values: Mapping[str, Any], file: str) -> dict[str, Any]:
+def letter(values: Mapping[str, Any], file: str, line: int | None) -> dict[str, Any]:
     """Return a dead letter as the page shows it; `values` is one line of a file, whose content user code may
     determine.
+
+    Args:
+        line: the number of the line in the file; None if it is not known.
     """
     record, key, position = values.get("record"), values.get("key"), values.get("position")
     return {
@@ -410,7 +415,16 @@ def letter(values: Mapping[str, Any], file: str) -> dict[str, Any]:
         "traceback": _cut(str(values.get("traceback") or ""), 5 * TEXT_MAX),
         "record": _cut(str(record)),
         "file": file,
+        "row": _row(values, file, line),
     }
+
+
+def _row(values: Mapping[str, Any], file: str, line: int | None) -> dict[str, Any] | None:
+    """Return which row of the job a dead letter is, or which one was refused; None if it is not known."""
+    task, position = values.get("task"), values.get("position")
+    if isinstance(task, str) and isinstance(position, int):  # a store refused it
+        return {"account": _cut(task), "position": position}
+    return {"account": LETTER_TASK, "position": line} if file == LETTER_FILE and line is not None else None
 
 
 def kept(answer: Mapping[str, Any]) -> dict[str, Any]:

@@ -30,6 +30,8 @@ from standby.supervision.job_view import JobView
 VIEW_BYTES_MAX = 64 << 20
 LOG_BYTES_MAX, LOG_LINES_MAX, LINE_MAX = 4 << 20, 300, 2000
 LETTER_BYTES_MAX, LETTER_FILES_MAX, LETTERS_MAX = 1 << 20, 200, 100
+COUNTED_BYTES_MAX = 32 << 20
+"""The size of a file of dead letters up to which its lines are counted."""
 ANSWER_BYTES_MAX = 1 << 20
 STATE_S = 30.0
 """The time that a request for the state of a key may take."""
@@ -173,7 +175,7 @@ class ObservedJob:
         paths = sorted(folder.glob("*.jsonl"))[:LETTER_FILES_MAX] if folder.is_dir() else []
         letters: list[dict[str, Any]] = []
         for path in paths:
-            letters += [letter(values, path.name) for values in _last_values(path)]
+            letters += [letter(values, path.name, line) for line, values in _last_values(path)]
         files = [{"file": path.name, "bytes": path.stat().st_size} for path in paths]
         return {"where": str(folder), "files": files, "letters": letters[-LETTERS_MAX:][::-1]}
 
@@ -245,20 +247,25 @@ class ObservedJob:
             asked.kill()
 
 
-def _last_values(path: Path) -> list[dict[str, Any]]:
-    """Return the JSON objects in the last lines of a file."""
+def _last_values(path: Path) -> list[tuple[int | None, dict[str, Any]]]:
+    """Return the JSON objects in the last lines of a file with the numbers of their lines, which begin with 0.
+
+    In a very large file, lines are not counted.
+    """
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
-        file.seek(max(0, size - LETTER_BYTES_MAX))
+        first = max(0, size - LETTER_BYTES_MAX)
+        before = file.read(first).count(b"\n") if size <= COUNTED_BYTES_MAX else None
+        file.seek(first)
         lines = file.read(LETTER_BYTES_MAX).split(b"\n")
-    values: list[dict[str, Any]] = []
-    for line in lines[1 if size > LETTER_BYTES_MAX else 0 :][-LETTERS_MAX - 1 :]:
+    values: list[tuple[int | None, dict[str, Any]]] = []
+    for number, line in [*enumerate(lines)][1 if first else 0 :][-LETTERS_MAX - 1 :]:
         try:
             value = json.loads(line)
         except (ValueError, RecursionError):  # for example, the last line is just being written
             continue
         if type(value) is dict:
-            values.append(value)
+            values.append((None if before is None else before + number, value))
     return values
 
 

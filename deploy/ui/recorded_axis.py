@@ -14,6 +14,7 @@ from typing import Any
 
 from causal.recorded_files import EpochEntry, FailureEntry, VersionEntry
 from causal.recorded_index import Interval
+from deploy.ui.models import WHY_MAX, because
 
 BARS_MAX = 200
 """The number of equal parts into which an interval of time is divided."""
@@ -23,7 +24,6 @@ FAILURES_MAX = 50
 """The number of failures that are listed, newest first."""
 TASKS_MAX = 5
 """The number of tasks that are named at the failures of one bar."""
-WHY_MAX = 300
 SECOND_NS = 1_000_000_000
 
 
@@ -184,7 +184,7 @@ def _failure(each: Performed, failure: FailureEntry) -> dict[str, Any]:
         "incarnation": failure.incarnation,
         "at_s": _s(failure.at_ns),
         "mode": failure.mode,
-        "cause": failure.cause[:WHY_MAX],
+        "why": because(failure.cause)[:WHY_MAX],
     }
 
 

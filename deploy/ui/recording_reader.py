@@ -20,12 +20,15 @@ from causal.recording_window import OFF
 from deploy.jobs.hints import job_argument, resume_command
 from deploy.ui import replay_commands
 from deploy.ui.child import answer_questions
-from deploy.ui.models import settings
+from deploy.ui.models import WHY_MAX, because, settings
 from deploy.ui.recorded_axis import SECOND_NS, Performed, axis, performed
 from operators.recordings.recording import Recording, open_recording
 
 TASKS_MAX = 1000
 """The number of tasks that are listed for an epoch, those with the largest logs first."""
+
+OWN = ("run", "name", "pipeline", "code")
+"""The settings that every job has of its own."""
 
 
 class RecordingReader:
@@ -61,15 +64,18 @@ class RecordingReader:
 
     def _opened(self, config: JobConfig) -> Recording | None:
         """Return the recording as it is now; None if nothing is recorded."""
-        if self._recording is None or config.run != self._run:
+        if self._recording is not None and config.run == self._run:
+            self._recording.reload()
+            if not self._recording.checkpoints():
+                self._recording = None
+        else:
             self._recording = None
+        if self._recording is None:
             try:
                 self._recording = open_recording(self._job)
             except PipelineError:
                 return None
             self._run = config.run
-        else:
-            self._recording.reload()
         intervals = self._recording.intervals()
         if intervals is not self._intervals:
             self._intervals, self._epochs = intervals, performed(intervals)
@@ -79,8 +85,8 @@ class RecordingReader:
         version, start = recording.version_at(epoch), recording.start_of(epoch)
         place = next(place for place in reversed(range(len(self._epochs))) if self._epochs[place].entry.epoch == epoch)
         shown = self._epochs[place]
-        tasks = [{"task": t, "incarnation": i, "bytes": size} for t, (i, size) in shown.entry.logs.items()]
-        tasks.sort(key=lambda each: -each["bytes"])
+        logs = sorted(shown.entry.logs.items(), key=lambda log: -log[1][1])
+        tasks = [{"task": task, "incarnation": number, "bytes": size} for task, (number, size) in logs]
         around = [
             self._epochs[other].entry.epoch if 0 <= other < len(self._epochs) else None
             for other in (place - 1, place + 1)
@@ -93,7 +99,7 @@ class RecordingReader:
             "after": around[1],
             "version": version.number,
             "code": version.config.code[:12],
-            "settings": [each for each in settings(version.config) if each["changed"]],
+            "settings": [each for each in settings(version.config) if each["changed"] and each["name"] not in OWN],
             "start": start,
             "bytes": shown.entry.bytes,
             "tasks": tasks[:TASKS_MAX],
@@ -117,7 +123,7 @@ class RecordingReader:
             "at_s": round(failure.at_ns / SECOND_NS, 3),
             "incarnation": failure.incarnation,
             "mode": failure.mode,
-            "cause": failure.cause[:300],
+            "why": because(failure.cause)[:WHY_MAX],
             "replayed": None if failure.replayed_elements < 0 else failure.replayed_elements,
             "log_bytes": failure.log_bytes,
             "commands": replay_commands.of_failure(job_argument(self._job), task, failure.epoch, not later),

@@ -25,6 +25,7 @@ from selenium.webdriver.common.keys import Keys
 
 from standby.blueprint import Blueprint
 from tests.faults.browser_page import Page
+from tests.faults.recorded_jobs import MARKUP, recorded_shop, write_long_recording
 from tests.faults.test_dashboard import ended_job, write_view
 from tests.unit.deploy.test_ui_graph import seen, topology
 
@@ -241,3 +242,73 @@ def test_a_job_that_stopped_at_a_savepoint_looks_stopped_and_a_slow_dashboard_sl
         dashboard.hang(False)
         wait_for("it answers again", lambda: not page.text("#problem"))
         assert page.problems() == []
+
+
+def test_a_user_finds_an_epoch_a_failure_and_a_row_of_a_recorded_job(browser: Any, tmp_path: Path) -> None:
+    job = recorded_shop(tmp_path)
+    with Dashboard(job) as dashboard:
+        browser.execute_cdp_cmd("Browser.grantPermissions", {"permissions": ["clipboardSanitizedWrite"]})
+        page = Page(browser, dashboard.url)
+        page.open("Replay")
+        page.until("kept checkpoint: a replay begins there")
+        bars = browser.find_elements(By.CSS_SELECTOR, "a.bar")
+        axis = dashboard.get("/api/recorded")
+        assert len(bars) == len(axis["bars"])
+
+        browser.execute_script("arguments[0].focus()", bars[0])
+        browser.switch_to.active_element.send_keys(Keys.ARROW_RIGHT, Keys.ARROW_RIGHT, Keys.ARROW_LEFT, Keys.ENTER)
+        page.until("Epoch 1 ")
+        page.until("causal replay job --epoch 1")
+        page.press("Copy")
+        page.until("Copied: causal replay job --epoch 1", "#done")
+        page.follow("Epoch after")
+        page.until("Epoch 2 ")
+        page.picture("replay-epoch")
+        browser.back()
+        page.until("Epoch 1 ")
+        page.follow("Close")
+
+        page.until("killed on request")
+        browser.find_element(By.CSS_SELECTOR, "[aria-label='Failures'] a").click()
+        page.until("causal replay job --task total/0 --at-crash --pdb")
+        page.follow("Close")
+
+        browser.find_element(By.NAME, "text").send_keys("<img")
+        page.press("Show the newest rows")
+        page.until(MARKUP)
+        assert browser.title == "shop: finished" and not browser.find_elements(By.CSS_SELECTOR, "main img")
+        position = dashboard.get("/api/rows?text=%3Cimg")["rows"][0]["position"]
+        page.follow(f"out/0:{position}")
+        page.until(f"causal replay job --row out/0:{position} --pdb")
+        browser.find_element(By.NAME, "place").send_keys("999999", Keys.ENTER)
+        page.until("contains no epoch 999999; it has epochs 0 to")
+        assert [line for line in page.problems() if "409" not in line] == []
+
+        page.open("Dead letters")
+        page.until("an order that cannot be right")
+        browser.find_element(By.CSS_SELECTOR, "td a").click()
+        page.until("causal replay job --row dead-letters/0:")
+
+
+def test_a_day_of_epochs_is_drawn_with_few_elements_and_can_be_zoomed(browser: Any, tmp_path: Path) -> None:
+    job = ended_job(tmp_path)
+    write_long_recording(job, 10_000)
+    with Dashboard(job) as dashboard:
+        page = Page(browser, dashboard.url)
+        page.open("Replay")
+        page.until("several epochs: follow the bar")
+        page.until("the code of version 1 again")
+
+        def elements() -> int:
+            return len(browser.find_elements(By.CSS_SELECTOR, "main *"))
+
+        assert elements() < 2_500
+        page.picture("replay")
+        browser.find_elements(By.CSS_SELECTOR, "a.bar")[20].click()
+        page.until("an epoch\n")
+        assert elements() < 2_500 and "-" in browser.current_url.partition("#/replay/")[2]
+        page.follow("Later")
+        page.follow("Zoom out")
+        page.follow("All")
+        page.until("several epochs: follow the bar")
+        assert not page.wide() and page.problems() == []

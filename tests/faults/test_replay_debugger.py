@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -78,6 +79,8 @@ def test_the_record_that_causes_a_row_is_shown_with_the_state_before_and_after(r
 def test_the_event_at_which_a_task_died_is_shown(recorded: Path) -> None:
     shown = replay(recorded, "--at-crash")
     assert shown.startswith("total/0, epoch ") and "  key     'c" in shown
+    epoch = re.match(r"total/0, epoch (\d+)", shown)
+    assert epoch and replay(recorded, "--at-crash", "--epoch", epoch[1]) == shown
 
 
 def test_a_person_steps_through_the_events_of_a_key_and_back(recorded: Path) -> None:
@@ -111,6 +114,8 @@ def test_the_first_record_of_a_key_for_which_an_expression_is_true_is_shown(reco
         (("--break", "recrod"), "name 'recrod' is not defined"),
         (("--key", "c99"), "no event is what was asked for"),
         (("--at", "noon"), "use a time such as"),
+        (("--at-crash", "--epoch", "0"), "no task died in epoch 0"),
+        (("--at-crash", "--at", "12:00"), "use neither --at nor --row"),
     ],
 )
 def test_what_cannot_be_found_is_one_line(recorded: Path, options: tuple[str, ...], line: str) -> None:

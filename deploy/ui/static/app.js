@@ -113,7 +113,7 @@ const route = () => location.hash.replace(/^#\/?/, "").split("/");
 function content() {
   const [name, rest] = route();
   if (model.guarantee === undefined) return h("p", { class: "quiet" }, "There is nothing to show yet.");
-  const tools = { ...extra, breaks: model.breaks ? breaks : null, ask, askFor, answer, listKeys, keys, toggleLetterEdges, route: route().slice(1), call, shown, draw, copy };
+  const tools = { ...extra, breaks: model.breaks ? breaks : null, ask, askFor, answer, listKeys, keys, toggleLetterEdges, route: route().slice(1).filter(Boolean), call, shown, draw, copy };
   if (name === "task") return views.task(model, decodeURIComponent(rest ?? ""), tools);
   if (name === "operator") return views.operator(model, decodeURIComponent(rest ?? ""));
   return (VIEWS.find(([path]) => path === name) ?? VIEWS[0])[2](model, tools);
@@ -141,6 +141,8 @@ function draw() {
   }
 }
 
+const past = () => loadPast(call, shown, route().slice(1).filter(Boolean));
+
 // Everything that a view needs in addition to the model.
 async function more() {
   if (more.asked) return;
@@ -149,7 +151,7 @@ async function more() {
   if (name === "task") extra.log = await call(`/api/log?task=${rest}`).catch(shown);
   if (name === "break" && model.breaks) call("/api/output", { within: 40000 }).catch(shown).then((output) => (extra.output = output));
   if (name === "state" && keys === null && model.operators.length && model.checkpoints?.complete) listKeys(model.operators[0], "");
-  if (name === "replay") await loadPast(call, shown, route().slice(1).filter(Boolean));
+  if (name === "replay") await past();
   if (name === "letters") extra.letters = await call("/api/letters").catch(shown);
   more.asked = false;
 }
@@ -209,6 +211,7 @@ addEventListener("hashchange", () => {
   extra = {};
   looked = -SLOWLY_MS;
   draw();
+  if (route()[0] === "replay") past().then(draw); // without waiting for the next turn
 });
 element("skip").addEventListener("click", (event) => {
   event.preventDefault();

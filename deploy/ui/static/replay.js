@@ -13,7 +13,8 @@ const place = (interval, ...selection) => ["#/replay", interval, ...selection.ma
 const between = (since, until) => `${since.toFixed(3)}-${until.toFixed(3)}`;
 
 // Times are shown in the zone of the browser; fractions of a second only where the interval is short.
-const clock = (at, fraction = false) => new Date(at * 1000).toLocaleTimeString("en-GB", fraction ? { fractionalSecondDigits: 3 } : {});
+const TIME = { hour: "2-digit", minute: "2-digit", second: "2-digit" };
+const clock = (at, fraction = false) => new Date(at * 1000).toLocaleTimeString("en-GB", fraction ? { ...TIME, fractionalSecondDigits: 3 } : TIME);
 const day = (at) => new Date(at * 1000).toLocaleDateString("en-CA");
 const moment = (at) => `${day(at)} ${clock(at, true)}`;
 const lasting = (seconds) => (seconds < 10 ? ms(seconds * 1000) : seconds < 5400 ? `${count(seconds)} s` : `${(seconds / 3600).toFixed(1)} h`);
@@ -190,7 +191,7 @@ function failures(axis, interval) {
     h("h2", {}, "Failures"),
     table("Failures", [
       ["time", (each) => h("a", { href: place(interval, "failure", each.epoch, each.task) }, moment(each.at_s))],
-      ["task", (each) => each.task, "wrap"], ["epoch", (each) => count(each.epoch), "num"], ["recovery", (each) => each.mode], ["why", (each) => each.cause || "its process ended, or was killed from outside", "wrap"],
+      ["task", (each) => each.task, "wrap"], ["epoch", (each) => count(each.epoch), "num"], ["recovery", (each) => each.mode], ["why", (each) => each.why, "wrap"],
     ], axis.failed, "No task died in this time."),
     axis.earlier_failures > 0 && h("p", { class: "quiet" }, `And ${count(axis.earlier_failures)} earlier: zoom in.`),
   ];
@@ -225,7 +226,7 @@ function failure(shown, interval, tools) {
   return [
     h("h2", {}, `Failure of ${shown.task} `, h("span", { class: "quiet" }, moment(shown.at_s))),
     figures([["died in epoch", count(shown.epoch)], ["after", `${bytes(shown.log_bytes)} of its log`], ["recovery", shown.mode], ["next incarnation", shown.incarnation], ["elements replayed", count(shown.replayed)]]),
-    shown.cause && h("p", {}, `Why: ${shown.cause}.`),
+    h("p", {}, `Why: ${shown.why}.`),
     h("p", {}, h("a", { href: place(interval, "epoch", shown.epoch) }, `Epoch ${count(shown.epoch)}`)),
     commands(shown.commands, tools),
   ];

@@ -115,6 +115,7 @@ export function letters(model, { letters: answer }) {
       ["operator", (letter) => letter.operator], ["key", (letter) => letter.key ?? NONE, "wrap"], ["position", (letter) => count(letter.position), "num"],
       ["error", (letter) => [h("div", {}, letter.error), h("div", { class: "quiet" }, letter.where), letter.traceback && h("details", {}, h("summary", {}, "traceback"), h("pre", {}, letter.traceback))], "wrap"],
       ["record", (letter) => letter.record, "wrap"],
+      ["replay", (letter) => (letter.row ? h("a", { href: `#/replay/all/row/${encodeURIComponent(letter.row.account)}/${letter.row.position}` }, "how it came") : NONE)],
     ], answer.letters, "No dead letters."),
   ];
 }
