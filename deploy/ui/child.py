@@ -1,7 +1,7 @@
 """Both ends of a conversation with a process that answers questions about a job: a line each, the answers in JSON.
 
 Reading a recording, or loading a pipeline's code, takes time and memory that the process that serves the page must not
-spend. The child starts with the first question and ends when its input ends, or when nobody has asked for a while.
+spend. The child starts with the first question and ends when its input ends, or after a while without a question.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Child:
         questions, answers = cast(IO[bytes], process.stdin), cast(IO[bytes], process.stdout)
         try:
             _write(questions, os.fsencode(question))
-        except BrokenPipeError:  # it ended because nobody had asked for a while
+        except BrokenPipeError:  # it ended after a while without a question
             self._end()
             process = self._started()
             questions, answers = cast(IO[bytes], process.stdin), cast(IO[bytes], process.stdout)

@@ -40,12 +40,12 @@ def newest(sinks: Mapping[str, Place | None], sink: str, text: str) -> dict[str,
             )
         output = open_output(place)
         output.look()
-        return {**answer, **_found(output, text)}
+        return {**answer, **_matching(output, text)}
     except (CausalError, OSError) as problem:
         return {**answer, "problem": " ".join(str(problem).split())[:300]}
 
 
-def _found(output: Output, text: str) -> dict[str, Any]:
+def _matching(output: Output, text: str) -> dict[str, Any]:
     ends = output.ends(uncovered=True)
     rows: list[dict[str, Any]] = []
     searched, complete = 0, True
@@ -85,7 +85,7 @@ def _cut(text: str) -> str:
 
 
 def main() -> int:
-    """Answer questions until standard input ends, or nobody has asked for a while."""
+    """Answer questions until standard input ends, or for a while there is none."""
     known: dict[Path, dict[str, Place | None]] = {}
 
     def answer(job: Path, question: str) -> dict[str, Any]:

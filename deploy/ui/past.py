@@ -30,7 +30,7 @@ class Past:
         """Return the axis of the interval from `since` to `until`, in seconds since 1970; by default, of everything.
 
         Raises:
-            PipelineError: a bound is no number, or the recording cannot be read.
+            PipelineError: a bound is not a number, or the recording cannot be read.
             Unavailable: the recording is not read within the time.
         """
         bounds = {f"{name}_s": _number(query[name]) if query.get(name) else None for name in ("since", "until")}
@@ -57,7 +57,7 @@ class Past:
         """Return the commands about one row.
 
         Raises:
-            PipelineError: the position is no number.
+            PipelineError: the position is not a number.
         """
         account, position = query.get("account", ""), _count(query.get("position", ""))
         return {"commands": replay_commands.of_row(job_argument(self._job), account, position)}
@@ -80,11 +80,11 @@ def _number(text: str) -> float:
     except ValueError:
         number = float("nan")
     if not abs(number) < 1e11:
-        raise PipelineError(f"{text[:40]!r} is no time in seconds since 1970")
+        raise PipelineError(f"{text[:40]!r} is not a time in seconds since 1970")
     return number
 
 
 def _count(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) < 19):
-        raise PipelineError(f"{text[:40]!r} is no number of an epoch or a position")
+        raise PipelineError(f"{text[:40]!r} is not the number of an epoch or a position")
     return int(text)

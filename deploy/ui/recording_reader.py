@@ -138,7 +138,7 @@ def _none(job: Path, config: JobConfig) -> str:
 
 
 def main() -> int:
-    """Answer questions until standard input ends, or nobody has asked for a while."""
+    """Answer questions until standard input ends, or for a while there is none."""
     readers: dict[Path, RecordingReader] = {}
 
     def answer(job: Path, question: str) -> dict[str, Any]:

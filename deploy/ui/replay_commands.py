@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Mapping
 
 Commands = list[dict[str, str]]
-"""What each command is for, and the command."""
+"""Commands, each with its purpose."""
 
 
 def of_epochs(job: str, first: int, last: int, task: str = "") -> Commands:
@@ -51,8 +51,8 @@ def of_row(job: str, account: str, position: int) -> Commands:
 
 def _command(purpose: str, verb: str, job: str, options: Mapping[str, str], *flags: str) -> dict[str, str]:
     """Return a command line; an option's value that begins with `-` is joined to its name."""
-    words = [word for name, value in options.items() for word in _option(name, value)]
-    return {"for": purpose, "command": shlex.join(["causal", verb, job, *words, *flags])}
+    arguments = [part for name, value in options.items() for part in _option(name, value)]
+    return {"for": purpose, "command": shlex.join(["causal", verb, job, *arguments, *flags])}
 
 
 def _option(name: str, value: str) -> list[str]:

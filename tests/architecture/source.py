@@ -21,6 +21,7 @@ PURE = (
     "deploy.ui.drawn_graph",
     "deploy.ui.models",
     "deploy.ui.recorded_axis",
+    "deploy.ui.replay_commands",
     "standby.leadership",
     "standby.supervision",
     "operators.graph",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from causal.config import JobConfig
@@ -37,7 +37,7 @@ class Total(Operator):
 
 
 (
-    pipeline.source("orders", GeneratedSource(order, count=3_000, rate=2_000))
+    pipeline.source("orders", GeneratedSource(order, count=4_000, rate=2_000))
     .filter("dear", lambda order: order["cents"] > 150)
     .key_by(lambda order: order["customer"])
     .process("total", Total(), parallelism=2)
@@ -61,14 +61,15 @@ def write_long_recording(job: Path, epochs: int, interval: int = 100) -> None:
 
     It has four versions, of which the third is a rollback, a gap, and failures.
     """
-    config = JobConfig.load(job)
+    config = replace(JobConfig.load(job), record="24h,10GB")
+    config.save(job)
     index = job / DIRECTORY / "index"
     index.mkdir(parents=True)
     tasks = ("orders/0", "total/0", "total/1", "out/0")
     borders = [0, epochs * 5 // 10, epochs * 7 // 10, epochs * 8 // 10]
     for number, code in enumerate(("3f2a91c04d7e", "b01c77aa90f2", "3f2a91c04d7e", "91aa02ff31c0"), 1):
         has = tasks if number < 4 else (*tasks, "total/2")
-        settings = {**asdict(config), "code": code.ljust(32, "0"), "record": "24h,10GB"}
+        settings = {**asdict(config), "code": code.ljust(32, "0")}
         entry = VersionEntry(number, BEGAN_NS, settings, has)
         (job / DIRECTORY / entry.name).write_text(entry.text())
     for first in range(0, epochs, interval):

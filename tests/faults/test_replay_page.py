@@ -1,4 +1,4 @@
-"""What `causal ui` answers about the past of a job: of a real recording, of a long one, of a damaged one, of none."""
+"""`causal ui` on the past of a job: with a real recording, a long one, a damaged one, and without any."""
 
 from __future__ import annotations
 
@@ -85,15 +85,15 @@ def test_a_dead_letter_leads_to_the_record_that_failed(dashboard: Dashboard, sho
 @pytest.mark.parametrize(
     ("path", "line"),
     [
-        ("/api/recorded?since=noon", "is no time in seconds since 1970"),
-        ("/api/recorded?since=nan", "is no time in seconds since 1970"),
-        ("/api/recorded?until=1e300", "is no time in seconds since 1970"),
+        ("/api/recorded?since=noon", "is not a time in seconds since 1970"),
+        ("/api/recorded?since=nan", "is not a time in seconds since 1970"),
+        ("/api/recorded?until=1e300", "is not a time in seconds since 1970"),
         ("/api/recorded/epoch?epoch=99999", "contains no epoch 99999; it has epochs 0 to"),
-        ("/api/recorded/epoch?epoch=-1", "is no number of an epoch or a position"),
-        (f"/api/recorded/epoch?epoch={'9' * 500}", "is no number of an epoch or a position"),
-        ("/api/recorded/epoch", "is no number of an epoch or a position"),
+        ("/api/recorded/epoch?epoch=-1", "is not the number of an epoch or a position"),
+        (f"/api/recorded/epoch?epoch={'9' * 500}", "is not the number of an epoch or a position"),
+        ("/api/recorded/epoch", "is not the number of an epoch or a position"),
         ("/api/recorded/failure?epoch=0&task=total/0", "no failure of total/0 was detected in epoch 0"),
-        ("/api/recorded/row?account=out/0&position=x", "is no number of an epoch or a position"),
+        ("/api/recorded/row?account=out/0&position=x", "is not the number of an epoch or a position"),
     ],
 )
 def test_what_is_not_recorded_is_one_line(dashboard: Dashboard, path: str, line: str) -> None:

@@ -67,7 +67,7 @@ export function replay(model, tools) {
   if (answer.problem) return [h("p", { class: "badge bad" }, answer.problem), interval !== "all" && h("p", {}, h("a", { href: "#/replay" }, "Show the whole recording"))];
   if (!answer.epochs) return h("p", { class: "quiet" }, "Nothing is recorded yet: the first epoch appears after the next checkpoint.");
   return [
-    figures([["window", answer.window], ["recorded", lasting(answer.whole[1] - answer.whole[0])], ["epochs shown", `${count(answer.first)} to ${count(answer.last)}`], ["size", bytes(answer.bytes)], ["failures shown", count(answer.failed.length + answer.earlier_failures)]]),
+    figures([["window", answer.window === "off" ? "records no longer" : answer.window], ["recorded", lasting(answer.whole[1] - answer.whole[0])], ["epochs shown", `${count(answer.first)} to ${count(answer.last)}`], ["size", bytes(answer.bytes)], ["failures shown", count(answer.failed.length + answer.earlier_failures)]]),
     drawing(answer, interval, kind, of),
     controls(answer, interval),
     changes(answer, interval),
@@ -105,7 +105,7 @@ function drawing(axis, interval, kind, of) {
     h("ul", { class: "legend" },
       sign(s("rect", { class: "busy", width: 10, height: 10 }), axis.bars.length < axis.epochs ? "several epochs: follow the bar" : "an epoch"),
       sign(s("rect", { class: "kept", x: 4, width: 2, height: 10 }), "kept checkpoint: a replay begins there"),
-      sign(s("path", { class: "failed", d: "M5 0l5 5-5 5-5-5z" }), "failure"), sign(s("line", { class: "begins", x1: 5, x2: 5, y1: 0, y2: 10 }), "a version begins")));
+      sign(s("path", { class: "failed", d: "M5 0l5 5-5 5-5-5z" }), "failure"), sign(s("line", { class: "begins", x1: 5, x2: 5, y1: 0, y2: 10 }), "a version begins, or a gap ends")));
 }
 
 const sign = (drawn, text) => h("li", {}, s("svg", { viewBox: "0 0 10 10", "aria-hidden": "true" }, drawn), text);
