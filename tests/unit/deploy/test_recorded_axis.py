@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from causal.recorded_files import EpochEntry, FailureEntry, KeptEntry, VersionEntry
+from causal.recorded_files import Entry, EpochEntry, FailureEntry, KeptEntry, VersionEntry
 from causal.recorded_index import Index, Interval
 from deploy.ui.recorded_axis import BARS_MAX, FAILURES_MAX, VERSIONS_MAX, axis, change, performed
 
@@ -92,7 +92,12 @@ def test_the_answer_is_bounded_however_long_the_recording_is() -> None:
 
 
 def test_a_clock_that_goes_back_does_not_make_epochs_overlap() -> None:
-    entries = [KeptEntry(0, 1, BEGAN_NS + 5 * SECOND_NS, {}), epoch(0, 1, 6), epoch(1, 1, 2), epoch(2, 1, 7)]
+    entries: list[Entry] = [
+        KeptEntry(0, 1, BEGAN_NS + 5 * SECOND_NS, {}),
+        epoch(0, 1, 6),
+        epoch(1, 1, 2),
+        epoch(2, 1, 7),
+    ]
     epochs = performed(Index([version(1), *entries]).intervals)
     assert all(each.since_ns <= each.until_ns for each in epochs)
     assert [one.until_ns for one in epochs[:-1]] == [other.since_ns for other in epochs[1:]]
