@@ -35,6 +35,9 @@ CODE = "code"
 FORMAT = 1
 """The version of the format; a recording with another one is refused."""
 
+_RATIO_MAX = 256
+"""More than LZ4 can shrink anything; a file that states a larger log is damaged."""
+
 _LOG = re.compile(r"e(\d+)-i(\d+)\.log(\.tmp)?")
 _VERSION = re.compile(r"v(\d{6})\.json")
 _KEPT = re.compile(r"c(\d{8,})-v(\d{6})\.json")
@@ -74,6 +77,8 @@ class EpochLog:
             version, size, replayed = fields
             if version != FORMAT or type(size) is not int or type(replayed) is not int:
                 raise ValueError(f"its format is {version!r:.20}")
+            if size > _RATIO_MAX * len(body):
+                raise ValueError(f"it states {size:,} bytes")
             log = body if len(body) == size else lz4.block.decompress(body, uncompressed_size=size)
             return cls(log, Cut.unpack(cut), replayed)
         except (PeerViolation, ValueError, TypeError, lz4.block.LZ4BlockError) as problem:

@@ -76,6 +76,7 @@ def _parser_of_run() -> Parser:
 def parser() -> Parser:
     """Return the parser of all commands."""
     from deploy import doctor, looking, new_project, recordings_command
+    from deploy.bundling import bundle_command
     from deploy.changes import change_commands
     from deploy.diffing import diff_command
     from deploy.jobs.chosen import add_job
@@ -130,6 +131,7 @@ def parser() -> Parser:
     recordings_command.add_parser(commands)
     diff_command.add_parser(commands)
     replay_command.add_parser(commands)
+    bundle_command.add_parser(commands)
 
     looking.add_parsers(commands)
     return parser

@@ -61,6 +61,7 @@ class ConeReplay:
         events: the number of events performed.
         verified: the number of channels that have been compared at a barrier, each once per barrier.
         emitted: called with each chunk that a task puts on a channel, and the position of its first element.
+        verifies: whether the tasks are compared with the recording when they pass a barrier.
     """
 
     def __init__(
@@ -76,6 +77,7 @@ class ConeReplay:
         self.epoch = next(iter(replays.values())).epoch
         self.events = self.verified = 0
         self.emitted: Callable[[Channel, int, Chunk], None] | None = None
+        self.verifies = True
         self._topology = topology
         self._log = log
         self._read = read
@@ -155,7 +157,7 @@ class ConeReplay:
         """Compare the outputs of a task that has passed the barrier."""
         self._left.remove(task)
         reached = self._recorded[task].reached
-        if reached is not None:
+        if reached is not None and self.verifies:
             self.replays[task].verify(reached)
             self.verified += len(reached.outputs)
 

@@ -8,6 +8,9 @@ from pathlib import Path
 from causal.errors import PipelineError
 from deploy.jobs.lookup import ROOT, find_job, holds_job
 
+SUFFIX = ".causal"
+"""The end of the names of bundle files."""
+
 
 def add_job(parser: argparse.ArgumentParser) -> None:
     """Add the arguments that name a job, which are the same for every command.
@@ -31,3 +34,15 @@ def chosen_job(arguments: argparse.Namespace) -> Path:
     if job is not None and (holds_job(Path(job)) or not holds_job(ROOT / job)):
         return find_job(None, job)
     return find_job(job if name is None else name, state_dir)
+
+
+def chosen_recording(arguments: argparse.Namespace) -> Path:
+    """Return the directory of a job, as `chosen_job`, or the bundle file that is named instead of one.
+
+    Raises:
+        PipelineError: as for `chosen_job`.
+    """
+    if arguments.job is not None and (Path(arguments.job).is_file() or arguments.job.endswith(SUFFIX)):
+        if arguments.name is None and arguments.state_dir is None:
+            return Path(arguments.job).absolute()
+    return chosen_job(arguments)

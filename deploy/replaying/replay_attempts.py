@@ -20,10 +20,12 @@ from pathlib import Path
 from causal.errors import CausalError, PipelineError
 from causal.records.values import decode, encode
 from deploy.exit_status import DONE, FAILED, WRONG
-from deploy.jobs.chosen import chosen_job
+from deploy.jobs.chosen import chosen_recording
 from deploy.printable import printable
+from deploy.replaying.replayed_bundle import begin_at_point
 from operators.queries.key_spelling import key_of
-from operators.recordings.recording import RecordedFailure, Recording, open_recording
+from operators.recordings.bundle import Bundle, open_recorded
+from operators.recordings.recording import RecordedFailure, Recording
 from operators.replay.debugger import Debugger, lines_at
 from operators.replay.exact import Replay
 from operators.replay.search import ANY, Search, Stop, Wanted, compiled
@@ -60,9 +62,11 @@ def replay(arguments: argparse.Namespace) -> int:
         CorruptData: the recording is damaged.
         Unavailable: the recorded input cannot be read, or the store of the recording does not answer.
     """
-    job = chosen_job(arguments)
+    job = chosen_recording(arguments)
     with tempfile.TemporaryDirectory(prefix="causal-replay-") as directory:
-        recording = open_recording(job, Path(directory) / "recording")
+        recording = open_recorded(job, Path(directory) / "recording")
+        if isinstance(recording, Bundle):
+            begin_at_point(recording, arguments)
         attempt, number = _first(recording, arguments), 0
         while True:
             number += 1

@@ -37,6 +37,7 @@ from causal.storage.objects import Missing, Objects
 from causal.storage.shared import Depot
 from operators.code_archive.archive import Archive
 from operators.records.seconds import seconds_of
+from operators.source import PartitionReader
 
 TRIES = 3
 """The number of times that the index is read if it changes meanwhile."""
@@ -90,7 +91,10 @@ class Recording:
     Attributes:
         directory: contains the snapshots of `snapshot` and the archives of `archive`, under the names that they have in
             a job directory.
+        redacted: what in it was replaced, so that a replay of it cannot be verified.
     """
+
+    redacted: Sequence[str] = ()
 
     def __init__(self, objects: Objects, name: str, directory: Path, fetched: bool) -> None:
         """
@@ -229,6 +233,19 @@ class Recording:
         for path in (path for each in files.values() for path, _, _ in each):
             self._fetch(path)
         return files
+
+    def entry(self, epoch: int) -> EpochEntry:
+        """Return the entry of an epoch in the index.
+
+        Raises:
+            PipelineError: the epoch is not recorded, or the job did not finish it.
+        """
+        interval = self._interval(epoch)
+        return interval.epochs[epoch - interval.first]
+
+    def reader(self, source: str, partition: int) -> PartitionReader | None:
+        """Return a reader of the input that this recording itself contains; None if it is read from the source."""
+        return None
 
     def log(self, task: str, epoch: int) -> EpochLog:
         """Return the log of a task in an epoch, and the cut that the task reached at its end.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from causal.task.replay import Replayed, TaskReplay
 from causal.task.schedule import ScheduledEvent
 from causal.topology import Channel, Topology
 from operators.builder.loading import load_archived
+from operators.builder.pipeline import Pipeline
 from operators.capture.install import install
 from operators.engine.operator_chain import OperatorChain
 from operators.engine.plan import Plan, plan
@@ -41,23 +43,36 @@ class Replay:
         job: the directory of the job, from which sources may read; nothing is written there.
         epoch: the epoch that is to be replayed; all epochs since the checkpoint are replayed before it.
         scratch: an empty directory for what readers write, and for state on disk.
-        tasks: the names of the tasks, or of subtasks in cells; by default, all tasks of the job.
+        tasks: the names of the tasks, or of subtasks in cells; by default, all tasks of the recording.
+        pipeline: the code to perform, which must have the same tasks; by default, that of the recording is loaded.
 
     Attributes:
         tasks: the names of the tasks that are replayed, upstream first.
         chains: task → its chain.
+        supplied: called with the channel, position and content of each read of a source.
 
     Raises:
         PipelineError: the epoch is not recorded, a task does not exist, or a source cannot be read again.
         CorruptData: the recording is damaged.
     """
 
-    def __init__(self, recording: Recording, job: Path, epoch: int, scratch: Path, tasks: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        recording: Recording,
+        job: Path,
+        epoch: int,
+        scratch: Path,
+        tasks: Sequence[str] = (),
+        pipeline: Pipeline | None = None,
+    ) -> None:
         version, start = recording.version_at(epoch), recording.start_of(epoch)
-        config = located(version.config, scratch)
+        config = located(replace(version.config, state_directory=""), scratch)
         install(config.hidden_nondeterminism)
-        self.plan: Plan = plan(load_archived(recording.archive(version), config.settings, lasting=True), config)
+        if pipeline is None:
+            pipeline = load_archived(recording.archive(version), config.settings, lasting=True)
+        self.plan: Plan = plan(pipeline, config)
         self.topology: Topology = self.plan.topology
+        self.supplied: Callable[[ChannelId, int, Elements], None] | None = None
         self._recording = recording
         self._version = version
         snapshot = recording.snapshot(start)
@@ -73,16 +88,15 @@ class Replay:
         self.tasks: Sequence[str] = list(self.chains)
         self._readers = self._opened(job, scratch, cuts)
         self._indices = {str(self.topology.tasks[task].name): task for task in replays}
-        self.cone = ConeReplay(self.topology, replays, self._log, self._read)
+        self.cone = ConeReplay(self.topology, replays, self._log, self.read)
+        self.cone.verifies = not recording.redacted
 
     def _wanted(self, names: Sequence[str]) -> list[TaskIndex]:
-        if not names:
-            return [task.index for task in self.topology.tasks]
-        tasks = {name: self.topology.performer(name) for name in names}
+        recorded = self._version.tasks
+        tasks = {name: self.topology.performer(name) for name in names or recorded}
         for name, task in tasks.items():
-            if task is None:
-                there = ", ".join(str(each.name) for each in self.topology.tasks)
-                raise PipelineError(f"there is no task {name!r}; the tasks are {there}")
+            if task is None or task.name not in recorded:
+                raise PipelineError(f"there is no task {name!r}; the tasks are {', '.join(recorded)}")
         return [task.index for task in tasks.values() if task is not None]
 
     def _opened(self, job: Path, scratch: Path, cuts: Mapping[TaskIndex, Cut]) -> dict[ChannelId, PartitionReader]:
@@ -94,6 +108,10 @@ class Replay:
                 if channel.source != OUTSIDE:
                     continue
                 name, source = self.plan.source_of(channel)
+                kept = self._recording.reader(name, channel.partition)
+                if kept is not None:
+                    readers[channel.id] = kept
+                    continue
                 if name not in lent and not source.lend(name, job, scratch):
                     raise PipelineError(f"source {name!r} cannot be read by anyone but its job")
                 lent.add(name)
@@ -191,8 +209,8 @@ class Replay:
     def _log(self, task: TaskIndex, epoch: int) -> RecordedEpoch:
         return self._recording.log(str(self.topology.tasks[task].name), epoch)
 
-    def _read(self, channel: ChannelId, position: int, count: int) -> Elements:
-        """Read elements that the job has read.
+    def read(self, channel: ChannelId, position: int, count: int) -> Elements:
+        """Read elements that the job has read: at least one, or the end.
 
         Raises:
             Unavailable: they cannot be read again.
@@ -201,7 +219,10 @@ class Replay:
         while True:
             read = reader.read(position, count)
             if read is not None and (len(read.records) or read.ended):
-                return Elements(read.records, read.ended, read.marks)
+                elements = Elements(read.records, read.ended, read.marks)
+                if self.supplied is not None:
+                    self.supplied(channel, position, elements)
+                return elements
             if time.monotonic() >= due_s:
                 name, _ = self.plan.source_of(self.topology.channels[channel])
                 raise Unavailable(f"source {name!r}, channel {channel}: position {position} cannot be read again")

@@ -1,0 +1,25 @@
+"""What `causal replay` does otherwise for a bundle file: its point is the default, and people learn what may differ."""
+
+from __future__ import annotations
+
+import argparse
+
+from deploy.exit_status import DONE, say
+from operators.code_archive.archive import other_versions
+from operators.code_archive.reach import versions_now
+from operators.recordings.bundle import Bundle
+
+_PLACES = ("epoch", "at", "at_crash", "row", "key", "condition")
+
+
+def begin_at_point(bundle: Bundle, arguments: argparse.Namespace) -> None:
+    """Name the point for which the bundle was made, unless the arguments name another one; print what may differ."""
+    if not any(getattr(arguments, name, None) not in (None, False) for name in _PLACES):
+        for name, value in bundle.point.items():
+            setattr(arguments, name, value)
+        arguments.task = arguments.task or bundle.task
+    if bundle.redacted:
+        say(f"note: the {', '.join(bundle.redacted)} is redacted, so nothing is compared with the recording", DONE)
+    archive = bundle.archive(bundle.version_at(bundle.epochs().start))
+    for difference in other_versions(archive, versions_now(archive)):
+        say(f"note: {difference}; what the code does may differ for this reason", DONE)
