@@ -30,7 +30,10 @@ def add_parser(commands: Any) -> None:
         help="replace each record of a source by FUNCTION(source, record); state and recorded answers stay",
     )
     bundling.add_argument(
-        "--max-size", metavar="SIZE", default="64MB", help="the most that the file may have, such as 200MB; default: 64MB"
+        "--max-size",
+        metavar="SIZE",
+        default="64MB",
+        help="the most that the file may have, such as 200MB; default: 64MB",
     )
     bundling.set_defaults(act=_bundle)
 

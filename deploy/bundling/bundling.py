@@ -75,7 +75,8 @@ def _excerpt(recording: Recording, arguments: argparse.Namespace) -> Excerpt:
     if arguments.at_crash:
         failure = next((each for each in reversed(recording.failures()) if task in ("", each.task)), None)
         if failure is None:
-            raise PipelineError(f"{task or 'no task'} did not die in the recorded epochs; see `causal recordings`")
+            what = f"{task} did not die" if task else "no task died"
+            raise PipelineError(f"{what} in the recorded epochs; see `causal recordings`")
         return Excerpt(failure.task, failure.epoch, failure.epoch, {"at_crash": True})
     if arguments.around is not None:
         at_ns = time_of(arguments.around)
@@ -85,7 +86,9 @@ def _excerpt(recording: Recording, arguments: argparse.Namespace) -> Excerpt:
         return Excerpt(_named(recording, task, epoch), first, last, {"at": at})
     first, last = _epochs(arguments.epoch)
     if recording.version_at(first).number != recording.version_at(last).number:
-        raise PipelineError(f"--epoch {arguments.epoch}: several versions of the code performed these epochs; name one's")
+        raise PipelineError(
+            f"--epoch {arguments.epoch}: several versions of the code performed these epochs; name one's"
+        )
     return Excerpt(_named(recording, task, first), first, last, {"epoch": last})
 
 
@@ -146,7 +149,9 @@ def _lines(path: Path, size: int, cutting: Cutting, tried: tuple[int, str]) -> I
     if facts["raised"]:
         yield f"it ends with the recorded exception: {facts['raised']}"
     if not tried[1]:
-        verified = "nothing is compared, because it is redacted" if facts["redacted"] else f"{tried[0]:,} channels verified"
+        verified = (
+            "nothing is compared, because it is redacted" if facts["redacted"] else f"{tried[0]:,} channels verified"
+        )
         yield f"it replays without the job: {verified}"
     yield f"replay it with: causal replay {path}, or in a test with operators.testing.replay"
 

@@ -55,7 +55,9 @@ def hook_of(option: str) -> Redact:
             raise
         except Exception as problem:
             where = location(problem) or str(path)
-            raise PipelineError(f"--redact {option}: {where}: {described(problem)} for a record of {source!r}") from None
+            raise PipelineError(
+                f"--redact {option}: {where}: {described(problem)} for a record of {source!r}"
+            ) from None
         if replaced is None and record is not None:
             raise PipelineError(f"--redact {option} returned None for a record of {source!r}; return the record")
         return replaced

@@ -9,7 +9,7 @@ from operators.code_archive.archive import other_versions
 from operators.code_archive.reach import versions_now
 from operators.recordings.bundle import Bundle
 
-_PLACES = ("epoch", "at", "at_crash", "row", "key", "condition")
+_PLACES = ("task", "epoch", "at", "at_crash", "row", "key", "condition")
 
 
 def begin_at_point(bundle: Bundle, arguments: argparse.Namespace) -> None:
@@ -17,7 +17,7 @@ def begin_at_point(bundle: Bundle, arguments: argparse.Namespace) -> None:
     if not any(getattr(arguments, name, None) not in (None, False) for name in _PLACES):
         for name, value in bundle.point.items():
             setattr(arguments, name, value)
-        arguments.task = arguments.task or bundle.task
+        arguments.task = bundle.task
     if bundle.redacted:
         say(f"note: the {', '.join(bundle.redacted)} is redacted, so nothing is compared with the recording", DONE)
     archive = bundle.archive(bundle.version_at(bundle.epochs().start))

@@ -73,9 +73,8 @@ class Bundle(Recording):
         self._file = file
         super().__init__(_Parts(file), str(file.path), scratch, True)
 
-    def reload(self) -> Recording:
-        """Return this recording, which does not change."""
-        return self
+    def reload(self) -> None:
+        """Do nothing, because a bundle file does not change."""
 
     def reader(self, source: str, partition: int) -> SliceReader:
         where = str(self._file.path)

@@ -38,6 +38,9 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)
 _END = struct.Struct("<4s4H2LH")
 """The end of a zip file without a comment: signature, disks, numbers of parts, size and place of the directory."""
 _END_MAGIC = b"PK\5\6"
+_LOCAL = struct.Struct("<4s22x2H")
+"""What precedes a part: signature, what the directory states too, and the sizes of its name and of other fields."""
+_LOCAL_MAGIC = b"PK\3\4"
 _DIRECTORY_ENTRY_BYTES_MAX = 1_024
 _RATIO_MAX = 1_032
 """The most that DEFLATE can shrink anything."""
@@ -95,8 +98,8 @@ def _check_written(size: int, content_bytes: int, parts: int, bytes_max: int) ->
     if content_bytes > CONTENT_BYTES_MAX or parts > PARTS_MAX:
         raise PipelineError(
             f"the bundle has {parts:,} parts with {content_bytes:,} bytes, and at most {PARTS_MAX:,} with "
-            f"{CONTENT_BYTES_MAX:,} can be read; choose a shorter part of the recording with --epoch, or a task further "
-            "upstream with --task"
+            f"{CONTENT_BYTES_MAX:,} can be read; choose a shorter part of the recording with --epoch, or a task "
+            "further upstream with --task"
         )
 
 
@@ -117,10 +120,10 @@ class BundleFile:
         try:
             if not path.is_file():
                 raise PipelineError(f"{path}: there is no such bundle file; make one with `causal bundle`")
-            with open(path, "rb") as file:
-                _check_end(file.fileno(), os.fstat(file.fileno()).st_size)
-            self._archive = zipfile.ZipFile(path)
-            self._parts = self._listed()
+            self._file = open(path, "rb", buffering=0)
+            _check_end(self._file.fileno(), os.fstat(self._file.fileno()).st_size)
+            with zipfile.ZipFile(path) as archive:
+                self._parts = _listed(archive)
             self.facts = self._manifest()
         except OSError as problem:
             raise PipelineError(f"{path}: cannot be read: {problem.strerror or problem}") from None
@@ -147,24 +150,6 @@ class BundleFile:
             raise self._damaged(f"{name} does not match its digest")
         return content
 
-    def _listed(self) -> dict[str, zipfile.ZipInfo]:
-        """Return the parts by name, whose names and sizes have been checked."""
-        parts: dict[str, zipfile.ZipInfo] = {}
-        total = 0
-        for part in self._archive.infolist():
-            name = part.orig_filename
-            if not is_part_name(name) or name != part.filename or name in parts:
-                raise ValueError(f"it has a part named {name!r:.100}")
-            if (part.external_attr >> 16) & 0o170000 not in (0, 0o100000):
-                raise ValueError(f"its part {name} is not a file")
-            if part.compress_type != zipfile.ZIP_DEFLATED or part.flag_bits & 1:
-                raise ValueError(f"its part {name} is encrypted, or packed in another way")
-            total += part.file_size
-            if part.file_size > _RATIO_MAX * (part.compress_size + 1) or total > CONTENT_BYTES_MAX:
-                raise ValueError(f"its part {name} states {part.file_size:,} bytes")
-            parts[name] = part
-        return parts
-
     def _manifest(self) -> dict[str, Any]:
         manifest = self._parts.get(MANIFEST)
         if manifest is None or manifest.file_size > MANIFEST_BYTES_MAX:
@@ -189,11 +174,17 @@ class BundleFile:
         return facts
 
     def _content(self, name: str) -> bytes:
-        part = self._parts[name]
-        with self._archive.open(part) as file:
-            content = file.read(part.file_size)  # a read without a size could take more memory than the part states
-            if file.read(1):
-                raise ValueError("it is longer than it states")
+        """Return a part; forks of this process may read at the same time, so the file has no position."""
+        part, file = self._parts[name], self._file.fileno()
+        head = os.pread(file, _LOCAL.size, part.header_offset)
+        magic, name_bytes, extra_bytes = _LOCAL.unpack(head)
+        if magic != _LOCAL_MAGIC:
+            raise ValueError("its directory names another place")
+        begin = part.header_offset + _LOCAL.size + name_bytes + extra_bytes
+        packed = os.pread(file, part.compress_size, begin)
+        content = zlib.decompressobj(-zlib.MAX_WBITS).decompress(packed, part.file_size + 1)
+        if len(content) != part.file_size:
+            raise ValueError("it is of another size than it states")
         return content
 
     def _damaged(self, why: str) -> CorruptData:
@@ -210,6 +201,25 @@ _UNREADABLE = (
 def is_part_name(name: str) -> bool:
     """Return whether a part may have this name: a relative path that does not leave its directory."""
     return _NAME.fullmatch(name) is not None and not any(each.strip(".") == "" for each in name.split("/"))
+
+
+def _listed(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
+    """Return the parts by name, whose names and sizes have been checked."""
+    parts: dict[str, zipfile.ZipInfo] = {}
+    total = 0
+    for part in archive.infolist():
+        name = part.orig_filename
+        if not is_part_name(name) or name != part.filename or name in parts:
+            raise ValueError(f"it has a part named {name!r:.100}")
+        if (part.external_attr >> 16) & 0o170000 not in (0, 0o100000):
+            raise ValueError(f"its part {name} is not a file")
+        if part.compress_type != zipfile.ZIP_DEFLATED or part.flag_bits & 1:
+            raise ValueError(f"its part {name} is encrypted, or packed in another way")
+        total += part.file_size
+        if part.file_size > _RATIO_MAX * (part.compress_size + 1) or total > CONTENT_BYTES_MAX:
+            raise ValueError(f"its part {name} states {part.file_size:,} bytes")
+        parts[name] = part
+    return parts
 
 
 def _check_end(file: int, size: int) -> None:

@@ -25,7 +25,7 @@ class InputSlice:
         start: the position of the first one.
         stop: the position after the last one.
         ended: whether the partition ends there.
-        bytes: the size of the encoded elements.
+        size: the size in bytes of the encoded elements.
     """
 
     source: str
@@ -33,7 +33,7 @@ class InputSlice:
     start: int
     stop: int = 0
     ended: bool = False
-    bytes: int = 0
+    size: int = 0
     _runs: list[_Run] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -52,7 +52,7 @@ class InputSlice:
             run = _Run(self.stop, len(records), list(marks), *_encoded(records))
             self._runs.append(run)
             self.stop += run.count
-            self.bytes += len(run.body)
+            self.size += len(run.body)
         self.ended = ended or self.ended
 
     def packed(self) -> bytes:

@@ -161,7 +161,7 @@ def _performed(replay: Replay, recording: Recording, last: int) -> tuple[list[In
         except NotCarried as problem:
             source = slices[channel].source
             raise PipelineError(f"source {source!r} gives records that no bundle can carry: {problem}") from None
-        if sum(each.bytes for each in slices.values()) > CONTENT_BYTES_MAX:
+        if sum(each.size for each in slices.values()) > CONTENT_BYTES_MAX:
             raise PipelineError(
                 f"the input of these epochs exceeds {CONTENT_BYTES_MAX:,} bytes; choose a shorter part of the "
                 "recording with --epoch, or a task further upstream with --task"

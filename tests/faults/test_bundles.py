@@ -1,0 +1,214 @@
+"""`causal bundle` of a real job of which a task was killed: the file replays alone, also redacted, and in a test."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from shutil import copy
+
+import pytest
+
+from benchmarks.harness.written import records_in
+from deploy.cli import main
+from operators.recordings.bundle import open_bundle
+
+JOB = """
+import time
+
+from operators import Operator, Pipeline
+from operators.sinks import SqliteSink
+from operators.sources import FilesSource
+
+pipeline = Pipeline("shop")
+settings = pipeline.settings.get("api_token", ""), pipeline.settings.get("database", "")
+
+
+class Total(Operator):
+    def process(self, record, ctx):
+        ctx.state["sum"] = ctx.state.get("sum", 0) + record["cents"]
+        yield {**record, "total": ctx.state["sum"], "luck": ctx.random.random(), "rate": ctx.call(self.rate)}
+
+    def rate(self):
+        import rates
+        time.sleep(0.0008)  # which a replay does not repeat
+        return rates.RATE
+
+
+(
+    pipeline.source("orders", FilesSource("orders.jsonl"))
+    .key_by(lambda order: order["customer"])
+    .process("total", Total(), parallelism=2)
+    .sink("out", SqliteSink("out.db"))
+)
+"""
+HOOK = """
+def mask(source, record):
+    return {**record, "card": "-"}
+
+def unkeyed(source, record):
+    return {**record, "customer": "x"}
+
+def nothing(source, record):
+    pass
+"""
+PROGRAM = """
+import os, sys, tempfile
+own = tempfile.gettempdir() + "/causal-"
+
+def audited(event, arguments):
+    place = arguments[0] if arguments else ""
+    if event in ("socket.connect", "socket.bind", "subprocess.Popen"):
+        os.write(2, f"touched: {event} {arguments}".encode())
+    elif event == "open" and type(place) is str and (arguments[2] & 0o3 or "shop" in place or "orders" in place):
+        if not place.startswith((own, "/dev/null")):
+            os.write(2, f"touched: {place}".encode())
+
+from deploy.cli import main
+sys.addaudithook(audited)
+sys.exit(main(sys.argv[1:]))
+"""
+CAUSAL = (sys.executable, "-m", "deploy")
+
+
+def orders() -> str:
+    return "".join(
+        f'{{"order": {n}, "customer": "c{n % 40}", "cents": {100 + n * 37 % 900}, "card": "4111 {n:04}"}}\n'
+        for n in range(6_000)
+    )
+
+
+def causal(place: Path, *arguments: str, status: int = 0) -> tuple[str, str]:
+    """Return the output and the errors of a command."""
+    done = subprocess.run([*CAUSAL, *arguments], cwd=place, capture_output=True, text=True, timeout=100)
+    assert done.returncode == status, done.stdout + done.stderr
+    return done.stdout, done.stderr
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with a recorded job of which a task was killed."""
+    place = tmp_path_factory.mktemp("origin")
+    (place / "shop.py").write_text(JOB)
+    (place / "rates.py").write_text("RATE = 7\n")
+    (place / "hook.py").write_text(HOOK)
+    (place / "orders.jsonl").write_text(orders())
+    options = ("--record", "1h,1GB", "--checkpoint-interval", "0.1", "--kill", "total/0@0.3")
+    settings = ("--set", "api_token=s3cret", "--set", "database=postgres://ann:s3cret@db/shop")
+    causal(place, "run", "shop.py", *options, *settings)
+    return place
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        (("--epoch", "0"), "name the task with --task; the tasks are orders/0, total/0, total/1, out/0"),
+        (("--epoch", "1..b", "--task", "out/0"), "use an epoch of the recording, or two such as"),
+        (("--epoch", "999", "--task", "out/0"), "contains no epoch 999"),
+        (("--around", "noon", "--task", "out/0"), "use a time such as"),
+        (("--at-crash", "--task", "total/1"), "total/1 did not die in the recorded epochs"),
+        (("--at-crash", "--max-size", "big"), "use a size such as 64MB"),
+        (("--at-crash", "--redact", "hook.py"), "use HOOK.py:FUNCTION"),
+        (("--at-crash", "--redact", "hook.py:none"), "has no function none(source, record)"),
+    ],
+)
+def test_wrong_usage_is_one_line(
+    recorded: Path,
+    options: tuple[str, ...],
+    line: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(recorded)
+    assert main(["bundle", "shop", *options, "-o", "wrong.causal"]) == 2
+    error = capsys.readouterr().err
+    assert line in error and error.count("\n") == 1
+    assert not (recorded / "wrong.causal").exists()
+
+
+@pytest.fixture(scope="module")
+def alone(recorded: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with bundle files of the job, which is gone with its code, its input and its rows."""
+    place = tmp_path_factory.mktemp("elsewhere")
+    causal(recorded, "bundle", "shop", "--at-crash", "-o", str(place / "bug.causal"))
+    causal(recorded, "bundle", "shop", "--at-crash", "-o", str(place / "again.causal"))
+    _, warned = causal(
+        recorded, "bundle", "shop", "--at-crash", "-o", str(place / "masked.causal"), "--redact", "hook.py:mask"
+    )
+    assert "only records of sources are redacted; the file also contains" in warned
+    assert "recorded answers of the outside world" in warned
+    assert "settings that look like secrets are replaced: api_token, database" in warned
+    for option, value, status, line in (
+        ("--redact", "hook.py:unkeyed", 0, "replay to its end: total/0 (total)"),
+        ("--redact", "hook.py:nothing", 2, "returned None for a record of 'orders'; return the record"),
+        ("--max-size", "1KB", 2, "the bundle exceeds 1,000 bytes; choose"),
+    ):
+        output = str(place / f"{status}.causal")
+        _, error = causal(recorded, "bundle", "shop", "--at-crash", "-o", output, option, value, status=status)
+        assert line in error and (place / f"{status}.causal").exists() == (status == 0)
+    causal(recorded, "bundle", "shop", "--task", "out/0", "--epoch", "0", "-o", str(place / "all.causal"))
+    copy(recorded / "out.db", place / "out.db")
+    recorded.rename(recorded.with_name("hidden"))
+    return place
+
+
+def test_equal_recordings_make_equal_files(alone: Path) -> None:
+    assert (alone / "bug.causal").read_bytes() == (alone / "again.causal").read_bytes()
+
+
+def test_a_file_replays_without_the_job_and_touches_nothing(alone: Path) -> None:
+    last = open_bundle(alone / "bug.causal").last
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, "replay", "bug.causal", "--epoch", str(last)],
+        cwd=alone, capture_output=True, text=True, timeout=100,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"to {last} of orders/0, total/0: " in done.stdout and "channels verified" in done.stdout
+    assert " 0 channels verified" not in done.stdout
+    assert "touched" not in done.stderr
+
+
+def test_the_point_of_the_file_is_the_default(alone: Path) -> None:
+    shown, _ = causal(alone, "replay", "bug.causal")
+    assert shown.startswith("total/0, epoch ") and "'card': '4111 " in shown and "shop.py:" in shown
+    assert "  after   {'state': {'sum': " in shown
+
+
+def test_no_secret_is_in_the_file(alone: Path) -> None:
+    bundle = open_bundle(alone / "bug.causal")
+    (version,) = bundle.versions
+    assert version.config.settings == {"api_token": "redacted", "database": "postgres://ann:redacted@db/shop"}
+    for name in bundle._file.sizes:
+        assert b"s3cret" not in bundle._file.read(name)
+
+
+def test_a_redacted_file_replays_and_compares_nothing(alone: Path) -> None:
+    shown, noted = causal(alone, "replay", "masked.causal")
+    assert "'card': '-'" in shown and "4111" not in shown
+    assert "note: the input is redacted, so nothing is compared" in noted
+    bundle = open_bundle(alone / "masked.causal")
+    for name in bundle._file.sizes:
+        assert b"4111 " not in bundle._file.read(name) or name.startswith("checkpoints/")
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        (("--epoch", "9999"), "contains no epoch 9999; it has epochs"),
+        (("--task", "out/0"), "there is no task 'out/0'; the tasks are orders/0, total/0"),
+        (("--row", "in/0:1"), "no sink writes as 'in/0'"),
+        (("--at", "2001-01-01T00:00:00"), "contains nothing of 2001-01-01"),
+    ],
+)
+def test_what_a_file_lacks_is_one_line(
+    alone: Path, options: tuple[str, ...], line: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["replay", str(alone / "bug.causal"), *options]) == 2
+    error = capfd.readouterr().err
+    assert line in error and error.count("\n") == 1
+
+
+def test_a_task_of_a_sink_has_the_rows_that_the_job_wrote(alone: Path) -> None:
+    row = list(records_in(alone / "out.db"))[10]
+    shown, _ = causal(alone, "replay", "all.causal", "--row", "out/0:10")
+    assert f"'order': {row['order']}" in shown
