@@ -1,4 +1,4 @@
-"""What is left out of a bundle: the records that a hook of the user's replaces, and settings that look like secrets."""
+"""Redaction of a bundle: a hook of the user's replaces records, and settings that look like secrets are replaced."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `causal replay` does otherwise for a bundle file: its point is the default, and people learn what may differ."""
+"""The parts of `causal replay` for a bundle file: its point is the default, and notes name what may differ."""
 
 from __future__ import annotations
 

@@ -15,6 +15,7 @@ import zipfile
 import zlib
 from collections.abc import Iterable, Mapping
 from hashlib import blake2b
+from io import SEEK_CUR
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ _END = struct.Struct("<4s4H2LH")
 """The end of a zip file without a comment: signature, disks, numbers of parts, size and place of the directory."""
 _END_MAGIC = b"PK\5\6"
 _LOCAL = struct.Struct("<4s22x2H")
-"""What precedes a part: signature, what the directory states too, and the sizes of its name and of other fields."""
+"""The header of a part: a signature, facts that the directory also states, the sizes of the name and of other fields."""
 _LOCAL_MAGIC = b"PK\3\4"
 _DIRECTORY_ENTRY_BYTES_MAX = 1_024
 _RATIO_MAX = 1_032
@@ -68,9 +69,9 @@ def write_bundle_file(path: Path, facts: Mapping[str, Any], parts: Iterable[tupl
                     known[name] = [len(content), _digest(content)]
                     content_bytes += len(content)
                     _write(archive, name, content)
-                    _check_written(file.tell(), content_bytes, len(known), bytes_max)
+                    _check_written(file.seek(0, SEEK_CUR), content_bytes, len(known), bytes_max)
                 _write(archive, MANIFEST, seal({**facts, "kind": KIND, "format": FORMAT, "parts": known}).encode())
-            size = file.tell()
+            size = file.seek(0, SEEK_CUR)
             _check_written(size, content_bytes, len(known), bytes_max)
             file.flush()
             os.fsync(file.fileno())

@@ -28,6 +28,7 @@ from causal.records.values import NotCarried
 from causal.storage.files import joined
 from causal.task.cone import Elements
 from operators.code_archive.archive import runtime_version
+from operators.records.seconds import seconds_of
 from operators.recordings.bundle import INPUT
 from operators.recordings.bundle_file import CONTENT_BYTES_MAX
 from operators.recordings.input_slice import InputSlice
@@ -120,7 +121,7 @@ def cut(
         "point": dict(excerpt.point),
         "first": first,
         "last": excerpt.last,
-        "since": datetime.fromtimestamp(began_ns / 1e9, UTC).isoformat(timespec="seconds"),
+        "since": datetime.fromtimestamp(seconds_of(began_ns), UTC).isoformat(timespec="seconds"),
         "raised": raised,
         "redacted": [REDACTED_INPUT] if redact is not None else [],
         "settings_hidden": hidden,
