@@ -40,7 +40,7 @@ _END = struct.Struct("<4s4H2LH")
 """The end of a zip file without a comment: signature, disks, numbers of parts, size and place of the directory."""
 _END_MAGIC = b"PK\5\6"
 _LOCAL = struct.Struct("<4s22x2H")
-"""The header of a part: a signature, facts that the directory also states, the sizes of the name and of other fields."""
+"""The header of a part: a signature, facts that the directory also states, the sizes of its name and other fields."""
 _LOCAL_MAGIC = b"PK\3\4"
 _DIRECTORY_ENTRY_BYTES_MAX = 1_024
 _RATIO_MAX = 1_032

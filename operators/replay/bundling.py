@@ -28,11 +28,11 @@ from causal.records.values import NotCarried
 from causal.storage.files import joined
 from causal.task.cone import Elements
 from operators.code_archive.archive import runtime_version
-from operators.records.seconds import seconds_of
 from operators.recordings.bundle import INPUT
 from operators.recordings.bundle_file import CONTENT_BYTES_MAX
 from operators.recordings.input_slice import InputSlice
 from operators.recordings.recording import Recording
+from operators.records.seconds import seconds_of
 from operators.replay.exact import Replay
 from operators.replay.recorded_answers import asked_in
 
