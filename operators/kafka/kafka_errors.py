@@ -80,7 +80,7 @@ def translated(problem: Any, cluster: Cluster, reported: Any = None, what: str =
         what: the subject, such as "topic orders"; it precedes the client's words.
     """
     name = name_of(problem)
-    if reported is not None and (not name or name in SILENT):
+    if reported is not None and (not name or name in SILENT or name == "_TRANSPORT"):
         problem, name = reported, name_of(reported)
     error = error_of(problem)
     words = str(error.str()) if hasattr(error, "str") else str(error)

@@ -35,6 +35,8 @@ _HASTE = {
 A consumer that is assigned OFFSET_BEGINNING waits for such a tick, too; one that is assigned a number does not.
 """
 
+_DESCRIBE_S = 10.0
+
 
 def require_kafka(said: str) -> None:
     """Raise `PipelineError`, with the remedy, unless confluent-kafka can be imported."""
@@ -92,10 +94,10 @@ class Handle:
         return translated(problem, self.cluster, self.reported, what)
 
     def listen(self) -> None:
-        """Take over the errors that the client has noticed; a consumer reports them whenever it reads."""
+        """Take over the errors that the client has noticed; a consumer that has partitions reports them as it reads."""
         import confluent_kafka
 
-        if self._client is not None and self._kind != "consumer":
+        if self._client is not None and (self._kind != "consumer" or not self._client.assignment()):
             try:
                 self._client.poll(0)
             except confluent_kafka.KafkaException as problem:  # a fatal error, after which it can only be closed
@@ -183,3 +185,26 @@ def partitions_of(handle: Handle, topic: str, timeout_s: float) -> list[int]:
             )
         raise handle.translated(seen.error, f"topic {topic}")
     return sorted(seen.partitions)
+
+
+def policy_of(cluster: Cluster, topic: str) -> str | None:
+    """Return the `cleanup.policy` of a topic; None if the user may not see it, or the broker does not say it.
+
+    Raises:
+        CausalError: there is no such topic, or the cluster does not answer.
+    """
+    import confluent_kafka
+    from confluent_kafka.admin import RESOURCE_TOPIC, ConfigResource
+
+    handle = Handle(cluster, "administrator")
+    try:
+        asked = handle.client.describe_configs([ConfigResource(RESOURCE_TOPIC, topic)], request_timeout=_DESCRIBE_S)
+        (described,) = answered(handle, asked, _DESCRIBE_S).values()
+    except PipelineError:
+        return None  # a user may be allowed to use a topic, and not to see its settings
+    except confluent_kafka.KafkaException as problem:
+        raise handle.translated(problem, f"topic {topic}") from None
+    finally:
+        handle.close()
+    policy = described.get("cleanup.policy")
+    return None if policy is None else str(policy.value)

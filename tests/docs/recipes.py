@@ -166,6 +166,15 @@ def check_from_postgres(inputs: Inputs, rows: Rows) -> None:
     }
 
 
+def check_from_kafka(inputs: Inputs, rows: Rows) -> None:
+    """Check that the last row of each product is its stock, and that none is left of a product that is sold out."""
+    stock = Counter[str]()
+    for movement in inputs["movements"]:
+        stock[movement["product"]] += movement["pieces"]
+    table = {key: row for key, row in dict(rows["out"]).items() if row is not None}
+    assert table == {product: pieces for product, pieces in stock.items() if pieces > 0}
+
+
 def check_from_redis(inputs: Inputs, rows: Rows) -> None:
     """Check that each movement is there once, in the order of the stream for its product."""
     stock, expected = Counter[str](), []

@@ -15,7 +15,7 @@ import pytest
 
 from benchmarks.harness.processes import kill, of_job
 from benchmarks.harness.written import records_in
-from benchmarks.servers.kafka import Topics
+from benchmarks.servers.kafka import Broker, Topics
 from benchmarks.servers.postgres import Postgres
 from benchmarks.servers.redis import Redis
 from benchmarks.servers.s3 import BUCKET, S3
@@ -24,6 +24,7 @@ from tests.docs.recipes import CHECKS, Page, generated, pipeline_of, with_held_e
 from tests.docs.test_cookbook import assert_answers
 from tests.faults.conftest import Start
 from tests.faults.job import Job, wait_for
+from tests.servers.test_kafka_jobs import stop
 from tests.unit.sources.message_servers import event_server, socket_server
 
 COLUMNS = ("booking", "customer", "cents", "balance", "booked_at")
@@ -65,6 +66,51 @@ def test_a_balance_is_in_the_topic_once(start: Start, tmp_path: Path, shared_kaf
     assert [recovery["task"] for recovery in report["recoveries"]] == page.killed == page.recovered()
     rows = [json.loads(row.value or b"") for row in shared_kafka.rows("balances")]
     CHECKS["to_kafka"]({"bookings": generated("to_kafka", "booking", range(6_000))}, {"out": rows})
+
+
+def test_the_stock_is_in_the_topic_whatever_dies(start: Start, tmp_path: Path, own_kafka: Broker) -> None:
+    """Tasks, the broker and then everything die between movements; the last message of a key is its row."""
+    page, topics = Page("from_kafka"), own_kafka.topics
+    assert page.includes_its_program()
+    movements = [{"product": f"p{n % 6}", "pieces": n % 7 - 3} for n in range(1, 1_001)]
+    topics.create("movements", 2)
+    topics.create("stock", 1, **{"cleanup.policy": "compact"})
+
+    def put(begin: int, end: int) -> None:
+        for product in range(6):  # a product is in one partition, so that its stock is decided
+            mine = [json.dumps(each).encode() for each in movements[begin:end] if each["product"] == f"p{product}"]
+            topics.put("movements", *mine, partition=product % 2)
+
+    def are_out(end: int) -> None:
+        job.until(f"{end} movements are in the table", lambda view: exact(end) or None)
+
+    def exact(end: int) -> bool:
+        rows = [
+            ((row.key or b"").decode(), json.loads(row.value) if row.value else None) for row in topics.rows("stock")
+        ]
+        try:
+            CHECKS["from_kafka"]({"movements": movements[:end]}, {"out": rows})
+        except AssertionError:
+            return False
+        return True
+
+    put(0, 600)
+    job = start(page.program, *page.arguments, "--set", f"servers={own_kafka.servers}")
+    job.until_killed()
+    are_out(600)
+    put(600, 700)
+    job.replace("movements/0", "in-stock/0")
+    are_out(700)
+    stop(own_kafka)
+    job.strike("out/0")
+    own_kafka.start()
+    put(700, 900)
+    are_out(900)
+    job.kill_everything()
+    put(900, 1_000)
+    job.start("--resume")
+    are_out(1_000)
+    job.kill_everything()
 
 
 def replace_reading(job: Job) -> None:

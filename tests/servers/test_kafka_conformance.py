@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import count
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from xxhash import xxh3_64_intdigest
 
 from benchmarks.servers.kafka import Broker, Topics
+from causal.errors import PipelineError, RowRefused
 from operators.sinks import KafkaSink, conformance
-from operators.sinks.conformance import Subject, bundles, crashes, outages, steps, successions, zombies
+from operators.sinks.conformance import Subject, bundles, crashes, outages, steps, successions, upserting, zombies
+from operators.sinks.conformance.subject import bundle_at
 from operators.sinks.kafka.side_topics import account_topic
 from operators.sinks.messages.account_log import AccountLog
 from tests.members import except_for
@@ -83,6 +87,62 @@ def test_a_topic_without_transactions_repeats_rows_at_most(
     check: Callable[[Subject], None], shared_kafka: Topics
 ) -> None:
     check(fresh(shared_kafka, transactions=False))
+
+
+def by_key(topics: Topics) -> Subject:
+    """Return a new compacted topic with one partition, for rows by key."""
+    topic = topics.create(f"rows-{next(NUMBERS)}", 1, **{"cleanup.policy": "compact,delete"})
+    limit = {"message.max.bytes": 600_000}
+    sink = KafkaSink(topics.servers, topic, trim=False, options=limit, timeout_ms=3000, upsert=True)
+
+    def read(task: str) -> dict[str, Any]:
+        last = {(row.key or b"").decode(): row.value for row in topics.rows(topic) if task.encode() in (row.key or b"")}
+        return {key: json.loads(value) for key, value in last.items() if value is not None}
+
+    def oversized() -> dict[str, Any]:
+        return {"n": 1, "text": "x" * 700_000}
+
+    return Subject(sink, read, seen=upserting.rows_seen, row=upserting.revision_of, poison=oversized)
+
+
+@pytest.mark.parametrize("check", except_for(SHARED, *STEP_BY_STEP), ids=named)
+def test_a_compacted_topic_conforms(check: Callable[[Subject], None], shared_kafka: Topics) -> None:
+    check(by_key(shared_kafka))
+
+
+def test_a_topic_that_cannot_keep_a_table_is_refused(shared_kafka: Topics) -> None:
+    for policy, existing, message in (
+        (
+            "delete",
+            "refuse",
+            "loses rows of the table after a time .cleanup.policy=delete.; set cleanup.policy=compact",
+        ),
+        ("compact", "replace", "which is only compacted; set cleanup.policy=compact,delete"),
+    ):
+        topic = shared_kafka.create(f"rows-{next(NUMBERS)}", 1, **{"cleanup.policy": policy})
+        with pytest.raises(PipelineError, match=message):
+            KafkaSink(shared_kafka.servers, topic, existing=existing, upsert=True).check()
+    KafkaSink(shared_kafka.servers, topic, upsert=True).check()
+    with pytest.raises(PipelineError, match="leave key and headers out"):
+        KafkaSink(shared_kafka.servers, topic, key=str, upsert=True)
+
+
+def test_of_several_revisions_of_a_key_only_the_last_is_written(shared_kafka: Topics) -> None:
+    """A refused revision replaces none."""
+    subject = by_key(shared_kafka)
+    texts = ("a", "b", "c", "d", "x" * 700_000)  # of one key: a, c and the refused one
+    rows = [subject.encoded({"n": number % 2, "text": text}) for number, text in enumerate(texts)]
+    store, state = subject.opened()
+    digest = state.digest
+    for row in rows:
+        digest = xxh3_64_intdigest(row, digest)
+    bundle = replace(bundle_at(subject, state, len(rows)), rows=b"".join(rows), digest=digest)
+    with pytest.raises(RowRefused, match="larger than message.max.bytes"):
+        store.write(bundle)
+    store.write(replace(bundle, refused=((4, "too large"),)))
+    store.close()
+    written = [json.loads(row.value or b"")["text"] for row in shared_kafka.rows(cast(KafkaSink, subject.sink).topic)]
+    assert written == ["c", "d"]
 
 
 @pytest.mark.parametrize("check", bundles.CHECKS, ids=named)

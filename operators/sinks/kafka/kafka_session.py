@@ -42,6 +42,7 @@ class Target:
     transactions: bool
     trim: bool
     timeout_ms: int
+    upsert: bool = False
 
     @property
     def timeout_s(self) -> float:

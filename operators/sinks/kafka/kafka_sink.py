@@ -16,6 +16,10 @@ row is there at least once: after a kill, the rows of the last bundle come again
 that a reader who keeps the highest position of each task sees each row once. A process that was replaced notices it
 before it writes rows that its successor does not know.
 
+Tables (`upsert=True`). A revision is a message with the text of the row's key, and its new value or, for a deletion, no
+value (a tombstone), so a compacted topic keeps the table. Of several revisions of a key in one bundle only the last is
+written.
+
 Needs confluent-kafka (extra `kafka`) and Kafka 2.5 or later. Tried against noida-db 0.2 and Tansu 0.6, not against
 Apache Kafka.
 """
@@ -30,10 +34,18 @@ from typing import TYPE_CHECKING, Any
 from causal.errors import PipelineError, Unavailable
 from causal.ports import SinkStore
 from operators.kafka.kafka_cluster import Option, check_topic, cluster_of
-from operators.kafka.kafka_handles import Handle, partitions_of, require_kafka
+from operators.kafka.kafka_handles import Handle, partitions_of, policy_of, require_kafka
 from operators.sinks.contract.options import WAIT_MS_MAX, check_choice, check_range
 from operators.sinks.contract.sink import Sink
-from operators.sinks.messages.message_rows import Value, encode_all, row_encoder, rows_in, shown, value_encoder
+from operators.sinks.messages.message_rows import (
+    Value,
+    encode_all,
+    revision_encoder,
+    row_encoder,
+    rows_in,
+    shown,
+    value_encoder,
+)
 
 if TYPE_CHECKING:
     from operators.sinks.kafka.kafka_session import Target
@@ -78,6 +90,8 @@ class KafkaSink(Sink):
         trim: whether records of the account that a checkpoint made unnecessary are deleted. False for clusters that
             cannot or may not delete records: the side topics then grow, and with them the time to recover.
         timeout_ms: the time limit for each call; a call that exceeds it raises `Unavailable` and is retried.
+        upsert: write the rows of a table by key, for `table.sink`, to a compacted topic; `encode` is then given the
+            new value of a row, and `key` and `headers` are left out.
     """
 
     everywhere = True
@@ -95,6 +109,7 @@ class KafkaSink(Sink):
         transactions: bool = True,
         trim: bool = True,
         timeout_ms: int = 5000,
+        upsert: bool = False,
     ) -> None:
         said = f"KafkaSink({topic!r})"
         check_topic(said, topic)
@@ -108,12 +123,18 @@ class KafkaSink(Sink):
                 f'{said}: existing="replace" needs transactions, which fence the writers of earlier rows; use '
                 '"append", or another topic'
             )
+        if upsert and (key is not None or headers is not None):
+            raise PipelineError(
+                f"{said}: upsert=True writes a row with the key of the table; leave key and headers out"
+            )
+        self.upsert = upsert
         self.cluster = cluster_of(said, servers, options, RESERVED)
         self.topic = topic
         self.existing: str = existing
         self.place = f"{self.cluster.place}, topic {topic}"
         self._form = encode
-        self._encode = row_encoder(value_encoder(said, encode, schema), key, headers)
+        value_of = value_encoder(said, encode, schema)
+        self._encode = revision_encoder(value_of) if upsert else row_encoder(value_of, key, headers)
         self._options = (transactions, trim, timeout_ms)
 
     def encode(self, records: Sequence[Any]) -> bytes:
@@ -141,6 +162,17 @@ class KafkaSink(Sink):
         """
         with self._asking() as reader:
             partitions_of(reader, self.topic, self._target().timeout_s)
+            policy = policy_of(self.cluster, self.topic) if self.upsert else None
+        if policy is not None and "compact" not in policy:
+            raise PipelineError(
+                f"KafkaSink({self.topic!r}): topic {self.topic} loses rows of the table after a time "
+                f"(cleanup.policy={policy}); set cleanup.policy=compact (kafka-configs --alter)"
+            )
+        if policy == "compact" and self.existing == "replace":
+            raise PipelineError(
+                f'KafkaSink({self.topic!r}): existing="replace" cannot delete records of topic {self.topic}, which is '
+                "only compacted; set cleanup.policy=compact,delete with retention.ms=-1, or use another topic"
+            )
 
     def newest_run(self) -> str | None:
         """Return the newest run that has begun to write the topic."""
@@ -169,4 +201,4 @@ class KafkaSink(Sink):
     def _target(self) -> Target:
         from operators.sinks.kafka.kafka_session import Target
 
-        return Target(self.cluster, self.topic, self.existing, *self._options)
+        return Target(self.cluster, self.topic, self.existing, *self._options, self.upsert)

@@ -12,7 +12,7 @@ refused; from the last one on, its own tasks write.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import closing, contextmanager
 from typing import Any
 
@@ -181,6 +181,8 @@ class KafkaStore(ConnectedStore[Session]):
         self, session: Session, account: Account, before: Before, parts: Sequence[Part], bundle: Bundle
     ) -> bool:
         out = {position for position, _ in bundle.refused}
+        if self._target.upsert:
+            out |= replaced(bundle, out)
         task = self._task.encode()
 
         def rows(produce: Callable[[bytes | None, bytes | None, list[Any]], None]) -> None:
@@ -280,6 +282,18 @@ class KafkaStore(ConnectedStore[Session]):
             if account.next and self._target.existing == "refuse":
                 raise foreign_rows(self._where, "KafkaSink")
             other.append(messages_of(whole_record(Account(account.task, self._run, -1))))
+
+
+def replaced(bundle: Bundle, refused: Set[int]) -> set[int]:
+    """Return the positions of revisions that a later one of the same bundle replaces, by the key of their messages."""
+    last: dict[bytes | None, int] = {}
+    earlier = set()
+    for position, (key, _, _) in enumerate(rows_in(bundle.rows), bundle.first):
+        if position not in refused:
+            if key in last:
+                earlier.add(last[key])
+            last[key] = position
+    return earlier
 
 
 _REFUSING = (*OVERSIZED, "INVALID_RECORD")

@@ -16,6 +16,7 @@ import msgpack
 
 from causal.errors import PipelineError
 from causal.records.values import NotCarried, encode_loosely
+from operators.sinks.contract.key_text import key_text
 from operators.sinks.contract.sink import encode_json
 
 Row = tuple[bytes | None, bytes | None, list[list[Any]]]
@@ -58,6 +59,18 @@ def row_encoder(
     def encode(record: Any) -> bytes:
         named = [] if headers is None else _headers(headers(record))
         return encode_loosely([None if key is None else _key(key(record)), value_of(record), named])
+
+    return encode
+
+
+def revision_encoder(value_of: Callable[[Any], bytes | None]) -> Callable[[Any], bytes]:
+    """Return the function from a revision (key, old, new) of a table to its row; a deletion has no value."""
+
+    def encode(revision: Any) -> bytes:
+        key, _, new, *_ = revision
+        return encode_loosely(
+            [key_text(key).encode("utf-8", "backslashreplace"), None if new is None else value_of(new), []]
+        )
 
     return encode
 

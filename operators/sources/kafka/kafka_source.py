@@ -12,7 +12,7 @@ from typing import Any
 from causal.errors import PipelineError
 from operators.graph import caller
 from operators.kafka.kafka_cluster import Option, check_topic, cluster_of
-from operators.kafka.kafka_handles import Handle, answered, partitions_of, require_kafka
+from operators.kafka.kafka_handles import Handle, partitions_of, policy_of, require_kafka
 from operators.source import PartitionReader, Source, SourceContext
 from operators.sources.kafka.kafka_decoding import FORMATS, Decoder, decoder_of
 from operators.sources.kafka.kafka_reader import ANSWER_S, KafkaReader, Topic, check_kept
@@ -123,23 +123,10 @@ class KafkaSource(Source[Any]):
 
     def check(self) -> None:
         """Raise `PipelineError` if the topic is compacted, because messages vanish from it at any moment."""
-        import confluent_kafka
-        from confluent_kafka.admin import RESOURCE_TOPIC, ConfigResource
-
-        handle = Handle(self._cluster, "administrator")
-        try:
-            asked = handle.client.describe_configs([ConfigResource(RESOURCE_TOPIC, self.topic)], request_timeout=10)
-            (described,) = answered(handle, asked, 10.0).values()
-        except PipelineError:
-            return  # a user may be allowed to read a topic, and not to see its settings
-        except confluent_kafka.KafkaException as problem:
-            raise handle.translated(problem, f"topic {self.topic}") from None
-        finally:
-            handle.close()
-        policy = described.get("cleanup.policy")
-        if policy is not None and "compact" in str(policy.value):
+        policy = policy_of(self._cluster, self.topic)
+        if policy is not None and "compact" in policy:
             raise PipelineError(
-                f"{self._said}: topic {self.topic} is compacted (cleanup.policy={policy.value}), so messages vanish "
+                f"{self._said}: topic {self.topic} is compacted (cleanup.policy={policy}), so messages vanish "
                 "before they could be read again after a failure; read a topic with cleanup.policy=delete"
             )
 
