@@ -34,7 +34,7 @@ class CausalServices:
 
     def now_ns(self) -> int:
         if self._cursor.replaying:
-            return self._cursor.take(Clock).time_ns
+            return self._cursor.take_clock()
         reading = self.reading_ns()
         self._cursor.record(Clock(reading))
         return reading
