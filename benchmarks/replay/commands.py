@@ -11,14 +11,12 @@ from pathlib import Path
 from benchmarks.harness import children
 from benchmarks.harness.declared import Measurement
 from benchmarks.harness.runs import RunFailed, last_line
-from benchmarks.replay.recorded_jobs import ORDERS, recorded, replayed
+from benchmarks.replay.recorded_jobs import EACH_SECOND, ORDERS, recorded, replayed
 from operators.recordings.recording import open_recording
 
 TASK = "total/0"
 FILL = 6
 """The records per key of the job in which `causal replay` stops."""
-OFTEN = "--record=1000s,10GB"
-"""A window in which a checkpoint is kept about once a second."""
 RATE, HOUR_S = 1_000, 3_600.0
 VERSIONS: Mapping[str, tuple[tuple[str, ...], int]] = {"same": ((), 0), "changed": (("--set", "limit=990"), 3)}
 """Versions of the code that are compared with the recorded one, and the exit status; one row in a hundred changes."""
@@ -28,7 +26,7 @@ def stop(run: Measurement) -> None:
     """Measure the first stop of `causal replay` after a kept checkpoint that has all keys."""
     options = run.options
     settings = {"count": FILL * options.keys, "keys": options.keys, "rate": 0, "parallelism": 1}
-    with recorded(ORDERS, settings, options.limit, (OFTEN,)) as job:
+    with recorded(ORDERS, settings, options.limit, (EACH_SECOND,)) as job:
         recording = open_recording(job.job)
         epoch = next(each for each in reversed(recording.checkpoints()) if each in recording.epochs())
         for number in run.rounds():

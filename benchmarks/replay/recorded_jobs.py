@@ -15,6 +15,8 @@ from operators.recordings.recording import Recording, open_recording
 
 ORDERS = JOBS / "recorded_orders.py"
 RECORD = "--record"
+EACH_SECOND = "--record=1000s,10GB"
+"""A window in which a checkpoint is kept about once a second."""
 CHECKPOINTS = "--checkpoint-interval=1"
 
 

@@ -33,9 +33,9 @@ class Workload:
 
 
 WORKLOADS: Mapping[str, Workload] = {
-    "count": Workload(KEYED_COUNT, "rows", 4, {"partitions": 2, "parallelism": 2}),
+    "count": Workload(KEYED_COUNT, "rows", 10, {"partitions": 2, "parallelism": 2}),
     "orders": Workload(ORDERS, "orders", 1, {"rate": 0}),
-    "windows": Workload(KEYED_WINDOWS, "rows", 2, {"windows": "tumbling", "rate": 1e8}),
+    "windows": Workload(KEYED_WINDOWS, "rows", 8, {"windows": "tumbling", "rate": 1e8}),
 }
 """A keyed count, an operator that draws and reads the clock for each record, and windows of processing time."""
 MODES: Mapping[str, Sequence[str]] = {"off": (), "on": (RECORD,)}

@@ -21,7 +21,7 @@ OPTIONS = (
     Option("part", ",".join(PARTS), "which ones", some_of(PARTS), setting="parts"),
     Option("rounds", 5),
     Option("workload", ",".join(recorder_costs.WORKLOADS), "of recorder and speed", some_of(recorder_costs.WORKLOADS)),
-    Option("records", 400_000, "of orders; others have several times as many"),
+    Option("records", 600_000, "of orders; the others have ten and eight times as many"),
     Option("rates", "1000,5000", "records/s of speed", lambda text: [int(rate) for rate in text.split(",") if rate]),
     Option("seconds", 8.0, "of each of these rates"),
     Option("keys", 100_000, "of stop"),

@@ -29,6 +29,7 @@ from operators.recordings.recording import RecordedFailure, Recording
 from operators.replay.debugger import Debugger, lines_at
 from operators.replay.exact import Replay
 from operators.replay.search import ANY, Search, Stop, Wanted, compiled
+from operators.replay.verification import Verified, verify
 from operators.replay.written_rows import writer_of
 from operators.runtime.forked import in_fork
 
@@ -68,6 +69,8 @@ def replay(arguments: argparse.Namespace) -> int:
         if isinstance(recording, Bundle):
             begin_at_point(recording, arguments)
         attempt, number = _first(recording, arguments), 0
+        if attempt.wanted is None:
+            return _verify(recording, job, attempt, Path(directory))
         while True:
             number += 1
             scratch = Path(directory) / str(number)
@@ -205,6 +208,21 @@ def _in_process(recording: Recording, job: Path, attempt: Attempt, scratch: Path
     return status, Wanted.of(content) if content else None
 
 
+def _verify(recording: Recording, job: Path, attempt: Attempt, directory: Path) -> int:
+    """Perform all epochs of an attempt, and say what was verified."""
+    began_s, scratch = time.monotonic(), directory / "verification"
+    scratch.mkdir()
+    sys.stdout.flush()
+    verified = verify(recording, job, attempt.first, attempt.last, scratch, attempt.tasks)
+    print(_performed(verified, attempt.last, time.monotonic() - began_s))
+    return DONE
+
+
+def _performed(verified: Verified, last: int, took_s: float) -> str:
+    what = f"epochs {verified.first} to {last} of {', '.join(verified.tasks)}"
+    return f"{what}: {verified.events:,} events in {took_s:.1f} s, {verified.channels:,} channels verified"
+
+
 def _attempted(recording: Recording, job: Path, attempt: Attempt, scratch: Path, writing: int) -> int:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     began_s = time.monotonic()
@@ -233,12 +251,9 @@ def _attempted(recording: Recording, job: Path, attempt: Attempt, scratch: Path,
     search: Search = Search(performed, attempt.wanted, in_pdb if attempt.in_pdb else shown, elsewhere)
     search.run(attempt.last)
     performed.close()
-    took_s = time.monotonic() - began_s
     cone = performed.cone
-    print(
-        f"epochs {begins} to {attempt.last} of {', '.join(performed.tasks)}: {cone.events:,} events in {took_s:.1f} s, "
-        f"{cone.verified:,} channels verified"
-    )
+    verified = Verified(begins, performed.tasks, cone.events, cone.verified)
+    print(_performed(verified, attempt.last, time.monotonic() - began_s))
     if attempt.wanted is not None and not attempt.in_pdb:
         print("causal: no event is what was asked for; the epochs above were searched to their end", file=sys.stderr)
         return FAILED

@@ -8,6 +8,7 @@ import select
 import signal
 import time
 from collections.abc import Callable
+from types import TracebackType
 
 from causal.errors import Unavailable
 
@@ -16,32 +17,51 @@ _READ_BYTES = 1 << 16
 _WELL, _FAILED = b"+", b"-"
 
 
-def in_fork(act: Callable[[], bytes], within_s: float) -> bytes:
-    """Return the result of `act()`, which runs in a child process that dies with this process.
+class Fork:
+    """A child process that performs `act()` and dies with this process; as a context manager, it ends with the context.
 
     Only the calling thread exists in the child. `act` must not use sockets or files of this process.
+    """
+
+    def __init__(self, act: Callable[[], bytes]) -> None:
+        self._reading, writing = os.pipe()
+        parent = os.getpid()
+        self._child = os.fork()
+        if self._child == 0:
+            _perform(act, writing, parent)
+        os.close(writing)
+
+    def __enter__(self) -> Fork:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        os.close(self._reading)
+        _end(self._child)
+
+    def result(self, within_s: float) -> bytes:
+        """Wait for the result of `act`, and return it.
+
+        Raises:
+            Unavailable: `act` raised, the child died, or the child took too long.
+        """
+        answer = _read(self._reading, within_s)
+        if answer is None:
+            raise Unavailable(f"it took more than {within_s:g} s")
+        if not answer:
+            raise Unavailable("the child process died")
+        if answer[:1] == _FAILED:
+            raise Unavailable(answer[1:].decode())
+        return answer[1:]
+
+
+def in_fork(act: Callable[[], bytes], within_s: float) -> bytes:
+    """Return the result of `act()`, which runs in a child process.
 
     Raises:
-        Unavailable: `act` raised, the child died, or the child took too long.
+        Unavailable: as for `Fork.result`.
     """
-    reading, writing = os.pipe()
-    parent = os.getpid()
-    child = os.fork()
-    if child == 0:
-        _perform(act, writing, parent)
-    os.close(writing)
-    try:
-        answer = _read(reading, within_s)
-    finally:
-        os.close(reading)
-        _end(child)
-    if answer is None:
-        raise Unavailable(f"it took more than {within_s:g} s")
-    if not answer:
-        raise Unavailable("the child process died")
-    if answer[:1] == _FAILED:
-        raise Unavailable(answer[1:].decode())
-    return answer[1:]
+    with Fork(act) as fork:
+        return fork.result(within_s)
 
 
 def _perform(act: Callable[[], bytes], writing: int, parent: int) -> None:
