@@ -88,6 +88,33 @@ def test_the_clock_never_goes_back_and_not_after_a_replay_either() -> None:
     assert services.now_ns() == 300
 
 
+@pytest.mark.parametrize("looked_at", [False, True])
+def test_a_clock_reading_is_taken_as_any_other_entry(looked_at: bool) -> None:
+    readings = [10, 10, 300, 1 << 40, (1 << 40) + 1, (1 << 62) - 1]
+    log = DeterminantLog(0)
+    schedule = DeterminantCursor(log, 0, "count/0")
+    for reading in readings:
+        schedule.record(Clock(reading))
+    again = copy(log)
+    taken = []
+    for _ in readings:
+        if looked_at:
+            again.peek()
+        taken.append(again.take_clock())
+        assert again.last_ns == taken[-1]
+    assert taken == readings and again.exhausted()
+    with pytest.raises(ReplayDivergence, match="asks for clock where the log ends"):
+        again.take_clock()
+
+
+@pytest.mark.parametrize("content", [b"\x01", b"\x01\x80", b"\x01" + b"\xff" * 11])
+def test_a_damaged_clock_reading_is_a_divergence(content: bytes) -> None:
+    log = DeterminantLog(0)
+    log.merge(LogDelta(0, 0, 0, content))
+    with pytest.raises(ReplayDivergence, match="cannot be read"):
+        DeterminantCursor(log, 0, "count/0").take_clock()
+
+
 def test_another_question_than_before_is_a_divergence_that_names_task_and_place() -> None:
     schedule = copy(recorded()[0])
     schedule.take(Order)
