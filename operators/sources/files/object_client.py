@@ -72,14 +72,14 @@ class ObjectClient:
             for page in self._api.list(self._client, folder or None, chunk_size=KEYS_AT_ONCE):
                 for meta in page:
                     if meta["size"]:
-                        yield self._entry(meta)
+                        yield entry_of(self.store, meta)
         except Exception as problem:
             raise self._failed(f"{self.store}/{folder}", "listed", problem) from None
 
     def look_at(self, key: str) -> Entry | None:
         """Return an object, or None if there is none; the errors are those of `below`."""
         try:
-            return self._entry(self._api.head(self._client, key))
+            return entry_of(self.store, self._api.head(self._client, key))
         except FileNotFoundError:
             return None
         except Exception as problem:
@@ -96,7 +96,7 @@ class ObjectClient:
         url = f"{self.store}/{entry.key}"
         try:
             answer = self._api.get(self._client, entry.key, options={"range": (start, stop), "if_match": entry.etag})
-            now = self._entry(answer.meta)
+            now = entry_of(self.store, answer.meta)
             if now != entry:
                 raise changed(url, entry, now)
             data = bytes(answer.bytes())
@@ -109,12 +109,6 @@ class ObjectClient:
         if len(data) != stop - start:
             raise Unavailable(f"{url}: the store has sent {len(data):,} bytes of {stop - start:,}")
         return data
-
-    def _entry(self, meta: Any) -> Entry:
-        etag = meta["e_tag"]
-        if not etag:
-            raise OperatorFailed(f"{self.store} gives no ETags, by which changed objects are known; use another store")
-        return Entry(meta["path"], meta["size"], etag)
 
     def _failed(self, url: str, done: str, problem: Exception) -> Exception:
         """Return the project's error for one of the client."""
@@ -132,6 +126,14 @@ class ObjectClient:
         if isinstance(problem, (OSError, ValueError, errors.BaseError)):
             return Unavailable(f"{url} cannot be {done}: {_line(problem)}")
         return problem
+
+
+def entry_of(store: str, meta: Mapping[str, Any]) -> Entry:
+    """Return the object that the client describes, with its ETag in quotes, which Azure leaves out in its lists."""
+    etag = meta["e_tag"]
+    if not etag:
+        raise OperatorFailed(f"{store} gives no ETags, by which changed objects are known; use another store")
+    return Entry(meta["path"], meta["size"], etag if etag.endswith('"') else f'"{etag}"')
 
 
 def changed(url: str, entry: Entry, now: Entry | None) -> DeterminantsLost:

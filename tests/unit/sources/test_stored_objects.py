@@ -20,6 +20,7 @@ from causal.records.unreadable import Unreadable
 from operators.source import PartitionReader, SourceContext
 from operators.sources import FilesSource
 from operators.sources.files import file_blocks, stored_objects
+from operators.sources.files.object_client import Entry, entry_of
 from tests.unit.sources.bucket import Bucket
 
 Rows = list[tuple[Any, Mark | None]]
@@ -298,3 +299,13 @@ def test_a_mark_of_another_source_is_refused(bucket: Bucket, tmp_path: Path) -> 
     for mark in ("no place", "[1, 2]", 7):
         with pytest.raises(CorruptData, match="the mark of source 's' is no place in files"):
             rows_of(opened(FilesSource("s3://bucket/in/*"), tmp_path, 3, mark), 3)
+
+
+def test_an_etag_is_the_same_in_a_list_and_in_an_answer() -> None:
+    """Azure leaves out the quotes in its lists."""
+    meta = {"path": "a", "size": 3}
+    in_list, answered = (entry_of("az://shop", {**meta, "e_tag": etag}) for etag in ("0x1", '"0x1"'))
+    assert in_list == answered == Entry("a", 3, '"0x1"')
+    assert entry_of("az://shop", {**meta, "e_tag": 'W/"0x1"'}).etag == 'W/"0x1"'
+    with pytest.raises(OperatorFailed, match="az://shop gives no ETags"):
+        entry_of("az://shop", {**meta, "e_tag": None})
