@@ -19,6 +19,8 @@ ENOUGH_S = 5.0
 
 RUNNING = (["run"], ["agent"])
 """The commands that start processes of a job."""
+PERFORMING = (["replay"], ["diff"], ["lineage"], ["explain-divergence"])
+"""The commands that perform recorded events again; sets of strings must have the order that they have in a job."""
 LOOKING = (["status"], ["logs"], ["state"], ["ui"], ["top"], ["serve"])
 """The commands that only show a job; they need little of the product, so they start without loading the rest."""
 
@@ -37,13 +39,15 @@ def main(room: bool = False) -> int:
         if number == signal.SIGTERM or signal.getsignal(number) is not signal.SIG_IGN:  # a shell ignores it with &
             signal.signal(number, _end)
     from deploy.standard_streams import prepare, show  # from here on, a signal may arrive
-    from standby.host.room import FOLLOWED, make_room
+    from standby.host.room import FOLLOWED, make_room, pin_hashes
 
     prepare()
     if state := os.environ.pop(FOLLOWED, ""):
         from deploy.launching.following import follow_again
 
         return follow_again(state)
+    if sys.argv[1:2] in PERFORMING:
+        pin_hashes()
     room = room or sys.argv[1:2] in RUNNING and make_room()
     template = None
     try:

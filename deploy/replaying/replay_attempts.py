@@ -28,12 +28,14 @@ from operators.recordings.bundle import Bundle, open_recorded
 from operators.recordings.recording import RecordedFailure, Recording
 from operators.replay.debugger import Debugger, lines_at
 from operators.replay.exact import Replay
+from operators.replay.remote_debugger import RemoteDebugger
 from operators.replay.search import ANY, Search, Stop, Wanted, compiled
 from operators.replay.verification import Verified, verify
 from operators.replay.written_rows import writer_of
 from operators.runtime.forked import in_fork
 
 LOOK_UP_S = 60.0
+PORT_MAX = 65_535
 AGAIN = 75
 """The exit status of an attempt that asks for another one."""
 
@@ -46,6 +48,7 @@ class Attempt:
         first, last: the epochs; the replay begins at the checkpoint before the first.
         tasks: the tasks to replay with their upstream tasks; all if empty.
         wanted: where it stops; None if it only verifies.
+        port: the port to which an IDE connects; None without one.
     """
 
     first: int
@@ -53,6 +56,7 @@ class Attempt:
     tasks: tuple[str, ...]
     wanted: Wanted | None
     in_pdb: bool
+    port: int | None = None
 
 
 def replay(arguments: argparse.Namespace) -> int:
@@ -89,7 +93,9 @@ def _first(recording: Recording, arguments: argparse.Namespace) -> Attempt:
         compiled(arguments.condition)
     recorded = recording.epochs()
     wanted = Wanted(recorded.start, task, key, arguments.condition or "")
-    searches = arguments.pdb or arguments.condition or arguments.key is not None
+    if arguments.debugpy is not None and not 0 <= arguments.debugpy <= PORT_MAX:
+        raise PipelineError(f"--debugpy {arguments.debugpy}: a port is a number up to {PORT_MAX}; 0 is any free one")
+    searches = arguments.pdb or arguments.debugpy is not None or arguments.condition or arguments.key is not None
     first, last = recorded.start, recorded.stop - 1
     if not recorded:
         recording.version_at(recorded.start)  # raises: nothing is recorded yet
@@ -116,7 +122,7 @@ def _first(recording: Recording, arguments: argparse.Namespace) -> Attempt:
     version = recording.version_at(first)
     last = min(last, version.last)
     tasks = (task,) if task else ()
-    return Attempt(first, last, tasks, wanted if searches else None, arguments.pdb)
+    return Attempt(first, last, tasks, wanted if searches else None, arguments.pdb, arguments.debugpy)
 
 
 def _failure(recording: Recording, arguments: argparse.Namespace, task: str) -> RecordedFailure:
@@ -237,24 +243,29 @@ def _attempted(recording: Recording, job: Path, attempt: Attempt, scratch: Path,
         os.write(writing, wanted.packed())
         end(AGAIN)
 
-    def shown(stop: Stop) -> None:
-        outlook = search.outlook(stop)
-        if outlook is not None:
-            print(*map(printable, lines_at(stop, outlook)), sep="\n")
+    def say(text: str) -> None:
+        print(*map(printable, text.splitlines()), sep="\n", flush=True)
+
+    debugger: Debugger | RemoteDebugger | None = None
+    if attempt.in_pdb:
+        debugger = Debugger(elsewhere, end)
+    elif attempt.port is not None:
+        debugger = RemoteDebugger(attempt.port, say, elsewhere)
+
+    def stopped(stop: Stop) -> None:
+        if debugger is not None:
+            debugger.stopped(search, stop)
+        elif (outlook := search.outlook(stop)) is not None:
+            say("\n".join(lines_at(stop, outlook)))
             end()
 
-    debugger = Debugger(elsewhere, end)
-
-    def in_pdb(stop: Stop) -> None:
-        debugger.stopped(search, stop)
-
-    search: Search = Search(performed, attempt.wanted, in_pdb if attempt.in_pdb else shown, elsewhere)
+    search: Search = Search(performed, attempt.wanted, stopped, elsewhere)
     search.run(attempt.last)
     performed.close()
     cone = performed.cone
     verified = Verified(begins, performed.tasks, cone.events, cone.verified)
     print(_performed(verified, attempt.last, time.monotonic() - began_s))
-    if attempt.wanted is not None and not attempt.in_pdb:
+    if attempt.wanted is not None and debugger is None:
         print("causal: no event is what was asked for; the epochs above were searched to their end", file=sys.stderr)
         return FAILED
     return DONE

@@ -24,14 +24,21 @@ def add_parser(commands: Any) -> None:
     replaying.add_argument(
         "--at-crash", action="store_true", help="stop where a task died last; with --epoch, last in that epoch"
     )
-    replaying.add_argument("--key", metavar="KEY", help="stop at records of this key")
+    replaying.add_argument("--key", metavar="KEY", help="stop at records, timers, windows and answers of this key")
     replaying.add_argument(
         "--break",
         dest="condition",
         metavar="EXPR",
-        help="stop where this is true of record, key, state, ctx or operator",
+        help="stop where this is true of record, key, state, ctx, operator or kind",
     )
-    replaying.add_argument("--pdb", action="store_true", help="stop in pdb, in the function that gets the record")
+    debugger = replaying.add_mutually_exclusive_group()
+    debugger.add_argument("--pdb", action="store_true", help="stop in pdb, in the function that gets the record")
+    debugger.add_argument(
+        "--debugpy",
+        metavar="PORT",
+        type=int,
+        help="stop there in an IDE, which attaches to this port of this machine with debugpy",
+    )
     replaying.set_defaults(act=_replay)
 
 

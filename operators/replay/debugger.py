@@ -22,7 +22,8 @@ def lines_at(stop: Stop, outlook: Outlook) -> list[str]:
     lines = [f"{stop.task}, epoch {stop.epoch}, event {stop.event}: {stop.kind}"]
     if stop.visit is not None:
         lines[0] += f" {stop.visit.number} of its key at {stop.operator!r} since the checkpoint"
-        lines += [f"  record  {stop.record!r}", f"  key     {stop.key!r}"]
+        lines += [f"  {stop.kind:<6}  {stop.record!r}"] if stop.record is not None else []
+        lines.append(f"  key     {stop.key!r}")
     if outlook.where:
         lines.append(f"  code    {outlook.where}")
     if stop.visit is not None:

@@ -28,7 +28,7 @@ from operators.engine.operator_chain import OperatorChain
 from operators.engine.plan import Plan, plan
 from operators.recordings.recording import Recording
 from operators.replay.performance import LONG_AGO_NS, READ_S
-from operators.replay.watched import Arriving, watch
+from operators.replay.watched import Before, watch
 from operators.runtime.image import Image
 from operators.source import PartitionReader
 from operators.stage.disk_state import located
@@ -170,10 +170,14 @@ class Replay:
 
     # What hooks and questions see.
 
-    def watch_records(self, before_record: Callable[[Arriving], None]) -> None:
-        """Call `before_record` for each record that reaches an operator, immediately before it is processed."""
+    def watch_records(self, before_record: Before, before_other: Before | None = None) -> None:
+        """Call `before_record` for each record that reaches an operator, immediately before it is processed.
+
+        Args:
+            before_other: called for each other event of a key, as for `watch`.
+        """
         for task, chain in self.chains.items():
-            watch(chain, task, before_record)
+            watch(chain, task, before_record, before_other)
 
     def watch_rows(self, emitted: Callable[[str, int, Chunk], None]) -> None:
         """Call `emitted(account, position, chunk)` for rows that a sink would write, from that position of its account.

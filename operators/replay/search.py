@@ -32,11 +32,13 @@ WIDTH = 100
 _READ_BYTES = 1 << 16
 
 Trace = Callable[[FrameType, str, Any], Any]
+set_trace = sys.settrace
+"""The function itself, which debugpy replaces with one that warns."""
 
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """The n-th record of a key that reaches an operator of a task, counted from 1 at the beginning of a replay."""
+    """The n-th event of a key at an operator of a task, counted from 1 at the beginning of a replay."""
 
     task: str
     operator: str
@@ -51,8 +53,8 @@ class Wanted:
     Attributes:
         epoch: the first epoch in which it may be.
         task: the name of the task; empty for any task.
-        key: the key of the record; `ANY` for any key.
-        condition: an expression of Python over `record`, `key`, `state`, `ctx`, `task`, `operator` and `epoch`.
+        key: the key of the record, timer, window or answer; `ANY` for any key.
+        condition: an expression of Python over the names of `names_at`. It is about records, unless it uses `kind`.
         log_bytes: the event begins after these bytes of the log of `epoch`.
         at_ns: the task's clock has reached this time, or `epoch` is over.
         element: (channel, position) of an element that the event emits.
@@ -95,9 +97,10 @@ class Stop:
     """An event that is about to be performed.
 
     Attributes:
-        kind: `record`, or the kind of another event: `timer`, `answer`, `barrier`.
+        kind: `record`, or the kind of another event of a key (`Arriving.kind`) or of the task: `timer`, `answer`,
+            `barrier`.
         event: the number of the event in its task and epoch, from 1.
-        visit: which record of its key it is; None for another event.
+        visit: which event of its key it is; None for an event of the task.
         state: what the operator keeps for the key, by table.
     """
 
@@ -163,7 +166,7 @@ class Search:
         self._report: tuple[int, Stop] | None = None
         """The pipe to which this copy of the process reports, and the stop; None in the process itself."""
         self._where = ""
-        replay.watch_records(self._arrives)
+        replay.watch_records(self._arrives, self._arrives)
         if wanted is not None and wanted.element is not None:
             replay.cone.emitted = self._emits
 
@@ -219,7 +222,7 @@ class Search:
 
     def _arrives(self, arriving: Arriving) -> None:
         self._settle()
-        self._records += 1
+        self._records += arriving.kind == "record"
         task, key = arriving.task, arriving.key
         where = (task, arriving.operator, key)
         self._visits[where] += 1
@@ -233,10 +236,12 @@ class Search:
                 self.wanted = replace(wanted, visit=replace(visit, number=visit.number + 1))
             return
         if wanted.element is not None:
-            if self._record == self._records - 1:
+            if arriving.kind == "record" and self._record == self._records - 1:
                 self._stopped(self._stop_at(arriving, visit))
             return
         if not self._reached(wanted, task) or (wanted.key is not ANY and wanted.key != key):
+            return
+        if arriving.kind != "record" and wanted.condition and "kind" not in self._compiled(wanted.condition).co_names:
             return
         stop = self._stop_at(arriving, visit)
         if not wanted.condition or self._holds(wanted.condition, stop):
@@ -253,7 +258,7 @@ class Search:
 
     def _stop_at(self, arriving: Arriving, visit: Visit) -> Stop:
         return Stop(
-            self.replay.epoch, arriving.task, "record", self._events[arriving.task], arriving.operator,
+            self.replay.epoch, arriving.task, arriving.kind, self._events[arriving.task], arriving.operator,
             arriving.record, arriving.key, arriving.ctx, visit,
             self._state(arriving.task, arriving.operator, arriving.key),
         )  # fmt: skip
@@ -267,15 +272,18 @@ class Search:
         Raises:
             PipelineError: the expression cannot be evaluated.
         """
-        if self._condition is None or self._condition[0] != condition:
-            self._condition = condition, compiled(condition)
         try:
-            return bool(eval(self._condition[1], {}, names_at(stop)))
+            return bool(eval(self._compiled(condition), {}, names_at(stop)))
         except Exception as problem:
             raise PipelineError(
                 f"--break {condition}: {described(problem)} for record {stop.record!r:.200} of {stop.operator!r}; the "
-                "names are record, key, state, ctx, task, operator and epoch"
+                "names are record, key, state, ctx, task, operator, epoch and kind"
             ) from None
+
+    def _compiled(self, condition: str) -> CodeType:
+        if self._condition is None or self._condition[0] != condition:
+            self._condition = condition, compiled(condition)
+        return self._condition[1]
 
     # The element that an event emits.
 
@@ -324,7 +332,7 @@ class Search:
         if not child:
             os.close(reading)
             self._report, self.wanted = (writing, stop), None
-            sys.settrace(calls_of_users(self._called))
+            set_trace(calls_of_users(self._called))
             return None
         os.close(writing)
         content = b""
@@ -338,7 +346,7 @@ class Search:
         return Outlook(where, state, failure)
 
     def _called(self, frame: FrameType) -> None:
-        sys.settrace(None)
+        set_trace(None)
         self._where = f"{frame.f_code.co_filename}:{frame.f_code.co_firstlineno} in {frame.f_code.co_name}"
 
     def _settle(self) -> None:
@@ -348,7 +356,7 @@ class Search:
 
     def _finish(self, failure: str) -> None:
         """Report the outlook, and end this copy of the process."""
-        sys.settrace(None)
+        set_trace(None)
         report, status = self._report, 1
         try:
             if report is not None:
@@ -380,7 +388,7 @@ def names_at(stop: Stop) -> dict[str, Any]:
     """Return the names that an expression or a person may use at a stop."""
     return {
         "record": stop.record, "key": stop.key, "state": stop.state, "ctx": stop.ctx, "task": stop.task,
-        "operator": stop.operator, "epoch": stop.epoch,
+        "operator": stop.operator, "epoch": stop.epoch, "kind": stop.kind,
     }  # fmt: skip
 
 

@@ -19,6 +19,9 @@ FOLLOWED = "CAUSAL_FOLLOWED"
 """The environment variable with which `causal run` executes itself once more, in order to follow the job that it
 contains."""
 
+HASH_SEED = "0"
+"""The value of PYTHONHASHSEED in each process of a job."""
+
 SLOT_BYTES_MAX = 64
 JOB_ROOM, ARGUMENTS_ROOM = "." * 1024, "." * 1152
 """The text that initially fills the space for a job directory, and for a command line that contains it."""
@@ -49,8 +52,17 @@ def make_room() -> bool:
         return False
 
 
+def pin_hashes() -> None:
+    """Execute this program again with the string hashes that all processes of a job have, unless it has them."""
+    arguments = sys.argv[1:]
+    if os.environ.get("PYTHONHASHSEED") == HASH_SEED:
+        return
+    if sys.orig_argv[len(sys.orig_argv) - len(arguments) :] == arguments:  # otherwise another program has imported this
+        os.execve(sys.executable, sys.orig_argv, {**os.environ, "PYTHONHASHSEED": HASH_SEED})
+
+
 def pinned_environment() -> dict[str, str]:
     """Return the variables that make interpreters find this package and hash strings identically."""
     home = __file__.rpartition(os.sep)[0].rpartition(os.sep)[0].rpartition(os.sep)[0]
     path = [home, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
-    return {"PYTHONPATH": os.pathsep.join(dict.fromkeys(path)), "PYTHONHASHSEED": "0"}
+    return {"PYTHONPATH": os.pathsep.join(dict.fromkeys(path)), "PYTHONHASHSEED": HASH_SEED}

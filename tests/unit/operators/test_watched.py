@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from causal.config import JobConfig
-from causal.records.batch import LISTED, Chunk
+from causal.records.batch import LISTED, Chunk, watermark
 from operators import Operator, Pipeline
 from operators.engine.plan import plan
 from operators.replay.watched import Arriving, watch
@@ -98,3 +98,68 @@ def test_a_batch_is_announced_also_if_its_stage_does_not_take_record_by_record(m
     plain, again = performed(None), performed(watched)
     assert plain == again
     assert [each.record for each in watched if each.operator == "sum"] == [1, 2, 3, 4, 5, 6]
+
+
+class Reminding(Operator):
+    """Sets a timer for each record, a second later."""
+
+    def process(self, record: Any, ctx: Any) -> None:
+        SEEN.append(("process", record))
+        ctx.state["last"] = record
+        ctx.set_timer(record + 1, "due", clock="event")
+
+    def on_timer(self, name: str, ctx: Any) -> Iterator[Any]:
+        SEEN.append(("timer", ctx.key))
+        yield ctx.key, ctx.state["last"]
+
+    def finish(self, ctx: Any) -> Iterator[Any]:
+        SEEN.append(("end", ctx.key))
+        yield ctx.key
+
+
+def others(build: Callable[[Any], Any], deliver: Callable[[Any], list[Any]]) -> tuple[list[Any], list[Any]]:
+    """Return what the last operator of a pipeline emits, with and without a watch of all events."""
+    results = []
+    for watching in (False, True):
+        SEEN.clear()
+        pipeline = Pipeline("p")
+        read = pipeline.source("read", GeneratedSource(lambda partition, position: position, count=0))
+        build(read).sink("out", JsonLinesSink(Path("/nowhere")))
+        planned = plan(pipeline, CONFIG)
+        chain = planned.chain(next(task.index for task in planned.topology.tasks if "last" in task.operators))
+        if watching:
+            note = partial(noted_with_kind, chain)
+            watch(chain, "t/0", note, note)
+        results.append(deliver(chain))
+    return results[0], results[1]
+
+
+def noted_with_kind(chain: Any, each: Arriving) -> None:
+    if each.operator == "last":
+        SEEN.append(("before", each.kind, each.record, each.key, bool(chain.inspect("last", each.key))))
+
+
+def times(*times_s: int) -> list[Any]:
+    return [Chunk(LISTED, len(times_s), list(times_s))]
+
+
+@pytest.mark.parametrize("delivery", ["arrival", "ordered"])
+def test_timers_and_the_end_are_announced_with_their_key_before_they_happen(delivery: str) -> None:
+    def built(read: Any) -> Any:
+        timed = read.watermarks("time", lambda record: record, out_of_order_s=0)
+        return timed.key_by(lambda record: record % 2).process("last", Reminding(), delivery=delivery)
+
+    def delivered(chain: Any) -> list[Any]:
+        mark = [watermark(3_000_000_000)]
+        outputs = chain.deliver(0, times(1, 2, 3), 0, Closed()) + chain.deliver(0, mark, 3, Closed())
+        return [*outputs, *chain.ended(0, Closed()), *chain.finish(Closed())]
+
+    plain, again = others(built, delivered)
+    assert plain == again
+    happened = [each for each in SEEN if each[0] != "before"]
+    before = [SEEN[place - 1] for place, each in enumerate(SEEN) if each[0] != "before"]
+    assert [(each[1], each[3] if each[1] != "record" else each[2]) for each in before] == [
+        (kind.replace("process", "record"), which) for kind, which in happened
+    ]
+    timers = [each for each in before if each[1] == "timer"]
+    assert len(timers) == (2 if delivery == "arrival" else 3) and all(each[2]["timer"] == "due" and each[4] for each in timers)
