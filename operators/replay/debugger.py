@@ -6,15 +6,22 @@ It stops at the first line of the user's function that gets the record, before i
 
 from __future__ import annotations
 
+import dis
+import inspect
 import os
 import sys
+from bdb import BdbQuit
 from collections.abc import Callable
 from dataclasses import replace
 from pdb import Pdb
-from types import FrameType
+from types import FrameType, TracebackType
 from typing import IO, Any, cast
 
+from operators.capture.active import RUNNING
 from operators.replay.search import ANY, Outlook, Search, Stop, Wanted, calls_of_users, names_at, shown_state
+
+RUNTIME = ("causal.*", "operators.*", "standby.*", "deploy.*")
+"""The modules in which `next` and `step` do not stop."""
 
 
 def lines_at(stop: Stop, outlook: Outlook) -> list[str]:
@@ -45,13 +52,16 @@ class Debugger(Pdb):
 
     def __init__(self, back: Callable[[Wanted], None], end: Callable[[], None]) -> None:
         lines = None if sys.stdin.isatty() else cast(IO[str], _Lines())
-        super().__init__(stdin=lines, stdout=None if lines is None else sys.stdout, nosigint=True, readrc=False)
+        out = None if lines is None else sys.stdout
+        super().__init__(stdin=lines, stdout=out, skip=RUNTIME, nosigint=True, readrc=False)
         self.prompt = "(replay) "
         self._back = back
         self._end = end
         self._stop: Stop | None = None
         self._search: Search | None = None
         self._names: dict[str, Any] = {}
+        self._frame: FrameType | None = None
+        """The function in which the replay stopped."""
 
     def stopped(self, search: Search, stop: Stop) -> None:
         """Show a stop, and let the person continue from there."""
@@ -70,13 +80,35 @@ class Debugger(Pdb):
             self.interaction(sys._getframe(), None)
 
     def _entered(self, frame: FrameType) -> Any:
+        self._frame = frame
         self.set_trace(frame)
         return self.trace_dispatch
+
+    def dispatch_return(self, frame: FrameType, arg: Any) -> Any:
+        """Stop also at the end of a generator, which `bdb` takes for a `yield`; the names end with the function."""
+        ended = not yields(frame)
+        if ended and frame is self.stopframe and frame.f_code.co_flags & inspect.CO_GENERATOR:
+            self.user_return(frame, arg)
+            if self.quitting:
+                raise BdbQuit
+            if self.stopframe is frame and self.stoplineno != -1:  # `next`: stop where the code is called next
+                self._set_stopinfo(None, None)  # type: ignore[attr-defined]
+            handler: Any = self.trace_dispatch
+        else:
+            handler = super().dispatch_return(frame, arg)
+        if ended and frame is self._frame:
+            self._names = {}
+        return handler
 
     def setup(self, f: FrameType | None, tb: Any) -> None:
         """Add the names of the stop to those of the frame, which win."""
         super().setup(f, tb)
         self.curframe_locals = {**self._names, **self.curframe_locals}
+
+    def interaction(self, frame: FrameType | None, traceback: TracebackType | None) -> None:
+        """Talk with the person, whose expressions read the process's own clock and random numbers."""
+        with RUNNING.suspended():
+            super().interaction(frame, traceback)
 
     def do_ne(self, argument: str) -> bool:
         """ne(xt_event)
@@ -145,6 +177,11 @@ class _Lines:
         while not line.endswith(b"\n") and (part := os.read(0, 1)):
             line += part
         return line.decode(errors="replace")
+
+
+def yields(frame: FrameType) -> bool:
+    """Return whether a frame that returns to its caller will continue after a `yield`."""
+    return dis.opname[frame.f_code.co_code[frame.f_lasti]] == "YIELD_VALUE"
 
 
 def repeats(wanted: Wanted) -> bool:

@@ -16,8 +16,10 @@ from types import FrameType
 from typing import Any
 
 from causal.errors import PipelineError
+from operators.capture.active import RUNNING
+from operators.capture.replacing import spare_modules
 from operators.replay.debugger import lines_at, repeats
-from operators.replay.search import Outlook, Search, Stop, Wanted, calls_of_users, set_trace
+from operators.replay.search import Outlook, Search, Stop, Wanted, calls_of_users
 from operators.tracebacks import LIBRARIES, OURS
 
 LOOPBACK = "127.0.0.1"
@@ -30,7 +32,7 @@ ENVIRONMENT = {
 
 @dataclass(frozen=True, slots=True)
 class StopInIde:
-    """What a person sees of a stop under the name `replay`.
+    """A stop, as a person finds it under the name `replay`.
 
     Attributes:
         after: the state after the event, as it is shown.
@@ -86,19 +88,20 @@ class RemoteDebugger:
         if search.wanted is not None and not repeats(search.wanted):
             search.wanted = None
         builtins.replay = self._shown(search, stop, outlook)  # type: ignore[attr-defined]
-        self._attach()
+        with RUNNING.suspended():  # the debugger asks for the time and for random bytes
+            self._attach()
         if outlook.where:
-            set_trace(calls_of_users(self._entered))
+            sys.setprofile(calls_of_users(self._entered))  # debugpy sets trace functions, also from its own threads
         else:
             self._say("the event calls no code of yours; the IDE is suspended where the replay performs it")
             self._debugpy.breakpoint()
 
-    def _entered(self, frame: FrameType) -> Any:
+    def _entered(self, frame: FrameType) -> None:
         import pydevd
 
-        set_trace(None)
+        sys.setprofile(None)
+        spare_modules(os.path.dirname(self._debugpy.__file__))
         pydevd.settrace(suspend=True, trace_only_current_thread=True, stop_at_frame=frame)
-        return frame.f_trace
 
     def _attach(self) -> None:
         """Open the port if it is not open yet, and wait until an IDE has connected."""
@@ -110,6 +113,7 @@ class RemoteDebugger:
             except RuntimeError as problem:
                 raise PipelineError(f"--debugpy {self._port}: the port cannot be opened: {problem}") from None
             self._listening = True
+            suspends_outside_operators()
             self._say(f"attach an IDE to {LOOPBACK}:{port}; the replay waits for it, and Ctrl-C ends it")
         if not debugpy.is_client_connected():
             debugpy.wait_for_client()
@@ -133,3 +137,17 @@ class RemoteDebugger:
             stop.record, stop.key, stop.state, outlook.state, stop.ctx, stop.task, stop.operator, stop.epoch, stop.kind,
             next_event, back,
         )  # fmt: skip
+
+
+def suspends_outside_operators() -> None:
+    """Make expressions that a person evaluates during a stop read the process's own clock and random numbers."""
+    import pydevd
+
+    debugger = pydevd.get_global_debugger()
+    wait = debugger.do_wait_suspend
+
+    def suspended(*arguments: Any, **options: Any) -> Any:
+        with RUNNING.suspended():
+            return wait(*arguments, **options)
+
+    debugger.do_wait_suspend = suspended

@@ -73,7 +73,7 @@ def _watch_others(stage: Stage, task: str, before_other: Before) -> None:
             announce("end" if record is None else "timer", record, key)
             call(key, record, *arguments)
 
-        stage._one = one  # type: ignore[method-assign]
+        stage._one = one  # type: ignore[method-assign, assignment]
     elif isinstance(stage, WindowedStage):
         _watch_contents(stage._contents, announce)
     elif isinstance(stage, AskStage):
@@ -131,7 +131,7 @@ def _watch_stage(stage: Stage, task: str, before_record: Before) -> None:
                 announce(record, key)
                 yield key, record
 
-        stage._with_time = timed  # type: ignore[method-assign]
+        stage._with_time = timed  # type: ignore[method-assign, assignment]
     elif stage.sides:
         stage.run_side = lambda side, records, keys: watched(  # type: ignore[method-assign]
             lambda batch, own: run_side(side, batch, own), records, keys

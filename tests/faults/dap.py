@@ -99,6 +99,7 @@ class DebugClient:
         scopes = self.ask("scopes", frameId=self.top(thread)["id"])["scopes"]
         local = next(scope for scope in scopes if scope["name"] == "Locals")
         variables = self.ask("variables", variablesReference=local["variablesReference"])["variables"]
+        assert variables, scopes
         return {each["name"]: each["value"] for each in variables}
 
     def evaluate(self, thread: int, expression: str) -> str:

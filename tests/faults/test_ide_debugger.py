@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -29,7 +30,7 @@ def waiting(place: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str],
     with subprocess.Popen(command, cwd=place, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
-            port = next(found[1] for line in process.stdout if (found := PORT.match(line)))
+            port = next(match[1] for line in process.stdout if (match := PORT.match(line)))
             yield process, int(port)
         finally:
             process.kill()
@@ -73,11 +74,10 @@ def test_breakpoints_of_the_ide_hold_after_the_stop(recorded: Path) -> None:
     yields = JOB.splitlines().index(
         '        yield {**record, "total": ctx.state["sum"], "luck": ctx.random.random(), "at": ctx.now()}'
     )
-    with waiting(recorded, "--key", "c7", "--task", "total/0") as (_, port), DebugClient(port) as ide:
+    with waiting(recorded, "--key", "c7") as (_, port), DebugClient(port) as ide:
         ide.attach(**{shop: [yields + 1]})
         thread, path, line, _ = ide.stopped()
-        while path != shop or line != LINE:
-            thread, path, line, _ = ide.stopped()
+        assert (path, line) == (shop, LINE)
         ide.ask("continue", threadId=thread)
         thread, path, line, _ = ide.stopped()
         assert (path, line) == (shop, yields + 1) and "'c7'" in ide.variables(thread)["record"]
@@ -96,8 +96,6 @@ def test_without_debugpy_one_line_says_what_to_install(recorded: Path, tmp_path:
 
 def test_a_port_that_is_taken_or_none_is_one_line(recorded: Path) -> None:
     assert "a port is a number up to 65535" in replay(recorded, "--debugpy", "70000", status=2)
-    import socket
-
     with socket.create_server(("127.0.0.1", 0)) as taken:
         error = replay(recorded, "--key", "c7", "--debugpy", str(taken.getsockname()[1]), status=2)
     assert "the port cannot be opened" in error and error.count("\n") == 1

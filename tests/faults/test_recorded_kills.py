@@ -34,7 +34,7 @@ DRAWN = [(name, 100 * number) for name in NAMES for number in range(3)]
 @pytest.fixture
 def url() -> Iterator[str]:
     """The payment service of the recipe."""
-    with Service(0) as serving:
+    with Service(0) as serving:  # type: ignore[no-untyped-call]
         thread = Thread(target=serving.serve_forever, args=(0.01,))
         thread.start()
         yield f"http://127.0.0.1:{serving.server_port}/charges"
@@ -61,7 +61,11 @@ def test_a_recipe_is_the_same_in_a_replay(start: Start, tmp_path: Path, url: str
     if name in ("lakehouse", "vectors"):
         pytest.importorskip("deltalake" if name == "lakehouse" else "pyarrow")
     gate = tmp_path / "gate"
-    job = start(with_held_end(PROGRAMS / f"{name}.py", tmp_path, gate), *RECORDED, *(sets(url=url) if name == "paid_calls" else ()))
+    job = start(
+        with_held_end(PROGRAMS / f"{name}.py", tmp_path, gate),
+        *RECORDED,
+        *(sets(url=url) if name == "paid_calls" else ()),
+    )
     chance = Draw(f"{name}/{seed}/kills")
     kill_tasks(job, chance)
     gate.touch()

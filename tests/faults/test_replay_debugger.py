@@ -95,6 +95,16 @@ def test_a_person_steps_through_the_events_of_a_key_and_back(recorded: Path) -> 
     assert f"shop.py({LINE})process()" in shown
 
 
+def test_next_passes_a_yield_and_stops_at_the_end_and_then_where_the_code_is_called_next(recorded: Path) -> None:
+    commands = ["n", "n", "p ctx.key, record['order']", "n", "p 'key' in dir(), ctx.key", "q"]
+    shown = replay(recorded, "--row", "out/0:1000", "--pdb", commands="\n".join(commands) + "\n")
+    row = list(records_in(recorded / "out.db"))[1000]
+    assert shown.count(f"shop.py({LINE})process()") == 1 and shown.count(f"shop.py({LINE + 1})process()") == 2
+    assert "--Return--" in shown and f"({row['customer']!r}, {row['order']})" in shown
+    _, _, after = shown.partition("--Return--")
+    assert "--Call--" in after and "shop.py(" in after and "operators/" not in after
+
+
 def test_the_first_record_of_a_key_for_which_an_expression_is_true_is_shown(recorded: Path) -> None:
     rows = [row for row in records_in(recorded / "out.db") if row["customer"] == "c7" and row["cents"] > 500]
     shown = replay(recorded, "--key", "c7", "--break", "operator == 'total' and record['cents'] > 500")

@@ -162,4 +162,6 @@ def test_timers_and_the_end_are_announced_with_their_key_before_they_happen(deli
         (kind.replace("process", "record"), which) for kind, which in happened
     ]
     timers = [each for each in before if each[1] == "timer"]
-    assert len(timers) == (2 if delivery == "arrival" else 3) and all(each[2]["timer"] == "due" and each[4] for each in timers)
+    assert len(timers) == (2 if delivery == "arrival" else 3) and all(
+        each[2]["timer"] == "due" and each[4] for each in timers
+    )
