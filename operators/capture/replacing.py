@@ -96,7 +96,7 @@ def replace(replacements: list[Replacement]) -> None:
 
 
 def spare_modules(directory: str) -> None:
-    """Give the loaded modules in a directory, such as a debugger's, the process's own clock inside operators."""
+    """Restore the process's own clock, also inside operators, in the loaded modules of a directory, as a debugger's."""
     clock = vars(sys.modules[STAMPING[0]])["time"]
     for module in list(sys.modules.values()):
         file = getattr(module, "__file__", None)
