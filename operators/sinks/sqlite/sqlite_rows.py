@@ -14,17 +14,19 @@ from causal.errors import CorruptData, RowRefused
 from causal.ports import Bundle
 from operators.sinks.contract.sink import lines_of
 from operators.sinks.sqlite.sqlite_errors import code_of
+from operators.sinks.sqlite.sqlite_hidden import make_way, table_of
 
-# The statement names its columns, because users may have added others.
-_INSERT = "INSERT INTO output(task, position, record) VALUES(?, ?, ?)"
 AT_ONCE = 32
 """The number of rows per statement."""
-_INSERT_MANY = "INSERT INTO output(task, position, record) VALUES" + ", ".join(
-    f"(?1, ?2 + {place}, ?{place + 3})" for place in range(AT_ONCE)
-)
+_MANY = ", ".join(f"(?1, ?2 + {place}, ?{place + 3})" for place in range(AT_ONCE))
 REFUSALS = (sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_TOOBIG)
 REFUSED_NAMED_MAX = 1000
 """The most refused rows of one bundle that are named together."""
+
+
+def _into(table: str, rows: str) -> str:
+    """Return the statement that inserts rows; it names its columns, because users may have added others."""
+    return f"INSERT INTO {table}(task, position, record) VALUES{rows}"
 
 
 def insert(db: sqlite3.Connection, path: Path, task: str, bundle: Bundle) -> None:
@@ -35,8 +37,10 @@ def insert(db: sqlite3.Connection, path: Path, task: str, bundle: Bundle) -> Non
         CorruptData: a row with one of these positions already exists.
     """
     note_refused(db, task, bundle)
+    stop = bundle.first + bundle.count
+    table = make_way(db, task, bundle.first, stop)
     try:
-        _insert_all(db, task, bundle)
+        _insert_all(db, table, task, bundle)
     except sqlite3.Error as problem:
         if code_of(problem) not in REFUSALS:
             raise
@@ -46,10 +50,11 @@ def insert(db: sqlite3.Connection, path: Path, task: str, bundle: Bundle) -> Non
         # A trigger may have rolled back the transaction. The new one is never committed.
         db.execute("BEGIN IMMEDIATE")
     refused: list[tuple[int, str]] = []
-    db.execute("DELETE FROM output WHERE task = ? AND position >= ?", (task, bundle.first))
+    table = table_of(db)
+    db.execute(f"DELETE FROM {table} WHERE task = ? AND position >= ? AND position < ?", (task, bundle.first, stop))
     for position, line in zip(*lines_of(bundle)):
         try:
-            db.execute(_INSERT, (task, position, line))
+            db.execute(_into(table, "(?, ?, ?)"), (task, position, line))
         except sqlite3.Error as problem:
             if code_of(problem) not in REFUSALS:
                 raise
@@ -61,16 +66,16 @@ def insert(db: sqlite3.Connection, path: Path, task: str, bundle: Bundle) -> Non
     raise CorruptData(f"{path}: table output holds rows of {task} that no bundle wrote; restore the file")
 
 
-def _insert_all(db: sqlite3.Connection, task: str, bundle: Bundle) -> None:
+def _insert_all(db: sqlite3.Connection, table: str, task: str, bundle: Bundle) -> None:
     """Insert many rows per statement, because starting and finishing a statement is a large part of a row's cost."""
     positions, lines = lines_of(bundle)
     if not bundle.refused:
         texts = list(lines)
-        done = len(texts) - len(texts) % AT_ONCE
+        done, many = len(texts) - len(texts) % AT_ONCE, _into(table, _MANY)
         for start in range(0, done, AT_ONCE):
-            db.execute(_INSERT_MANY, (task, bundle.first + start, *texts[start : start + AT_ONCE]))
+            db.execute(many, (task, bundle.first + start, *texts[start : start + AT_ONCE]))
         positions, lines = range(bundle.first + done, bundle.first + bundle.count), texts[done:]
-    db.executemany(_INSERT, zip(repeat(task), positions, lines))
+    db.executemany(_into(table, "(?, ?, ?)"), zip(repeat(task), positions, lines))
 
 
 def note_refused(db: sqlite3.Connection, task: str, bundle: Bundle) -> None:

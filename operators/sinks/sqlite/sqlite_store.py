@@ -16,7 +16,7 @@ from causal.storage.modes import mode_of_files, opened
 from operators.sinks.contract.account import LOG, Account, Part, mark_parts, take_part
 from operators.sinks.contract.account_store import Before, WithdrawingConnectedStore
 from operators.sinks.contract.upserts import undo_floor, undo_limit, undo_obstacle
-from operators.sinks.sqlite import sqlite_upserts
+from operators.sinks.sqlite import sqlite_hidden, sqlite_upserts
 from operators.sinks.sqlite.sqlite_errors import code_of, translated
 from operators.sinks.sqlite.sqlite_log import PAGES_MAX, LogCopier
 from operators.sinks.sqlite.sqlite_rows import insert, note_refused, refused_below
@@ -173,17 +173,18 @@ class SqliteStore(WithdrawingConnectedStore[sqlite3.Connection]):
         if self._sink.upsert:
             marks_from = account.marks[0].next if account.marks else None
             sqlite_upserts.forget(db, self._task, undo_floor(account.next, marks_from, self._sink.undo_rows))
+        sqlite_hidden.delete_some(db, sqlite_hidden.PER_CHECKPOINT)
         return True
 
     def _take_back(self, db: sqlite3.Connection, account: Account, before: Before, parts: Sequence[Part]) -> bool:
         if not self._moved(db, account, before):
             return False
         db.execute("INSERT OR REPLACE INTO causal_withdrawn VALUES(?, ?)", (self._task, account.withdrawn))
-        by_position = self._sink.keeps_rows and not self._sink.upsert
-        for table in ("output", "causal_refused") if by_position else ("causal_refused",):
-            db.execute(f"DELETE FROM {table} WHERE task = ? AND position >= ?", (self._task, account.next))
+        db.execute("DELETE FROM causal_refused WHERE task = ? AND position >= ?", (self._task, account.next))
         if self._sink.upsert:
             sqlite_upserts.undo(db, self._task, account.next)
+        elif self._sink.keeps_rows:
+            sqlite_hidden.withdraw(db, self._task, account.next, before[0])
         for table in ("causal_log", "causal_epoch", "causal_mark"):
             db.execute(f"DELETE FROM {table} WHERE task = ?", (self._task,))
         epochs = [(self._task, epoch, first) for epoch, first in account.epochs.items()]

@@ -7,6 +7,8 @@
     causal_mark                      below full sharing depth: positions for withdrawals, and their dependencies
     causal_refused                   rows that are not in `output` because the file refuses them: position and reason
 
+After a withdrawal of many rows, `output` is a view for a while (`sqlite_hidden`).
+
 With `upsert=True`, `output(key, record)` has one row per key, and `causal_undo` what rows were before they changed
 (`sqlite_upserts`).
 
@@ -22,7 +24,7 @@ from typing import Protocol
 
 from causal.errors import PipelineError
 from operators.sinks.contract.account import check_newest, foreign_rows
-from operators.sinks.sqlite import sqlite_upserts
+from operators.sinks.sqlite import sqlite_hidden, sqlite_upserts
 
 _VERSION = 5
 """The version of the tables; a file of a later one is refused, of an earlier one gets what it lacks."""
@@ -71,7 +73,7 @@ def make_tables(db: sqlite3.Connection, target: Target) -> None:
     """Create the tables; raise `PipelineError` if another program or another kind of sink wrote the file."""
     version = db.execute("PRAGMA user_version").fetchone()[0]
     there = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")}
-    if version > _VERSION and "causal_task" in there:
+    if version > sqlite_hidden.VERSION and "causal_task" in there:
         raise PipelineError(f"{target.path} was written by a later version of this package; use another path")
     if "causal_task" in there:
         if target.keeps_rows != ("output" in there):
@@ -84,7 +86,7 @@ def make_tables(db: sqlite3.Connection, target: Target) -> None:
                 db.execute(statement)
             db.execute(f"PRAGMA user_version = {_VERSION}")
         return
-    if there.intersection((*_OURS, "causal_undo", "tally")):
+    if there.intersection((*_OURS, sqlite_hidden.TABLE, sqlite_hidden.HIDDEN, "causal_undo", "tally")):
         raise PipelineError(f"{target.path} has a table output that was not created by a sink; use another path")
     for statement in _SCHEMA:
         db.execute(statement)
@@ -108,10 +110,13 @@ def make_room(db: sqlite3.Connection, target: Target, run: str) -> None:
     if target.upsert and db.execute(f"SELECT 1 WHERE EXISTS {foreign}", (run,)).fetchone():
         db.execute("DELETE FROM output")  # the first task of a run to open the file finds it without rows of its own
         db.execute("DELETE FROM causal_undo")
-    for table in _OURS if target.keeps_rows and not target.upsert else _OURS[1:]:
-        if table != "causal_task":
-            db.execute(f"DELETE FROM {table} WHERE task IN {foreign}", (run,))
-    db.execute("DELETE FROM causal_task WHERE run != ?", (run,))
+    tables = [table for table in _OURS if table not in ("output", "causal_task")]
+    if target.keeps_rows and not target.upsert:
+        tables.append(sqlite_hidden.table_of(db))
+    for table in tables:
+        db.execute(f"DELETE FROM {table} WHERE task IN {foreign}", (run,))
+    if db.execute("DELETE FROM causal_task WHERE run != ?", (run,)).rowcount:
+        sqlite_hidden.delete_some(db, 0)
 
 
 def check_one_table(db: sqlite3.Connection, target: Target, task: str) -> None:
