@@ -244,6 +244,9 @@ class JobConfig:
     record: str = OFF
     """The window of the recording from which the job can be replayed: a time and a size, such as `24h,10GB`; or
     `off`."""
+    input: str = ""
+    """The directory of the recorded job whose input the sources read (`causal run --input`); empty: they read what
+    they are declared to read."""
     metrics_port: int = 0
     """The port of the Prometheus page; 0: no page."""
     metrics_listen: str = "127.0.0.1"

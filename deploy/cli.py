@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from causal.config import DETERMINANT_FLUSH, DURABILITY, GUARANTEES, HIDDEN_NONDETERMINISM, ON_ERROR, JobConfig
 from causal.errors import PipelineError, Unavailable
@@ -52,6 +52,9 @@ from operators.engine.plan import Plan, plan
 from operators.sources.lines import standard_input
 from standby.blueprint import Blueprint, CompanionCall, Constraint
 from standby.host.template import Template
+
+if TYPE_CHECKING:
+    from deploy.backtesting.backtest import Backtest
 
 ANSWER_S = 5.0
 
@@ -206,8 +209,16 @@ def _add_run(commands: Any) -> None:
         help="with --from: continue in the stores of the job that made the savepoint",
     )
     running.add_argument(
-        "--from", dest="from_", metavar="PLACE", help="begin with the savepoint in that directory, or at that URL"
+        "--from",
+        dest="from_",
+        metavar="PLACE",
+        help="begin with the savepoint in that directory, or at that URL; with --input, also the name of a savepoint, "
+        "or an epoch or a time of the recording",
     )
+    running.add_argument(
+        "--input", metavar="JOB", help="read what was recorded of that job, as fast as possible, instead of the sources"
+    )
+    running.add_argument("--to", metavar="EPOCH|TIME", help="with --input: the last epoch that is read")
     running.add_argument(
         "--allow-dropped-state",
         action="store_true",
@@ -237,11 +248,19 @@ def _run(arguments: argparse.Namespace) -> int:
         raise PipelineError("--rollback returns to an earlier version of a job; add --resume")
     if arguments.keep_sinks and arguments.from_ is None:
         raise PipelineError("--keep-sinks is for a job that starts from a savepoint; add --from")
+    if arguments.to is not None and arguments.input is None:
+        raise PipelineError("--to ends a job on recorded input; add --input JOB")
     report_path = None if arguments.report is None else settings.report_path(arguments.report)
     with ExitStack() as copied:  # the local copy of a stored savepoint is kept until the job has begun with it
-        arguments.from_ = copied.enter_context(stored_savepoints.as_directory(arguments.from_))
         try:
-            return _start(arguments, path, explicit, kills, report_path, copied)
+            recorded = None
+            if arguments.input is not None:
+                from deploy.backtesting.backtest import backtest  # imported here because few jobs need it
+
+                recorded = copied.enter_context(backtest(arguments))
+            else:
+                arguments.from_ = copied.enter_context(stored_savepoints.as_directory(arguments.from_))
+            return _start(arguments, path, explicit, kills, report_path, copied, recorded)
         except Unavailable as problem:
             return say(str(problem), arguments.temporary_status)
 
@@ -253,9 +272,10 @@ def _start(
     kills: tuple[tuple[str, float], ...],
     report_path: Path | None,
     copied: ExitStack,
+    recorded: Backtest | None,
 ) -> int:
     """Begin or resume the job, and follow it until it ends; `copied` is closed once the job has begun."""
-    directory, version = _directory(arguments, path, explicit)
+    directory, version = _directory(arguments, path, explicit, recorded)
     try:
         if version is None:
             brought = succession.bring(directory)
@@ -274,6 +294,7 @@ def _start(
             config, version = _next(arguments, directory, before, path, explicit, back)
         else:
             config = settings.config_of(version.pipeline.name, path, explicit, arguments.config)
+            config = config if recorded is None else recorded.read_by(config)
         config, planned = _planned(arguments, config, version)
         blueprint = _blueprint(planned, directory.path, kills)
         host_commands.check(planned, config, arguments)
@@ -288,7 +309,7 @@ def _start(
                         resuming.note(directory.path, before, config)
                     directory.note_resumption()
             else:
-                _begin(directory, config, planned, blueprint, version, arguments)
+                _begin(directory, config, planned, blueprint, version, arguments, recorded)
             copied.close()
             advise(version.pipeline)
             directory.open_runtime()
@@ -337,7 +358,7 @@ def _warn(planned: Plan, config: JobConfig, job: Path) -> None:
 
 
 def _directory(
-    arguments: argparse.Namespace, path: Path, explicit: Mapping[str, Any]
+    arguments: argparse.Namespace, path: Path, explicit: Mapping[str, Any], recorded: Backtest | None
 ) -> tuple[JobDirectory, versions.Version | None]:
     """Return the locked job directory, which is named after the pipeline by default, and the code of a new job."""
     check_processes_are_shown()
@@ -345,9 +366,13 @@ def _directory(
     if not arguments.resume:
         if arguments.code is not None:
             raise PipelineError("--code selects the code that a job resumes with; add --resume")
-        version = versions.first(path, explicit.get("settings", {}))
+        fixed = {} if recorded is None else recorded.partitions
+        version = versions.first(path, {**fixed, **explicit.get("settings", {})})
         settings.check_read(explicit, version.pipeline.settings, arguments)
-        return JobDirectory(Path(arguments.state_dir) if arguments.state_dir else ROOT / version.pipeline.name), version
+        job = Path(arguments.state_dir) if arguments.state_dir else ROOT / version.pipeline.name
+        if recorded is not None:
+            recorded.check_apart(job)
+        return JobDirectory(job), version
     job = versions.job_of(path, arguments.state_dir, explicit.get("settings", {}))
     if not holds_job(job) and not os.path.isdir(job):
         raise PipelineError(f"{job} does not contain a job to resume; start one without --resume")
@@ -428,12 +453,15 @@ def _begin(
     blueprint: Blueprint,
     version: versions.Version,
     arguments: argparse.Namespace,
+    recorded: Backtest | None,
 ) -> None:
     """Empty the directory for a new job, but only after all checks, because an old job may still be resumed or
     queried.
     """
     begins = None
-    if arguments.from_ is not None:
+    if recorded is not None:
+        begins = recorded.beginning(directory.path, config, planned, arguments.allow_dropped_state)
+    elif arguments.from_ is not None:
         where = Path(arguments.from_).absolute()
         begins = beginning(where, directory.path, config, planned, arguments.allow_dropped_state, arguments.keep_sinks)
     planned.check(directory.path)
@@ -448,7 +476,7 @@ def _begin(
         try:
             planned.check_stores(directory.path, config.run)
         except PipelineError as problem:
-            if begins is not None:
+            if begins is not None or recorded is not None:
                 raise
             # The exit status must be the same as if the running job had ended for this reason.
             raise Unavailable(f"job {config.name}: {problem}") from None
@@ -457,6 +485,8 @@ def _begin(
                 raise  # state must not be discarded for a job that may be refused; only a new job waits for its store
     directory.clear()
     version.archive.save(directory.path, config.durability == "os")
+    if recorded is not None:
+        recorded.put(directory.path)
     if begins is not None:
         begin_from(directory, begins, config, planned, blueprint)
         directory.note_resumption()

@@ -35,6 +35,11 @@ def add_parsers(commands: Any) -> None:
     )
     querying.add_argument("--prefix", metavar="TEXT", default="", help="list the keys that begin so")
     querying.add_argument("--live", action="store_true", help="ask the running task, not the last checkpoint")
+    querying.add_argument(
+        "--at",
+        metavar="EPOCH|TIME",
+        help="an earlier checkpoint of a recorded job, such as 120, 14:03:10 or 2026-11-27T14:03:10; or a savepoint's",
+    )
     querying.add_argument("--json", action="store_true", help="as JSON")
     querying.set_defaults(act=_state)
 

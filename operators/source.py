@@ -23,6 +23,9 @@ else:
     R_co = TypeVar("R_co", covariant=True)
     """The type of the records that a source gives."""
 
+LONG_AGO_NS = -(1 << 62)
+"""The `began_ns` of a job for which every element is due."""
+
 
 @dataclass(frozen=True, slots=True)
 class Read:
@@ -132,6 +135,11 @@ class Source(ABC, Generic[R_co]):
     @abstractmethod
     def open(self, partition: int, context: SourceContext) -> PartitionReader:
         """Return a reader of one partition. This is called in the source task's process, once per incarnation."""
+
+    @property
+    def defines_positions(self) -> type[Source[Any]]:
+        """The class that defines what a position means."""
+        return type(self)
 
     def check(self) -> None:
         """Raise `PipelineError` for mistakes that can be detected before the job starts."""

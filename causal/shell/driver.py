@@ -66,6 +66,10 @@ class TaskDriver:
         # `__getattr__`.
         counting = [getattr(reader, "counters", None) for reader in readers.values()]
         self._counting: list[Callable[[], dict[str, int | float]]] = [each for each in counting if callable(each)]
+        completing = {channel: getattr(reader, "complete", None) for channel, reader in readers.items()}
+        self._completing: dict[int, Callable[[int], bool]] = {c: each for c, each in completing.items() if each}
+        """Of partitions whose input has no end of its own: whether it is complete at a position."""
+        self._input_complete = 0
         self._report = report
         self._asking = RequestPool({}) if asking is None else asking
         self._abandoned = ""
@@ -205,6 +209,19 @@ class TaskDriver:
         if len(known) < len(self._readers):
             return {}
         return {"input_read": sum(read for read, _ in known), "input_size": sum(size for _, size in known)}
+
+    @property
+    def input_complete(self) -> int:
+        """The first barrier before which all input that readers call complete is delivered; 0 until then.
+
+        Partitions that have ended count as complete, but not if all have: then the task ends.
+        """
+        if self._completing and not self._input_complete:
+            partitions = self.task.channels.partitions
+            open = [each for each in partitions if not each.ended]
+            if open and all(self._completing[each.id](each.delivered) for each in open):
+                self._input_complete = self.task.cursor.epoch + 1
+        return self._input_complete
 
     @property
     def reported_state(self) -> str:

@@ -71,6 +71,8 @@ class Vitals:
     none."""
     unchanged: bool = False
     """Whether the task has performed nothing since barrier `epoch`."""
+    input_complete: int = 0
+    """The first barrier before which the task delivers all of its recorded input, which has no end; 0 until then."""
 
     def message(self) -> dict[str, Any]:
         """Return the fields as part of a control message."""

@@ -7,24 +7,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
-from causal.config import JobConfig
-from causal.cut import Cut
 from causal.errors import CorruptData, PeerViolation, PipelineError
-from causal.recorded_files import EpochLog
 from causal.topology import Topology
-from deploy.savepoints.upgrading import read_saved
-from operators.builder.loading import version_of_job
-from operators.engine.plan import Plan, plan
+from deploy.savepoints.recorded_checkpoint import checkpoint_in, reached
 from operators.recordings.recording import RecordedVersion, Recording, shown_time
 from operators.replay.input_steps import Positions, positions_in
 from operators.replay.performance import Checkpoint, Step
 from operators.replay.recorded_answers import asked_in
 from operators.replay.recorded_steps import Reader, partitions_of, recorded_steps
-from operators.runtime.regrouping import Saved
 
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|min|h|d)")
 _SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
@@ -71,18 +63,18 @@ class Interval:
         began_ns = self.began_ns
         for epoch in range(self.first, self.last + 1):
             logs = {task: self.recording.log(task, epoch) for task in partitions}
-            reached = positions_in(self.topology, {task: _reached(task, epoch, log) for task, log in logs.items()})
+            after = positions_in(self.topology, {task: reached(task, epoch, log) for task, log in logs.items()})
             ended_ns = max(self.recording.time_ns(epoch + 1), began_ns)
             readers = [Reader(task, log.log, partitions[task]) for task, log in logs.items()]
-            yield from recorded_steps(readers, at, reached, began_ns, ended_ns)
-            at, began_ns = reached, ended_ns
+            yield from recorded_steps(readers, at, after, began_ns, ended_ns)
+            at, began_ns = after, ended_ns
         yield Step(began_ns, "", 0, 0, 0)
 
     def elements(self) -> int:
         """Return the number of elements of the interval."""
         begun = positions_in(self.topology, {each.task.name: each.cut for each in self.checkpoint.saved})
         logs = {task: self.recording.log(task, self.last) for task in partitions_of(self.topology)}
-        ended = positions_in(self.topology, {task: _reached(task, self.last, log) for task, log in logs.items()})
+        ended = positions_in(self.topology, {task: reached(task, self.last, log) for task, log in logs.items()})
         return sum(position - begun[partition][0] for partition, (position, _) in ended.items())
 
     def asking(self) -> list[str]:
@@ -93,14 +85,6 @@ class Interval:
             return [name for name in names if any(asked_in(self.recording.log(name, epoch).log) for epoch in epochs)]
         except PeerViolation as problem:
             raise CorruptData(f"a recorded log cannot be read: {problem}") from None
-
-
-def _reached(task: str, epoch: int, log: EpochLog) -> Cut:
-    if log.reached is None:
-        raise CorruptData(
-            f"the recorded log of {task} in epoch {epoch} ends before its barrier; begin or end elsewhere"
-        )
-    return log.reached
 
 
 def interval_of(recording: Recording, epochs: str | None, last: str | None) -> Interval:
@@ -132,48 +116,12 @@ def interval_of(recording: Recording, epochs: str | None, last: str | None) -> I
         )
     if end not in next((each for each in recording.stretches() if start in each), range(0)):
         raise PipelineError(f"epochs {first} to {end} are not recorded without a gap; {_stretches(recording)}")
-    recording.archive(version)
     return _opened(recording, version, start, end, first)
 
 
 def _opened(recording: Recording, version: RecordedVersion, start: int, end: int, wanted: int) -> Interval:
-    config, where = version.config, recording.directory
-    files = recording.snapshot(start)
-    with version_of_job(where, config) as pipeline:
-        planned = plan(pipeline, config)
-        topology = planned.topology
-        if missing := [str(task.name) for task in topology.tasks if task.name not in files]:
-            raise PipelineError(f"checkpoint {start} of the recording lacks {missing[0]}; begin at a later one")
-        saved = [
-            read_saved(where, task, tuple(files[task.name]), start)
-            if files[task.name]
-            else _beginning(planned, task.index)
-            for task in topology.tasks
-        ]
-        sources = planned.sources
-    return Interval(
-        recording, version, start, end, wanted, topology,
-        Checkpoint(start, topology, saved, lambda: _written(where, config)), sources,
-    )  # fmt: skip
-
-
-def _beginning(planned: Plan, index: int) -> Saved:
-    """Return the first state of a task, from which a job began without files."""
-    topology = planned.topology
-    task = topology.tasks[index]
-    job = planned.chain(index).snapshot(full=True)
-    while not job.step(1_000):
-        pass
-    inputs: dict[int, tuple[int, int, bool]] = {channel.id: (0, 0, False) for channel in topology.inputs(task.index)}
-    outputs: dict[int, tuple[int, int]] = {channel.id: (0, 0) for channel in topology.outputs(task.index)}
-    return Saved(task, Cut(0, inputs, outputs), (tuple(bytes(part) for part in job.parts()),))
-
-
-@contextmanager
-def _written(where: Path, config: JobConfig) -> Iterator[Plan]:
-    """Yield the plan of the recorded version; its code can be called until the context ends."""
-    with version_of_job(where, config) as pipeline:
-        yield plan(pipeline, config)
+    checkpoint, sources = checkpoint_in(recording, version, start)
+    return Interval(recording, version, start, end, wanted, checkpoint.topology, checkpoint, sources)
 
 
 def _epochs(text: str) -> tuple[int, int]:

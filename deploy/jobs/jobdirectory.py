@@ -28,6 +28,7 @@ from causal.storage.modes import closed_to_others
 from causal.storage.stable import DIRECTORY as DETERMINANTS
 from deploy.jobs.lookup import VIEW, VIEW_BEFORE
 from operators.code_archive.archive import DIRECTORY as CODE
+from operators.engine.recorded_input import FOLDER as RECORDED_INPUT
 from operators.sinks.journaled.request_store import DIRECTORY as REQUESTS
 from operators.sinks.staging.staged_place import DIRECTORY as STAGED
 from standby.agent import LOCK as AGENT_LOCK
@@ -70,6 +71,7 @@ OWNED = (
     BEGAN,
     "checkpoints",
     RECORDED,
+    RECORDED_INPUT,
     DETERMINANTS,
     "spill",
     "ingest",

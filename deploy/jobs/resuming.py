@@ -23,7 +23,7 @@ from operators.builder.pipeline_settings import Settings
 from operators.code_archive.archive import DIRECTORY
 from standby.storage.manifest_files import newest_manifest
 
-IDENTITY = frozenset(("run", "name", "pipeline", "code", "first_incarnation", "format"))
+IDENTITY = frozenset(("run", "name", "pipeline", "code", "first_incarnation", "format", "input"))
 """The fields that `causal run` itself sets."""
 
 KEPT = frozenset(("guarantee", "sharing_depth", "determinant_flush", "key_groups", "store"))

@@ -213,7 +213,7 @@ def _conclude(outcome: Outcome, followed: Followed, out: TextIO) -> int:
                 if advice := advice_on_idleness(outcome.view, Blueprint.load(job).topology):
                     lines.append(f"hint: {advice}")
             if outcome.reason:
-                lines.append(f"job {followed.name}: {outcome.reason}; resume it with: {resume_command(job)}")
+                lines.append(f"job {followed.name}: {outcome.reason}; {_continues(job)}")
             _show(lines, out)
         try:
             if followed.report:
@@ -239,6 +239,19 @@ def _show(lines: Sequence[str], out: TextIO) -> None:
         settle(out)
         if not isinstance(problem, BrokenPipeError):
             say(f"the summary of the job cannot be written: {problem.strerror}", DONE)
+
+
+def _continues(job: Path) -> str:
+    """Return how to continue a job that stopped at a savepoint; that of a job on recorded input is kept."""
+    from causal.config import JobConfig
+
+    if JobConfig.load(job).input:
+        from deploy.savepoints.savepoint_store import keep
+
+        saved = keep(job)
+        if saved is not None:
+            return f"its state is kept, continue from it with: causal run PIPELINE.py --from {saved.where}"
+    return f"resume it with: {resume_command(job)}"
 
 
 def _way_back(job: Path) -> str:

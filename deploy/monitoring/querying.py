@@ -59,6 +59,12 @@ def state(arguments: argparse.Namespace) -> int:
     job = chosen_job(arguments)
     config = JobConfig.load(job)
     operator: str = arguments.operator
+    if arguments.at is not None:
+        if arguments.live:
+            raise PipelineError(
+                "--live shows the state now and --at that of an earlier checkpoint; use only one of them"
+            )
+        return _past(job, arguments)
     if arguments.key is None:
         if arguments.live:
             raise PipelineError(
@@ -67,8 +73,7 @@ def state(arguments: argparse.Namespace) -> int:
         listed = _listed(job, config, operator, arguments.prefix)
         print(encode_json(listed) if arguments.json else _keys_shown(listed))
         return 0
-    if arguments.prefix:
-        raise PipelineError("--prefix lists keys; use either a prefix or a key")
+    _check_alone(arguments.prefix)
     key = key_of(arguments.key)
     reading = _Reading(job, config, operator, arguments.live)
     answers = reading.kept_for(key)
@@ -79,10 +84,51 @@ def state(arguments: argparse.Namespace) -> int:
         if not arguments.live and not running(job) and _finished(job):
             print("the job has finished since, and its events after that checkpoint are not in this state")
     if not _keeps(answers):
-        near = [other for other in _alike(key, reading.keyed) if _keeps(reading.kept_for(other))]
-        hint = f"; it has state for the key {encode_json(near[0])}" if near else ""
-        print(f"causal: operator {operator!r} has no state for the key {encode_json(key)}{hint}", file=sys.stderr)
+        _hint(operator, key, [other for other in _alike(key, reading.keyed) if _keeps(reading.kept_for(other))])
     return 0
+
+
+def _past(job: Path, arguments: argparse.Namespace) -> int:
+    """Show the state at an earlier epoch."""
+    from deploy.monitoring.past_state import past_state
+
+    operator, prefix = arguments.operator, arguments.prefix
+    with past_state(job, operator, arguments.at) as past:
+        if arguments.key is None:
+            listed = {**_listing(operator, past.epoch, past.keys(), prefix), "origin": past.origin}
+            print(encode_json(listed) if arguments.json else f"{_keys_shown(listed)}\n{past.origin}")
+            return 0
+        _check_alone(prefix)
+        key = key_of(arguments.key)
+
+        def kept_for(key: Any) -> list[dict[str, Any]]:
+            return [
+                {"task": task, "epoch": past.epoch, "state": _by_table(tables, operator)}
+                for task, tables in past.of_key(key)
+            ]
+
+        answers = kept_for(key)
+        if arguments.json:
+            print(
+                encode_json({"operator": operator, "key": key, "live": False, "tasks": answers, "origin": past.origin})
+            )
+        else:
+            _show(answers, key, below_full=False)
+            print(past.origin)
+        if not _keeps(answers):
+            _hint(operator, key, [other for other in _alike(key, past.keyed) if _keeps(kept_for(other))])
+    return 0
+
+
+def _check_alone(prefix: str) -> None:
+    if prefix:
+        raise PipelineError("--prefix lists keys; use either a prefix or a key")
+
+
+def _hint(operator: str, key: Any, near: list[Any]) -> None:
+    """Report that there is no state for a key, and a key that the user may have meant."""
+    hint = f"; it has state for the key {encode_json(near[0])}" if near else ""
+    print(f"causal: operator {operator!r} has no state for the key {encode_json(key)}{hint}", file=sys.stderr)
 
 
 def _without_job(arguments: argparse.Namespace) -> None:
@@ -241,7 +287,10 @@ def _listed(job: Path, config: JobConfig, operator: str, prefix: str) -> dict[st
     def keys_in(task: Task, files: Sequence[SnapshotFile]) -> tuple[set[Any], bool]:
         return keys_as_of(planned, task, files, job, operator, config.key_groups)
 
-    epoch, answers = _at_checkpoint(job, all_tasks(pipeline, planned, operator), keys_in)
+    return _listing(operator, *_at_checkpoint(job, all_tasks(pipeline, planned, operator), keys_in), prefix)
+
+
+def _listing(operator: str, epoch: int, answers: Sequence[tuple[set[Any], bool]], prefix: str) -> dict[str, Any]:
     texts = {text_of_key(key) for keys, _ in answers for key in keys}
     matching = [text for text in texts if text.startswith((prefix, f'"{prefix}'))]
     return {

@@ -141,8 +141,8 @@ def _failure(recording: Recording, arguments: argparse.Namespace, task: str) -> 
     raise PipelineError(f"{f'{task} did not die' if task else 'no task died'} in {where}; see `causal recordings`")
 
 
-def time_of(text: str) -> int:
-    """Return a wall-clock time in ns; a time of day is the last one that has passed.
+def time_of(text: str, option: str = "--at") -> int:
+    """Return a wall-clock time in ns, which an option names; a time of day is the last one that has passed.
 
     Raises:
         PipelineError: it is no time.
@@ -153,7 +153,7 @@ def time_of(text: str) -> int:
             return int(datetime.fromisoformat(text).astimezone().timestamp() * 1e9)
         of_day = datetime.strptime(text, "%H:%M:%S" if text.count(":") == 2 else "%H:%M").time()
     except ValueError:
-        raise PipelineError(f"--at {text}: use a time such as 2026-11-27T14:03:10, or 14:03:10") from None
+        raise PipelineError(f"{option} {text}: use a time such as 2026-11-27T14:03:10, or 14:03:10") from None
     local = datetime.combine(now.date(), of_day).astimezone()
     return int((local if local <= now else local - timedelta(days=1)).timestamp() * 1e9)
 

@@ -8,6 +8,7 @@ for, and few of them are latest.
 from __future__ import annotations
 
 import os
+import tempfile
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,6 +18,7 @@ from pathlib import Path
 from causal.commands import Files
 from causal.config import JobConfig
 from causal.errors import CausalError, CorruptData, PipelineError, Unavailable
+from causal.storage.objects import Missing
 from deploy.jobs.lookup import running
 from deploy.savepoints.savepoint_store import kept
 from deploy.savepoints.stored_checkpoints import fetch
@@ -24,6 +26,7 @@ from deploy.serving.refused import CONFLICT, GONE, Refused
 from operators.builder.loading import version_of_job
 from operators.engine.plan import Plan, plan
 from operators.queries.state_at import NEVER, Operators, StateAt
+from operators.recordings.recording import RecordedVersion, Recording, recording_of
 from standby.blueprint import FILE as GRAPH
 from standby.blueprint import Blueprint
 from standby.storage.manifest_files import epochs_in, manifest_of
@@ -34,6 +37,8 @@ EARLIER_MAX = 2
 """The number of earlier epochs whose state is latest."""
 AGAIN_S = 0.5
 """The interval after a look that failed."""
+KEPT_SHOWN = 20
+"""The number of latest epochs that a refusal names."""
 TURN_S = 30.0
 """The time for which a question waits for its turn to read an earlier epoch."""
 
@@ -63,6 +68,8 @@ class FollowedJob:
         self._earlier: OrderedDict[int, StateAt] = OrderedDict()
         self._problem = ""
         """The reason why the last look failed; empty if it did not."""
+        self._scratch = tempfile.TemporaryDirectory(prefix="causal-serve-")
+        """Receives files of a recording that is in a shared store."""
         self._thread = threading.Thread(target=self._follow, name="checkpoints", daemon=True)
 
     def start(self, read: bool = True) -> None:
@@ -85,6 +92,7 @@ class FollowedJob:
             self._thread.join()
         self._forget()
         self._code.close()
+        self._scratch.cleanup()
 
     # Questions.
 
@@ -127,7 +135,10 @@ class FollowedJob:
     def kept_epochs(self) -> dict[int, str]:
         """Return the epochs that can be asked for, each with the name of its savepoint; empty for a checkpoint."""
         named = {savepoint.epoch: savepoint.name for savepoint in kept(self.job)}
-        return dict(sorted({**dict.fromkeys(epochs_in(self.job), ""), **named}.items()))
+        recording = self._recording()
+        recorded = [] if recording is None else recording.checkpoints()
+        epochs = {epoch: "" for epoch in (*recorded, *epochs_in(self.job)) if epoch != NEVER}
+        return dict(sorted({**epochs, **named}.items()))
 
     def _lacking(self) -> str:
         if self._problem:
@@ -172,8 +183,38 @@ class FollowedJob:
             except CorruptData:
                 if where != self.job or epoch in epochs_in(where):
                     raise  # otherwise, a later checkpoint has replaced this one while it was read
-        known = ", ".join(map(str, self.kept_epochs())) or "none"
-        raise Refused(GONE, f"nothing is kept of epoch {epoch}; the epochs that are kept are {known}")
+        recorded = self._of_recording(epoch)
+        if recorded is not None:
+            return recorded
+        epochs = list(self.kept_epochs())
+        known = ", ".join(map(str, epochs[-KEPT_SHOWN:])) or "none"
+        earlier = f"; GET /state lists {len(epochs) - KEPT_SHOWN} earlier ones" if len(epochs) > KEPT_SHOWN else ""
+        raise Refused(GONE, f"nothing is kept of epoch {epoch}; the epochs that are kept are {known}{earlier}")
+
+    def _recording(self) -> Recording | None:
+        """Return the job's recording as it is now; None if it has none."""
+        return recording_of(self.job, Path(self._scratch.name))
+
+    def _of_recording(self, epoch: int) -> StateAt | None:
+        """Return the state at a kept checkpoint of the recording; None if there is none of that epoch."""
+        recording = self._recording()
+        if recording is None or epoch not in recording.checkpoints():
+            return None
+        version, (_, config, planned, operators) = recording.version_from(epoch), self._loaded(self.job)
+        if not _same_version(version, config, planned):
+            raise Refused(
+                CONFLICT,
+                f"version {version.number} of the job wrote checkpoint {epoch}; ask for it with: causal state "
+                f"{config.name} OPERATOR KEY --at {epoch}",
+            )
+        try:
+            state = StateAt(operators, planned, recording.directory, self._only)
+            state.advance(epoch, {task: tuple(each) for task, each in recording.snapshot(epoch).items()}, {})
+            return state
+        except (CorruptData, Missing):
+            if epoch in recording.reload().checkpoints():
+                raise
+            return None  # it has left the window of the recording while it was read
 
     def _loaded(self, where: Path) -> Version:
         """Return the current version, whose code and tasks must be those of the checkpoint in `where`."""
@@ -271,6 +312,15 @@ def _check_tasks(planned: Plan, files: Mapping[str, Files]) -> None:
     """Refuse a checkpoint of other tasks, which a version of the job leaves until the next one completes its first."""
     if any(task.name not in files for task in planned.topology.tasks):
         raise Unavailable("the job has changed to another version, whose first checkpoint is not complete yet")
+
+
+def _same_version(recorded: RecordedVersion, config: JobConfig, planned: Plan) -> bool:
+    """Return whether a recorded version has the code, the settings and the tasks of the job's current version."""
+    before = recorded.config
+    return (
+        (before.code, dict(before.settings), before.processes) == (config.code, dict(config.settings), config.processes)
+        and list(recorded.tasks) == [task.name for task in planned.topology.tasks]
+    )  # fmt: skip
 
 
 def _release(states: Iterable[StateAt | None]) -> None:

@@ -23,6 +23,7 @@ from operators.engine.chain import FusedChain
 from operators.engine.checked import checked
 from operators.engine.fusion import Group, fuse
 from operators.engine.operator_chain import OperatorChain
+from operators.engine.recorded_input import RecordedSource
 from operators.engine.sink_chain import SinkChain
 from operators.engine.tree import Tree
 from operators.graph import ORDERED, ByColumn, Edge, Node, givers, places
@@ -597,4 +598,8 @@ def plan(pipeline: Pipeline, config: JobConfig) -> Plan:
                 f"--standbys: {name!r} is not an operator downstream of a source; those operators are "
                 f"{', '.join(known)}"
             )
+    if config.input:
+        for node in pipeline.nodes:
+            if node.kind == "source" and not isinstance(node.subject, RecordedSource):
+                node.subject = RecordedSource(node.subject)
     return Plan(pipeline, config, fuse(pipeline.nodes))

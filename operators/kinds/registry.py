@@ -88,7 +88,7 @@ def _column(node: Node) -> str:
 
 def _class_of_source(node: Node) -> str:
     """Return the name of the class in this package on which a source is based; it defines what the positions mean."""
-    kinds = [kind for kind in type(node.subject).__mro__ if kind.__module__.startswith("operators.")]
+    kinds = [kind for kind in node.subject.defines_positions.__mro__ if kind.__module__.startswith("operators.")]
     return kinds[0].__name__ if kinds[0] is not Source else "source of your own"
 
 

@@ -22,6 +22,7 @@ from causal.recorded_files import (
     EpochEntry,
     EpochLog,
     FailureEntry,
+    KeptEntry,
     VersionEntry,
     archive_name,
     is_entry,
@@ -158,6 +159,15 @@ class Recording:
         number = self._interval(epoch).kept.version
         return next(each for each in self.versions if each.number == number)
 
+    def version_from(self, checkpoint: int) -> RecordedVersion:
+        """Return the version whose state a kept checkpoint has; it performed the epoch after it, if that is recorded.
+
+        Raises:
+            PipelineError: this checkpoint was not kept.
+        """
+        kept = self._kept(checkpoint)
+        return next(each for each in self.versions if each.number == kept.version)
+
     def archive(self, version: RecordedVersion) -> Archive:
         """Return the code of a version.
 
@@ -225,9 +235,7 @@ class Recording:
             PipelineError: this checkpoint was not kept.
             CorruptData: a file is missing.
         """
-        kept = next((each.kept for each in reversed(self._index.intervals) if each.first == epoch), None)
-        if kept is None:
-            raise PipelineError(self._lacks(f"checkpoint {epoch}"))
+        kept = self._kept(epoch)
         files: dict[str, Files] = dict.fromkeys(self._index.versions[kept.version].tasks, ())
         files.update(kept.files)
         for path in (path for each in files.values() for path, _, _ in each):
@@ -321,6 +329,12 @@ class Recording:
         """Return the size of the recording in bytes, without the input of sources."""
         return self._index.bytes()
 
+    def _kept(self, checkpoint: int) -> KeptEntry:
+        kept = next((each.kept for each in reversed(self._index.intervals) if each.first == checkpoint), None)
+        if kept is None:
+            raise PipelineError(self._lacks(f"checkpoint {checkpoint}"))
+        return kept
+
     def _interval(self, epoch: int) -> Interval:
         interval = self._index.interval_at(epoch)
         if interval is None or epoch >= interval.end:
@@ -359,6 +373,17 @@ def open_recording(job: Path, scratch: Path | None = None) -> Recording:
         CorruptData: the index is damaged, or was written by another version.
         Unavailable: the store does not answer.
     """
+    recording = recording_of(job, scratch)
+    if recording is None:
+        pipeline = JobConfig.load(job).pipeline
+        raise PipelineError(
+            f"the job in {job} has no recording; record it with: causal run {pipeline} --resume --record"
+        )
+    return recording
+
+
+def recording_of(job: Path, scratch: Path | None = None) -> Recording | None:
+    """Return the recording of a job as `open_recording` does; None if the job has none."""
     config = JobConfig.load(job)
     objects: Objects
     directory = job / DIRECTORY
@@ -368,11 +393,7 @@ def open_recording(job: Path, scratch: Path | None = None) -> Recording:
     else:
         objects = Directory(directory)
     recording = Recording(objects, config.name, directory, bool(config.store)) if _exists(objects) else None
-    if recording is None or not recording.checkpoints():
-        raise PipelineError(
-            f"the job in {job} has no recording; record it with: causal run {config.pipeline} --resume --record"
-        )
-    return recording
+    return None if recording is None or not recording.checkpoints() else recording
 
 
 def _exists(objects: Objects) -> bool:

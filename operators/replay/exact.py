@@ -27,10 +27,10 @@ from operators.capture.install import install
 from operators.engine.operator_chain import OperatorChain
 from operators.engine.plan import Plan, plan
 from operators.recordings.recording import Recording
-from operators.replay.performance import LONG_AGO_NS, READ_S
+from operators.replay.performance import READ_S
 from operators.replay.watched import Before, watch
 from operators.runtime.image import Image
-from operators.source import PartitionReader
+from operators.source import LONG_AGO_NS, PartitionReader
 from operators.stage.disk_state import located
 
 
@@ -43,7 +43,7 @@ class Replay:
         job: the directory of the job, from which sources may read; nothing is written there.
         epoch: the epoch that is to be replayed; all epochs since the checkpoint are replayed before it.
         scratch: an empty directory for what readers write, and for state on disk.
-        tasks: the names of the tasks, or of subtasks in cells; by default, all tasks of the recording.
+        tasks: the names of the tasks, of subtasks in cells, or of operators; by default, all tasks of the recording.
         pipeline: the code to perform, which must have the same tasks; by default, that of the recording is loaded.
 
     Attributes:
@@ -70,6 +70,7 @@ class Replay:
         install(config.hidden_nondeterminism)
         if pipeline is None:
             pipeline = load_archived(recording.archive(version), config.settings, lasting=True)
+        self.pipeline = pipeline
         self.plan: Plan = plan(pipeline, config)
         self.topology: Topology = self.plan.topology
         self.supplied: Callable[[ChannelId, int, Elements], None] | None = None
@@ -92,12 +93,14 @@ class Replay:
         self.cone.verifies = not recording.redacted
 
     def _wanted(self, names: Sequence[str]) -> list[TaskIndex]:
-        recorded = self._version.tasks
-        tasks = {name: self.topology.performer(name) for name in names or recorded}
-        for name, task in tasks.items():
-            if task is None or task.name not in recorded:
+        recorded, wanted = self._version.tasks, list[TaskIndex]()
+        for name in names or recorded:
+            task = self.topology.performer(name)
+            tasks = [each for each in self.topology.tasks if name in each.operators] if task is None else [task]
+            if not tasks or any(each.name not in recorded for each in tasks):
                 raise PipelineError(f"there is no task {name!r}; the tasks are {', '.join(recorded)}")
-        return [task.index for task in tasks.values() if task is not None]
+            wanted += [each.index for each in tasks]
+        return wanted
 
     def _opened(self, job: Path, scratch: Path, cuts: Mapping[TaskIndex, Cut]) -> dict[ChannelId, PartitionReader]:
         """Return a reader of each partition that the replayed tasks read, from the checkpoint on."""

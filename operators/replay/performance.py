@@ -34,7 +34,7 @@ from operators.runtime.regrouping import Saved
 from operators.runtime.rescaling import Rescaling
 from operators.runtime.sent_rows import Written
 from operators.sinks.contract.sink import Sink, encode_json
-from operators.source import PartitionReader, Source
+from operators.source import LONG_AGO_NS, PartitionReader, Source
 from operators.stage.calls import Asking
 from operators.stage.disk_state import located
 from operators.stage.stages import Stage
@@ -42,8 +42,6 @@ from operators.stage.stages import Stage
 CELL = TaskIndex(0)
 TURN_NS = 1_000_000
 """The least time between two firings of timers, of which the second may have been set by the first."""
-LONG_AGO_NS = -(1 << 62)
-"""The start time that a source with a rate receives, so that every element is already due."""
 READ_S = 10.0
 """The time within which elements that the job has read must be readable again."""
 AHEAD_ELEMENTS = 1_024

@@ -29,6 +29,7 @@ def vitals_of(
         waiting=driver.waiting,
         wanted_epoch=protocol.retention.wanted_epoch,
         unchanged=protocol.execution.step.unchanged,
+        input_complete=driver.input_complete,
         uploading=disk.uploads.waiting if disk is not None and disk.uploads is not None else None,
         hot_keys=hot_keys,
     )

@@ -111,6 +111,8 @@ class WorkerEntry:
     none."""
     unchanged: bool = False
     """Whether its task has not performed anything since barrier `epoch`."""
+    input_complete: int = 0
+    """The first barrier before which its task delivers all of its recorded input; 0 if that is not known."""
     followed: int | None = None
     seen_ns: int = 0
     """Time of the last beat that this supervisor received from it; 0 for none."""

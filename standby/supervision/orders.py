@@ -13,7 +13,7 @@ from msgspec import Meta
 
 from causal.commands import Command, Natural, read_kind
 
-PROTOCOL = 11
+PROTOCOL = 12
 """The version of the messages between agents and supervisors.
 
 The version increases by one with each new message kind or key. Agents of the previous version may still join, so that

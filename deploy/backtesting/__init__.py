@@ -1,0 +1,1 @@
+"""Backtests: a new job on the recorded input of another one."""
