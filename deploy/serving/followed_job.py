@@ -212,7 +212,8 @@ class FollowedJob:
             state.advance(epoch, {task: tuple(each) for task, each in recording.snapshot(epoch).items()}, {})
             return state
         except (CorruptData, Missing):
-            if epoch in recording.reload().checkpoints():
+            recording.reload()
+            if epoch in recording.checkpoints():
                 raise
             return None  # it has left the window of the recording while it was read
 
