@@ -28,6 +28,8 @@ from causal.sealed import seal, unseal
 from causal.snapshot_files import SnapshotFile
 
 DIRECTORY = "recording"
+INPUT = "recorded-input"
+"""The directory, within that of a job on recorded input, from which its sources read."""
 INDEX = "index"
 LOGS = "logs"
 CHECKPOINTS = "checkpoints"

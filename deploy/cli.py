@@ -203,6 +203,12 @@ def _add_run(commands: Any) -> None:
     )
     running.add_argument("--rollback", nargs="?", const="", metavar="SAVEPOINT", help=_ROLLBACK)
     running.add_argument("--rollback-on-earlier-code", action="store_true", help=_ROLLBACK_ON_EARLIER_CODE)
+    _add_beginning(running)
+    running.set_defaults(act=_run)
+
+
+def _add_beginning(running: argparse.ArgumentParser) -> None:
+    """Add the options that say with which state a new job begins, and what it reads."""
     running.add_argument(
         "--keep-sinks",
         action="store_true",
@@ -224,7 +230,6 @@ def _add_run(commands: Any) -> None:
         action="store_true",
         help="with --resume or --from: leave behind state of operators that are gone",
     )
-    running.set_defaults(act=_run)
 
 
 def _add_recording(running: argparse.ArgumentParser) -> None:

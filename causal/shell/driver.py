@@ -68,7 +68,7 @@ class TaskDriver:
         self._counting: list[Callable[[], dict[str, int | float]]] = [each for each in counting if callable(each)]
         completing = {channel: getattr(reader, "complete", None) for channel, reader in readers.items()}
         self._completing: dict[int, Callable[[int], bool]] = {c: each for c, each in completing.items() if each}
-        """Of partitions whose input has no end of its own: whether it is complete at a position."""
+        """Channel → a function that returns whether the recorded input of its partition is complete at a position."""
         self._input_complete = 0
         self._report = report
         self._asking = RequestPool({}) if asking is None else asking

@@ -17,6 +17,7 @@ from causal.config import JobConfig
 from causal.cut import Mark
 from causal.errors import PipelineError
 from causal.ids import OUTSIDE
+from causal.recorded_files import INPUT
 from deploy.jobs.lookup import find_job, holds_job
 from deploy.jobs.versions import warn
 from deploy.replaying.replay_attempts import time_of
@@ -26,7 +27,7 @@ from deploy.savepoints.upgrading import Beginning, beginning
 from operators.builder.loading import version_of_job
 from operators.builder.pipeline_settings import PARTITIONS
 from operators.engine.plan import Plan, plan
-from operators.engine.recorded_input import FOLDER, Bounds, RecordedInput, RecordedSource
+from operators.engine.recorded_input import Bounds, RecordedInput, RecordedSource
 from operators.recordings.recording import Recording, open_recording, shown_time
 from operators.replay.input_steps import Positions
 from operators.replay.performance import Checkpoint
@@ -139,7 +140,7 @@ class Backtest:
                     f"{self.starts[partition]}, but epoch {self.last} of the recording ends at {stop}; use an earlier "
                     "savepoint, or a later --to"
                 )
-        to = self.lent / FOLDER
+        to = self.lent / INPUT
         to.mkdir(mode=0o700)
         bounds: dict[str, list[Bounds]] = {}
         for node in planned.operators:
@@ -161,7 +162,7 @@ class Backtest:
 
     def put(self, directory: Path) -> None:
         """Move what the sources have lent to the directory of the new job, which is empty."""
-        shutil.move(self.lent / FOLDER, directory / FOLDER)
+        shutil.move(self.lent / INPUT, directory / INPUT)
 
     def _of_checkpoint(
         self, checkpoint: Checkpoint, config: JobConfig, planned: Plan, allow_dropped: bool

@@ -23,12 +23,12 @@ from causal.process.clock import OFFSET
 from causal.process.forks import close as close_lock
 from causal.process.forks import keep_from_children, lock
 from causal.recorded_files import DIRECTORY as RECORDED
+from causal.recorded_files import INPUT as RECORDED_INPUT
 from causal.storage.files import sync_directory
 from causal.storage.modes import closed_to_others
 from causal.storage.stable import DIRECTORY as DETERMINANTS
 from deploy.jobs.lookup import VIEW, VIEW_BEFORE
 from operators.code_archive.archive import DIRECTORY as CODE
-from operators.engine.recorded_input import FOLDER as RECORDED_INPUT
 from operators.sinks.journaled.request_store import DIRECTORY as REQUESTS
 from operators.sinks.staging.staged_place import DIRECTORY as STAGED
 from standby.agent import LOCK as AGENT_LOCK

@@ -29,9 +29,9 @@ Keys = tuple[set[Any], bool]
 
 
 class _Tasks(Protocol):
-    """What the tasks of one version kept at a moment."""
+    """The state of the tasks of one version at a moment."""
 
-    def state(self, task: Task, operator: str, key: Any) -> Mapping[str, Any]: ...
+    def state(self, task: Task, operator: str, key: Any) -> Mapping[str, object]: ...
 
     def keys(self, task: Task, operator: str) -> Keys: ...
 
@@ -64,7 +64,7 @@ class PastState:
         all_tasks(self._pipeline, self._plan, operator)  # raises: there is no such operator
         self.keyed = self._plan.keyed(operator)
 
-    def of_key(self, key: Any) -> list[tuple[str, Mapping[str, Any]]]:
+    def of_key(self, key: Any) -> list[tuple[str, Mapping[str, object]]]:
         """Return the tasks that may keep state for a key, and what they keep, by table."""
         tasks = owners(self._pipeline, self._plan, self._operator, key, self._key_groups)
         return [(task.name, self._tasks.state(task, self._operator, key)) for task in tasks]
@@ -86,7 +86,7 @@ class _Stored:
         self._files = files
         self._directory = directory
 
-    def state(self, task: Task, operator: str, key: Any) -> Mapping[str, Any]:
+    def state(self, task: Task, operator: str, key: Any) -> Mapping[str, object]:
         return as_of(self._plan, task, self._of(task), self._directory, operator, key, self._key_groups)
 
     def keys(self, task: Task, operator: str) -> Keys:
@@ -102,7 +102,7 @@ class _Replayed:
     def __init__(self, replay: Replay) -> None:
         self._replay = replay
 
-    def state(self, task: Task, operator: str, key: Any) -> Mapping[str, Any]:
+    def state(self, task: Task, operator: str, key: Any) -> Mapping[str, object]:
         return self._replay.state(task.name, operator, key)
 
     def keys(self, task: Task, operator: str) -> Keys:

@@ -23,7 +23,6 @@ from operators.engine.chain import FusedChain
 from operators.engine.checked import checked
 from operators.engine.fusion import Group, fuse
 from operators.engine.operator_chain import OperatorChain
-from operators.engine.recorded_input import RecordedSource
 from operators.engine.sink_chain import SinkChain
 from operators.engine.tree import Tree
 from operators.graph import ORDERED, ByColumn, Edge, Node, givers, places
@@ -416,15 +415,13 @@ class Plan:
         Raises:
             PipelineError: the input from one of these positions is no longer kept.
         """
-        config = self._config
+        stored = self._config.store, self._config.place_in_store
         for group in self._groups:
             if group.root.kind == "source":
                 name, source = group.root.name, group.root.subject
                 for partition in range(source.partitions):
                     position, mark = positions.get((name, partition), (0, None))
-                    context = SourceContext(
-                        name, job_directory, 0, True, config.store, config.place_in_store, position, mark
-                    )
+                    context = SourceContext(name, job_directory, 0, True, *stored, position, mark)
                     source.check_readable(partition, position, context)
 
     def check_stores(self, job_directory: Path, run: str) -> None:
@@ -556,9 +553,8 @@ class Plan:
 
     def describe(self) -> dict[str, Any]:
         """Return the plan in the form that `causal plan --json` prints."""
-        described: dict[str, Any] = {
-            "pipeline": self.name, "tasks": [self._described(task) for task in self.topology.tasks]
-        }  # fmt: skip
+        tasks = [self._described(task) for task in self.topology.tasks]
+        described: dict[str, Any] = {"pipeline": self.name, "tasks": tasks}
         if self.processes != PER_TASK:
             described["processes"] = self.processes
             described["apart"] = [
@@ -595,11 +591,10 @@ def plan(pipeline: Pipeline, config: JobConfig) -> Plan:
     for name in config.hot_operators:
         if name not in known:
             raise PipelineError(
-                f"--standbys: {name!r} is not an operator downstream of a source; those operators are "
-                f"{', '.join(known)}"
+                f"--standbys: {name!r} is not an operator downstream of a source; those are {', '.join(known)}"
             )
     if config.input:
-        for node in pipeline.nodes:
-            if node.kind == "source" and not isinstance(node.subject, RecordedSource):
-                node.subject = RecordedSource(node.subject)
+        from operators.engine.recorded_input import read_recorded  # imported here because few jobs need it
+
+        read_recorded(pipeline.nodes)
     return Plan(pipeline, config, fuse(pipeline.nodes))

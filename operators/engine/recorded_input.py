@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from causal.errors import CorruptData, DeterminantsLost
+from causal.recorded_files import INPUT
 from causal.sealed import seal, unseal
 from operators.engine.checked import checked
+from operators.graph import Node
 from operators.source import LONG_AGO_NS, Companion, PartitionReader, Read, Source, SourceContext
 
-FOLDER = "recorded-input"
-"""The directory, within the job's, from which readers read."""
 FILE = "bounds.json"
 WAIT_S = 3600.0
 """The time after which a reader at the end of its input is asked again, in vain."""
@@ -61,7 +61,7 @@ class RecordedInput:
 
     def save(self, job_directory: Path) -> None:
         """Write the bounds to the directory of the job that reads them."""
-        (job_directory / FOLDER / FILE).write_text(seal(asdict(self)))
+        (job_directory / INPUT / FILE).write_text(seal(asdict(self)))
 
     @classmethod
     def load(cls, job_directory: Path) -> RecordedInput:
@@ -70,7 +70,7 @@ class RecordedInput:
         Raises:
             CorruptData: the file is damaged or missing.
         """
-        path = job_directory / FOLDER / FILE
+        path = job_directory / INPUT / FILE
         try:
             facts = unseal(path.read_text())
             partitions = {
@@ -80,6 +80,13 @@ class RecordedInput:
             return cls(**facts, partitions=partitions)
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
             raise CorruptData(f"{path} is damaged ({problem}); start the backtest again without --resume") from None
+
+
+def read_recorded(nodes: Iterable[Node]) -> None:
+    """Make the sources among these operators read what is recorded; a second call has no effect."""
+    for node in nodes:
+        if node.kind == "source" and not isinstance(node.subject, RecordedSource):
+            node.subject = RecordedSource(node.subject)
 
 
 class RecordedSource(Source[Any]):
@@ -115,14 +122,14 @@ class RecordedSource(Source[Any]):
         self.source.check()
 
     def check_resumed(self, name: str, job_directory: Path, rolled_back: bool) -> None:
-        self.source.check_resumed(name, job_directory / FOLDER, rolled_back)
+        self.source.check_resumed(name, job_directory / INPUT, rolled_back)
 
     def check_readable(self, partition: int, position: int, context: SourceContext) -> None:
         self.source.check_readable(partition, position, _inner(context, RecordedInput.load(context.job_directory)))
 
     def lend(self, name: str, job_directory: Path, elsewhere: Path) -> bool:
         """Copy what the source has lent to the job, for those who read the backtest's input in turn."""
-        shutil.copytree(job_directory / FOLDER, elsewhere / FOLDER, dirs_exist_ok=True)
+        shutil.copytree(job_directory / INPUT, elsewhere / INPUT, dirs_exist_ok=True)
         return True
 
     def companions(self, name: str, job_directory: Path) -> list[Companion]:
@@ -132,7 +139,7 @@ class RecordedSource(Source[Any]):
 def _inner(context: SourceContext, recorded: RecordedInput) -> SourceContext:
     return replace(
         context,
-        job_directory=context.job_directory / FOLDER,
+        job_directory=context.job_directory / INPUT,
         began_ns=LONG_AGO_NS,
         store=recorded.store,
         place_in_store=recorded.place_in_store,
@@ -157,7 +164,7 @@ class RecordedReader:
         if read.ended and len(read.records) < left:
             raise DeterminantsLost(
                 f"{self._source}: the input ends at position {position + len(read.records)}, but the recorded job has "
-                f"read up to {self._bounds.stop}; restore what it has read"
+                f"read elements up to {self._bounds.stop}; restore those that are missing"
             )
         at_end = len(read.records) == left
         return Read(read.records, time.monotonic_ns(), at_end and self._bounds.ends, read.marks)

@@ -41,16 +41,23 @@ class Coordinator:
     """The checkpoints of one job."""
 
     def __init__(
-        self, assignments: Assignments, interval_ns: int, enabled: bool, unchecked: Callable[[], Sequence[str]] = tuple
+        self,
+        assignments: Assignments,
+        interval_ns: int,
+        enabled: bool,
+        unchecked: Callable[[], Sequence[str]] = tuple,
+        ends_with_input: bool = False,
     ) -> None:
         """
         Args:
             unchecked: a function that returns the tasks for which a standby has yet to repeat and check an epoch.
                 While there are such tasks, an epoch ends only once every task has a standby.
+            ends_with_input: whether the job ends once its recorded input is complete.
         """
         self._unchecked = unchecked
         self._assignments = assignments
         self._interval_ns = interval_ns
+        self._ends_with_input = ends_with_input
         self.enabled = enabled
         self.complete = 0
         """The epoch of the last complete checkpoint; 0 for none."""
@@ -197,6 +204,10 @@ class Coordinator:
             return
         if not self._due_ns:
             self._due_ns = now_ns + self._interval_ns
+        if self._ends_with_input and not self._of_change:
+            from standby.supervision.input_end import end_with_input  # imported here because few jobs need it
+
+            end_with_input(self._assignments, self, outbox)
         pressed = self._pressed()
         self._resting = not self.under_way and now_ns >= self._due_ns and self._nothing_changed()
         due = hurries or pressed or self.requested > self.complete or (now_ns >= self._due_ns and not self._resting)

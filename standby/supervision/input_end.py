@@ -6,9 +6,13 @@ successor may take the next barrier at an earlier position.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from standby.supervision.assignments import Assignments, TaskState, WorkerState
-from standby.supervision.checkpoints import Coordinator
 from standby.supervision.effects import Outbox
+
+if TYPE_CHECKING:
+    from standby.supervision.checkpoints import Coordinator
 
 
 def end_with_input(assignments: Assignments, coordinator: Coordinator, outbox: Outbox) -> None:

@@ -37,7 +37,9 @@ class JobState:
         self.figures = TaskCounters()
         interval_ns, enabled = int(config.checkpoint_interval_s * 1e9), config.guarantee != "none"
         self.checks = Checks(self.assignments, config.verify_replay)
-        self.coordinator = Coordinator(self.assignments, interval_ns, enabled, self.checks.lacking)
+        self.coordinator = Coordinator(
+            self.assignments, interval_ns, enabled, self.checks.lacking, ends_with_input=bool(config.input)
+        )
         self.injection = Injection(blueprint.kills)
         self.staging = Staging(self.assignments, self.coordinator, config.guarantee == "epoch")
         self.inquiries = Inquiries(self.assignments, self.coordinator, blueprint.topology)

@@ -183,8 +183,7 @@ class Supervision:
         first = not slot.seen_ns
         self._note_changes(slot, event)
         slot.wanted_epoch, slot.hot_standby = event.wanted_epoch, event.hot_standby
-        slot.shadow, slot.unchanged = event.shadow or {}, event.unchanged
-        slot.input_complete = event.input_complete
+        slot.shadow, slot.unchanged, slot.input_complete = event.shadow or {}, event.unchanged, event.input_complete
         slot.seen_ns = slot.alive_ns = self._now_ns
         slot.pid, slot.endpoint, slot.remote = event.pid, event.endpoint, event.remote
         self._doing(slot, event.doing)
@@ -541,10 +540,6 @@ class Supervision:
             self._reconciler.settle(self._now_ns, self._outbox, self._dirty)
             self._draining.settle(self._now_ns, self._outbox)
             self._balancing.settle(self._now_ns, self._outbox)
-            if self._config.input and not self.next_version.ends_current:
-                from standby.supervision.input_end import end_with_input  # imported here because few jobs need it
-
-                end_with_input(self.assignments, self.coordinator, self._outbox)
             hurries = self.staging.hurries() or self._replays.due(self.coordinator.complete)
             self.coordinator.settle(self._now_ns, self._outbox, self._dirty.everything, hurries)
             self._dirty.clear()  # the components above have acted on all dirty workers

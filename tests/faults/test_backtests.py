@@ -140,14 +140,15 @@ def test_the_unchanged_code_writes_the_rows_of_these_epochs_although_tasks_die(
     place: Path, recording: Recording
 ) -> None:
     first, last = 4, recording.epochs()[-1] - 3
-    told = causal(
+    printed = causal(
         place, "run", "shop.py", "--input", "shop", "--from", str(first), "--to", str(last), "--state-dir", "killed",
         "--set", "out=killed.db", "--set", "pause=0.0005", "--set", "parallelism.total=3",
         "--checkpoint-interval", "0.1",
         "--kill", "timed/0@0.2", "--kill", "total/1@0.4", "--kill", "out/0@0.6",
     )  # fmt: skip
     assert (
-        f"reads epochs {first} to {last} of shop" in told and f"beginning with the state of checkpoint {first}" in told
+        f"reads epochs {first} to {last} of shop" in printed
+        and f"beginning with the state of checkpoint {first}" in printed
     )
     rows = list(records_in(place / "killed.db"))
     assert same(rows, totals(recording, first, last)) and same(
@@ -169,9 +170,9 @@ def test_a_backtest_that_was_killed_whole_is_resumed_and_continued(place: Path, 
         os.kill(job.pid, signal.SIGKILL)
     causal(place, "run", "shop.py", "--resume", "--state-dir", "resumed")
     assert same(list(records_in(place / "resumed.db")), totals(recording, first, middle))
-    told = causal(place, "run", "shop.py", "--resume", "--state-dir", "resumed")  # nothing is left to read
+    printed = causal(place, "run", "shop.py", "--resume", "--state-dir", "resumed")  # nothing is left to read
     assert same(list(records_in(place / "resumed.db")), totals(recording, first, middle))
-    kept = told.strip().rpartition("--from ")[2]
+    kept = printed.strip().rpartition("--from ")[2]
     causal(place, "run", "shop.py", "--input", "shop", "--from", kept, "--state-dir", "next", "--set", "out=next.db")
     assert same(list(records_in(place / "next.db")), totals(recording, middle + 1, last))
     state = json.loads(causal(place, "state", "--state-dir", "next", "total", "1-3", "--json"))
@@ -196,7 +197,7 @@ def test_without_a_checkpoint_a_backtest_begins_with_empty_state(place: Path, re
         (("--resume",), "--input starts a new job; --resume continues one"),
     ]
     for options, line in refusals:
-        told = causal(place, "run", "shop.py", "--input", "shop", "--set", "out=x.db", *options, status=2)
-        assert line in told and told.count("\n") - ("reads epochs" in told) == 1, told
+        printed = causal(place, "run", "shop.py", "--input", "shop", "--set", "out=x.db", *options, status=2)
+        assert line in printed and printed.count("\n") - ("reads epochs" in printed) == 1, printed
     assert "has no recording; record it with" in causal(place, "run", "shop.py", "--input", "all", status=2)
     assert (place / ".causal" / "shop" / "job.json").read_bytes() == before and not (place / "x").exists()

@@ -16,7 +16,7 @@ from tests.faults.serving import Serving
 from tests.faults.test_queries import COUNT, KEYS, assert_of_one_moment, kept_state, state
 
 WINDOW = "600s,1GB"
-"""Of this window, about every second checkpoint is kept, so some epochs are answered by a replay."""
+"""A window of which about every second checkpoint is kept, so that some epochs are answered by a replay."""
 
 
 def test_an_earlier_epoch_has_the_state_that_was_shown_then(start: Start, tmp_path: Path) -> None:
