@@ -49,6 +49,7 @@ class Bundle(Recording):
     """A bundle file, as a recording.
 
     Attributes:
+        path: the file.
         facts: its manifest.
         task: the task for which it was made; all of its other tasks are upstream.
         point: the option of `causal replay` that names the point for which it was made → the value.
@@ -57,7 +58,7 @@ class Bundle(Recording):
     """
 
     def __init__(self, file: BundleFile, scratch: Path) -> None:
-        facts = file.facts
+        facts, self.path = file.facts, file.path
         try:
             self.facts: Mapping[str, Any] = facts
             self.task = str(facts["task"])

@@ -8,7 +8,8 @@ def test_counts():
 """
 
 from operators.testing.inputs import At
+from operators.testing.replaying import Replayed, StillRaises, replay
 from operators.testing.running import TrialResult, every_crash, run
 from operators.testing.trial import OperatorTrial
 
-__all__ = ["At", "OperatorTrial", "TrialResult", "every_crash", "run"]
+__all__ = ["At", "OperatorTrial", "Replayed", "StillRaises", "TrialResult", "every_crash", "replay", "run"]

@@ -10,8 +10,11 @@ from shutil import copy
 import pytest
 
 from benchmarks.harness.written import records_in
+from causal.errors import OperatorFailed, PipelineError, ReplayDivergence
 from deploy.cli import main
+from operators.builder.loading import load
 from operators.recordings.bundle import open_bundle
+from operators.testing import replay
 
 JOB = """
 import time
@@ -64,7 +67,9 @@ def audited(event, arguments):
         if not place.startswith((own, "/dev/null")):
             os.write(2, f"touched: {place}".encode())
 
+from causal.errors import OperatorFailed, PipelineError, ReplayDivergence
 from deploy.cli import main
+from operators.builder.loading import load
 sys.addaudithook(audited)
 sys.exit(main(sys.argv[1:]))
 """
@@ -213,3 +218,90 @@ def test_a_task_of_a_sink_has_the_rows_that_the_job_wrote(alone: Path) -> None:
     row = list(records_in(alone / "out.db"))[3]
     shown, _ = causal(alone, "replay", "all.causal", "--row", "out/0:3")
     assert f"'order': {row['order']}" in shown
+
+
+# In a test.
+
+TEST = """
+from operators.testing import replay
+
+def test_the_failure_of_last_night():
+    result = replay("bug.causal")
+    assert result.verified > 3 and result.raised is None
+    assert result.emitted[-1]["total"] == result.state(result.emitted[-1]["customer"])["sum"]
+"""
+
+
+@pytest.fixture(scope="module")
+def project(alone: Path) -> Path:
+    """A directory with the bundle files, and the code as it is now."""
+    (alone / "shop.py").write_text(JOB)
+    (alone / "test_bug.py").write_text(TEST)
+    (alone / "rounded.py").write_text(JOB.replace('record["cents"]\n', 'record["cents"] // 10 * 10\n'))
+    (alone / "failing.py").write_text(JOB.replace("        yield", '        record["price"]\n        yield'))
+    (alone / "asking.py").write_text(JOB.replace("        yield", "        ctx.now()\n        yield"))
+    (alone / "renamed.py").write_text(JOB.replace('"total", Total()', '"sum", Total()'))
+    return alone
+
+
+def test_pytest_replays_a_file_with_the_code_of_the_project(project: Path) -> None:
+    run = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_bug.py")
+    done = subprocess.run(run, cwd=project, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stdout
+    (project / "shop.py").write_text((project / "rounded.py").read_text())
+    done = subprocess.run(run, cwd=project, capture_output=True, text=True, timeout=100)
+    (project / "shop.py").write_text(JOB)
+    assert done.returncode == 1 and "emits another record 0 to out/0: it was {" in done.stdout
+
+
+def test_another_result_is_shown_with_the_first_record_that_differs(project: Path) -> None:
+    with pytest.raises(
+        ReplayDivergence, match=r"^total/0 emits another record 0 to out/0: it was \{.*\} and is \{.*\}; if"
+    ):
+        replay(project / "bug.causal", code=project / "rounded.py")
+
+
+def test_a_meant_difference_can_be_asserted_on(project: Path) -> None:
+    result = replay(project / "bug.causal", code=project / "rounded.py", verify=False)
+    assert result.verified == 0 and {row["total"] % 10 for row in result.emitted} == {0}
+    before = replay(project / "bug.causal", code="bundle")
+    assert [row["luck"] for row in result.emitted] == [row["luck"] for row in before.emitted]
+    assert before.verified > 3 and "total/0, epochs 0 to" in repr(before)
+
+
+def test_an_exception_of_the_code_is_that_of_the_test(project: Path) -> None:
+    with pytest.raises(OperatorFailed, match="KeyError: 'price' at .*failing.py") as caught:
+        replay(project / "bug.causal", code=project / "failing.py")
+    assert isinstance(caught.value.__cause__, KeyError)
+    result = replay(project / "bug.causal", code=project / "failing.py", verify=False)
+    assert "KeyError: 'price'" in str(result.raised)
+
+
+def test_code_that_asks_otherwise_is_named(project: Path) -> None:
+    with pytest.raises(ReplayDivergence, match="compare such code with `causal diff`"):
+        replay(project / "bug.causal", code=project / "asking.py", verify=False)
+
+
+def test_code_with_other_tasks_is_refused(project: Path) -> None:
+    with pytest.raises(
+        PipelineError, match="other tasks than the recorded code: total/0 performs nothing, and performed"
+    ):
+        replay(project / "bug.causal", code=project / "renamed.py")
+
+
+def test_code_that_is_not_found_is_refused(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(PipelineError, match=r"shop.py, the file of the recorded pipeline, is neither below"):
+        replay(project / "bug.causal")
+
+
+def test_a_pipeline_and_the_rows_of_its_sink(project: Path) -> None:
+    result = replay(project / "all.causal", code=load(project / "shop.py"))
+    assert result.rows("out") == list(records_in(project / "out.db"))[: len(result.rows("out"))] != []
+    with pytest.raises(KeyError, match="sink 'in' is not in the bundle of out/0, its sinks are out"):
+        result.rows("in")
+
+
+def test_a_redacted_file_is_performed_and_not_compared(project: Path) -> None:
+    result = replay(project / "masked.causal")
+    assert result.verified == 0 and {row["card"] for row in result.emitted} == {"-"}
