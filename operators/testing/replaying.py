@@ -47,7 +47,7 @@ class StillRaises(AssertionError):
 
 
 class Replayed:
-    """What a replay has come to.
+    """The result of a replay.
 
     Attributes:
         task: the task for which the bundle was made.
@@ -144,8 +144,8 @@ def replay(bundle: str | Path, *, code: Pipeline | str | Path | None = None, ver
     Args:
         bundle: the file.
         code: the code to perform: a pipeline, the path of its file, or "bundle" for the code in the bundle file. By
-            default, the file of the recorded pipeline as it is now, found by its name from the current directory or on
-            `sys.path`.
+            default, the file of the recorded pipeline as it is now, found by its name from the current directory, in a
+            directory above the bundle file, or on `sys.path`.
         verify: whether everything that the tasks emit must be what the recorded code emitted, and a recorded exception
             must not be raised again. Without it, the result says what happened.
 
@@ -176,7 +176,7 @@ def replay(bundle: str | Path, *, code: Pipeline | str | Path | None = None, ver
 
 
 def _perform(bundle: Bundle, result: Replayed, verify: bool, recorded: bool) -> None:
-    """Perform all epochs; `recorded` is whether the code is that of the bundle, which raises what it has raised."""
+    """Perform all epochs; `recorded` is whether the code is that of the bundle, which raises its exception again."""
     try:
         while result._replay.epoch <= bundle.last:
             result._replay.perform_epoch()
@@ -205,43 +205,48 @@ def _code(bundle: Bundle, code: Pipeline | str | Path | None) -> Iterator[Pipeli
         with version_of_job(bundle.directory, config) as pipeline:
             yield pipeline
         return
-    pipeline = code if isinstance(code, Pipeline) else load(_found(archive) if code is None else code, config.settings)
+    pipeline = (
+        code if isinstance(code, Pipeline) else load(_found(bundle, archive) if code is None else code, config.settings)
+    )
     with modules_first(pipeline):
         described = plan(pipeline, located(changed(config, state_directory=""), bundle.directory)).describe()
         _check_tasks(archive.plan, described)
         yield pipeline
 
 
-def _found(archive: Archive) -> Path:
+def _found(bundle: Bundle, archive: Archive) -> Path:
     """Return the file of the recorded pipeline as it is now.
 
     Raises:
         PipelineError: it is not found.
     """
     parts = Path(archive.pipeline.path).parts[1:]
-    roots = list(dict.fromkeys([Path.cwd(), *(Path(place or ".").absolute() for place in sys.path)]))
+    above = list(bundle.path.absolute().parents)[:-1]
+    roots = list(dict.fromkeys([Path.cwd(), *above, *(Path(place or ".").absolute() for place in sys.path)]))
     for begin in range(len(parts)):
         for root in roots:
             path = root.joinpath(*parts[begin:])
             if path.is_file():
                 return path
     raise PipelineError(
-        f"{parts[-1]}, the file of the recorded pipeline, is neither below {Path.cwd()} nor on sys.path; name it with "
-        "code=, or use code='bundle' for the recorded code"
+        f"{parts[-1]}, the file of the recorded pipeline, is neither below {Path.cwd()}, nor above {bundle.path}, "
+        "nor on sys.path; name it with code=, or use code='bundle' for the recorded code"
     )
 
 
 def _check_tasks(recorded: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     """Raise `PipelineError` if the code has other tasks than the recorded code."""
     before, after = ({task["task"]: task for task in each.get("tasks", ())} for each in (recorded, now))
-    for name in [*before, *(name for name in after if name not in before)]:
-        if before.get(name) != after.get(name):
-            texts = [" > ".join(each[name]["operators"]) if name in each else "nothing" for each in (before, after)]
-            what = f"performs {texts[1]}, and performed {texts[0]}" if texts[0] != texts[1] else "has other neighbours"
-            raise PipelineError(
-                f"the code has other tasks than the recorded code: {name} {what}; an exact replay needs the same "
-                "tasks, compare such code with `causal diff`"
-            )
+    differing = [name for name in {**before, **after} if before.get(name) != after.get(name)]
+    for name in differing:
+        old, new = (" > ".join(each[name]["operators"]) if name in each else "nothing" for each in (before, after))
+        if old == new and name != differing[-1]:
+            continue
+        what = f"performs {new}, and performed {old}" if old != new else "has other neighbours"
+        raise PipelineError(
+            f"the code has other tasks than the recorded code: {name} {what}; an exact replay needs the same tasks, "
+            "compare such code with `causal diff`"
+        )
 
 
 # The difference.
