@@ -206,7 +206,9 @@ def _code(bundle: Bundle, code: Pipeline | str | Path | None) -> Iterator[Pipeli
             yield pipeline
         return
     pipeline = (
-        code if isinstance(code, Pipeline) else load(_found(bundle, archive) if code is None else code, config.settings)
+        code
+        if isinstance(code, Pipeline)
+        else load(_file_now(bundle, archive) if code is None else code, config.settings)
     )
     with modules_first(pipeline):
         described = plan(pipeline, located(changed(config, state_directory=""), bundle.directory)).describe()
@@ -214,7 +216,7 @@ def _code(bundle: Bundle, code: Pipeline | str | Path | None) -> Iterator[Pipeli
         yield pipeline
 
 
-def _found(bundle: Bundle, archive: Archive) -> Path:
+def _file_now(bundle: Bundle, archive: Archive) -> Path:
     """Return the file of the recorded pipeline as it is now.
 
     Raises:
