@@ -138,7 +138,7 @@ def section(path: str) -> str:
     """Return the section of a class or a function, which begins with its name, its signature and its docstring."""
     documented: Any = locate(path)
     name = path.rpartition(".")[2]
-    package = next(each for each in PACKAGES if hasattr(import_module(each), name))
+    package = next(each for each in PACKAGES if getattr(import_module(each), name, None) is documented)
     text = f'<a id="{path}"></a>\n\n### `{name}`\n\n`from {package} import {name}`\n\n'
     if not inspect.isclass(documented):
         return f"{text}```python\n{signature(name, documented, bound=False)}\n```\n\n{description(documented.__doc__)}"

@@ -53,7 +53,6 @@ class Replayed:
         task: the task for which the bundle was made.
         epochs: the epochs that were performed.
         raised: the exception of user code with which it ended; None if there was none.
-        verified: the number of channels that were compared with the recording, each once per epoch.
     """
 
     def __init__(self, bundle: Bundle, replay: Replay, scratch: ExitStack) -> None:
@@ -68,6 +67,7 @@ class Replayed:
 
     @property
     def verified(self) -> int:
+        """The number of channels that were compared with the recording, each once per epoch."""
         return self._replay.cone.verified
 
     @property
