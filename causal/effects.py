@@ -184,14 +184,16 @@ class WriteRecording:
 class WriteEpochLog:
     """Keep the task's own log of an epoch for later replays (`causal run --record`); the log may be lost.
 
-    `reached` is the cut at the barrier that ended the epoch. The task replayed the first `replayed` bytes of the log,
-    which an earlier incarnation had written.
+    `reached` is the cut at the barrier that ended the epoch. If the process ends in the middle of the epoch, it is the
+    task's position then, with the epoch's own number; `failure` is the exception that ended it. The task replayed the
+    first `replayed` bytes of the log, which an earlier incarnation had written.
     """
 
     epoch: int
     log: bytes
     reached: Cut
     replayed: int
+    failure: str = ""
 
 
 @dataclass(slots=True)

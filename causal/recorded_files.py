@@ -1,6 +1,7 @@
 """The names and contents of a recording's files, from which a job can be replayed (0053).
 
     recording/logs/<task>/e<epoch>-i<incarnation>.log   a task's own log of one epoch, and the cut that it reached
+    recording/logs/<task>/u<epoch>-i<incarnation>.log   the same of an epoch that the process has not finished
     recording/index/v<number>.json                      a version of the job: its settings, with the digest of its code
     recording/index/c<epoch>-v<number>.json             a checkpoint that is kept, and the files that restore it
     recording/index/e<epoch>.json                       an epoch whose checkpoint completed: where its logs are
@@ -9,7 +10,8 @@
     recording/checkpoints/…, recording/code/…           the snapshots and code archives, named as in the job directory
 
 Each is created once, complete or not at all, and contains a digest. Names and paths in the index are relative to
-`recording/`. A log without an entry in the index does not exist for a reader.
+`recording/`. A log without an entry in the index does not exist for a reader, except that what the tasks had performed
+when the job ended is a *tail*: it follows on the last epoch if the log of every task is there.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import lz4.block
 
@@ -40,7 +42,10 @@ FORMAT = 1
 _RATIO_MAX = 256
 """More than LZ4 can shrink anything; a file that states a larger log is damaged."""
 
-_LOG = re.compile(r"e(\d+)-i(\d+)\.log(\.tmp)?")
+FAILURE_CHARS_MAX = 2000
+"""The maximum length of the description of an exception."""
+
+_LOG = re.compile(r"([eu])(\d+)-i(\d+)\.log(\.tmp)?")
 _VERSION = re.compile(r"v(\d{6})\.json")
 _KEPT = re.compile(r"c(\d{8,})-v(\d{6})\.json")
 _EPOCH = re.compile(r"e(\d{8,})\.json")
@@ -52,19 +57,26 @@ class EpochLog:
     """A task's own log of one epoch.
 
     Attributes:
-        reached: the cut at the barrier that ended the epoch.
-        replayed: the first so many bytes were replayed by the incarnation that wrote this; it died after these bytes.
+        reached: the cut at the barrier that ended the epoch; in an unfinished epoch, the position of the task when its
+            process ended, with the number of the epoch itself.
+        replayed: the first so many bytes were replayed by the incarnation that wrote this; the one before it died after
+            these bytes.
+        failure: the exception of the last event of an unfinished epoch; empty if there was none.
+        ended_ns: the wall-clock time at which the process ended in an unfinished epoch; otherwise 0.
     """
 
     log: bytes
     reached: Cut
     replayed: int = 0
+    failure: str = ""
+    ended_ns: int = 0
 
     def parts(self) -> list[bytes]:
         """Return the parts of its file."""
         packed = lz4.block.compress(self.log, store_size=False) if self.log else b""
         body = min(self.log, packed, key=len)  # of equal sizes the log itself, because `of` compares them
-        return [encode([FORMAT, len(self.log), self.replayed]), self.reached.pack(), body]
+        ended = [self.failure[:FAILURE_CHARS_MAX], self.ended_ns] if self.ended_ns else []
+        return [encode([FORMAT, len(self.log), self.replayed, *ended]), self.reached.pack(), body]
 
     @classmethod
     def of(cls, parts: Sequence[bytes], where: str) -> EpochLog:
@@ -76,20 +88,22 @@ class EpochLog:
         try:
             head, cut, body = parts
             fields: Any = decode(head)
-            version, size, replayed = fields
-            if version != FORMAT or type(size) is not int or type(replayed) is not int:
+            version, size, replayed, *ended = fields
+            failure, ended_ns = ended or ("", 0)
+            kinds = [type(each) for each in (size, replayed, failure, ended_ns)]
+            if version != FORMAT or kinds != [int, int, str, int]:
                 raise ValueError(f"its format is {version!r:.20}")
             if size > _RATIO_MAX * len(body):
                 raise ValueError(f"it states {size:,} bytes")
             log = body if len(body) == size else lz4.block.decompress(body, uncompressed_size=size)
-            return cls(log, Cut.unpack(cut), replayed)
+            return cls(log, Cut.unpack(cut), replayed, failure, ended_ns)
         except (PeerViolation, ValueError, TypeError, lz4.block.LZ4BlockError) as problem:
             raise CorruptData(f"{where} is not the log of an epoch ({problem}); restore it from a copy") from None
 
 
-def log_name(task: str, epoch: int, incarnation: int) -> str:
+def log_name(task: str, epoch: int, incarnation: int, unfinished: bool = False) -> str:
     """Return the path, relative to the recording, of the log that an incarnation writes of an epoch."""
-    return f"{LOGS}/{task}/e{epoch:08d}-i{incarnation}.log"
+    return f"{LOGS}/{task}/{'u' if unfinished else 'e'}{epoch:08d}-i{incarnation}.log"
 
 
 def pack_name(task: str, epoch: int, version: int) -> str:
@@ -105,7 +119,24 @@ def archive_name(code: str) -> str:
 def epoch_of_log(path: str) -> int:
     """Return the epoch of a log with this path, which may be being written; -1 for another file."""
     match = _LOG.fullmatch(path.rpartition("/")[2])
-    return int(match[1]) if match else -1
+    return int(match[2]) if match else -1
+
+
+class UnfinishedLog(NamedTuple):
+    """The name of the log of an unfinished epoch, in its parts."""
+
+    task: str
+    epoch: int
+    incarnation: int
+
+
+def unfinished_log(path: str) -> UnfinishedLog | None:
+    """Return the parts of the path of a complete file with the log of an unfinished epoch; None for another file."""
+    folder, _, name = path.rpartition("/")
+    match = _LOG.fullmatch(name)
+    if match is None or match[1] != "u" or match[4]:
+        return None
+    return UnfinishedLog(folder.partition("/")[2], int(match[2]), int(match[3]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,6 +51,7 @@ def recordings(arguments: argparse.Namespace) -> int:
 
 def as_json(recording: Recording, job: Path, config: JobConfig) -> dict[str, Any]:
     """Return what can be replayed as values of JSON; times are in ns since 1970."""
+    tail = recording.tail()
     return {
         "job": config.name,
         "directory": str(job),
@@ -65,6 +66,9 @@ def as_json(recording: Recording, job: Path, config: JobConfig) -> dict[str, Any
             }
             for each in recording.stretches()
         ],
+        "unfinished": None
+        if tail is None
+        else {"first": tail.epochs.start, "last": tail.epochs[-1], "to_ns": tail.ended_ns},
         "checkpoints": [{"epoch": each, "at_ns": recording.time_ns(each)} for each in recording.checkpoints()],
         "versions": [
             {
@@ -107,7 +111,10 @@ def lines_of(recording: Recording, config: JobConfig) -> Iterator[str]:
             if version.first in each and version.last >= version.first:
                 code = version.config.code[:CODE_DIGITS]
                 yield f"  version {version.number}: epochs {version.first:,} to {version.last:,}, code {code}"
-    if not stretches:
+    tail = recording.tail()
+    if tail is not None:
+        yield f"epoch {tail.epochs.start:,}, unfinished: until {shown_time(tail.ended_ns)}"
+    elif not stretches:
         yield "no epoch is complete yet; there is one after the next checkpoint"
     failures = recording.failures()
     if len(failures) > FAILURES_SHOWN:

@@ -252,7 +252,15 @@ class TaskDriver:
         """Return why the process must end if a store does not answer at all, or None; another thread may call this."""
         return self._store_calls.overdue()
 
-    def close(self) -> None:
+    def close(self, ends: bool = True) -> None:
+        """Close everything that the task has open.
+
+        Args:
+            ends: whether the process ends; the log of the epoch that the task has not finished is then kept.
+        """
+        log = self.task.unfinished_log() if ends else None
+        if log is not None:
+            self._disk.ask(log)
         for store in self._stores.values():
             store.close()
         for reader in self._readers.values():

@@ -11,6 +11,7 @@ import os
 import queue
 import shutil
 import threading
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -265,8 +266,10 @@ class Disk:
 
     def _write_epoch_log(self, effect: WriteEpochLog) -> None:
         """Write the log of an epoch before the snapshot at its end; without the log, the epoch is not recorded."""
-        name = f"{RECORDED}/{log_name(self._task, effect.epoch, self._incarnation)}"
-        parts = EpochLog(effect.log, effect.reached, effect.replayed).parts()
+        unfinished = effect.reached.epoch == effect.epoch
+        name = f"{RECORDED}/{log_name(self._task, effect.epoch, self._incarnation, unfinished)}"
+        ended_ns = time.time_ns() if unfinished else 0
+        parts = EpochLog(effect.log, effect.reached, effect.replayed, effect.failure, ended_ns).parts()
         try:
             write_parts(self._job_directory / name, parts, durable=False)
         except Unavailable as problem:

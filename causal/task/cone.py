@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from causal.cut import Cut, Mark
-from causal.errors import ReplayDivergence, invariant
+from causal.errors import OperatorFailed, ReplayDivergence, invariant
 from causal.ids import OUTSIDE, ChannelId, TaskIndex
 from causal.records.batch import Chunk
 from causal.task.replay import Replayed, TaskReplay
@@ -28,7 +28,18 @@ class RecordedEpoch(Protocol):
 
     @property
     def reached(self) -> Cut | None:
-        """The cut at the barrier that ended the epoch; None if the job ended, or the task died, before a barrier."""
+        """The cut at the barrier that ended the epoch; None if it is not known.
+
+        If the task's process ended before the barrier, it is the task's position then, with the number of the epoch.
+        """
+
+    @property
+    def failure(self) -> str:
+        """The exception with which the task ended the epoch; empty if there was none."""
+
+
+def _is_unfinished(recorded: RecordedEpoch, epoch: int) -> bool:
+    return recorded.reached is None or recorded.reached.epoch == epoch
 
 
 class Elements(NamedTuple):
@@ -60,6 +71,7 @@ class ConeReplay:
         epoch: the epoch that is replayed next, or is being replayed.
         events: the number of events performed.
         verified: the number of channels that have been compared at a barrier, each once per barrier.
+        failed: the exceptions with which tasks have ended as recorded, by task.
         emitted: called with each chunk that a task puts on a channel, and the position of its first element.
         verifies: whether the tasks are compared with the recording when they pass a barrier.
     """
@@ -76,6 +88,7 @@ class ConeReplay:
         self.replays = replays
         self.epoch = next(iter(replays.values())).epoch
         self.events = self.verified = 0
+        self.failed: dict[TaskIndex, BaseException] = {}
         self.emitted: Callable[[Channel, int, Chunk], None] | None = None
         self.verifies = True
         self._topology = topology
@@ -92,10 +105,10 @@ class ConeReplay:
     def begin_epoch(self) -> None:
         """Begin with the epoch after the last barrier."""
         invariant(not self._left, "the last epoch has been performed", epoch=self.epoch)
-        self._recorded = {task: self._log(task, self.epoch) for task in self.replays}
-        for task, replay in self.replays.items():
-            replay.begin_epoch(self._recorded[task].log)
-        self._left = list(self.replays)
+        self._left = [task for task, replay in self.replays.items() if replay.epoch == self.epoch]
+        self._recorded = {task: self._log(task, self.epoch) for task in self._left}
+        for task, recorded in self._recorded.items():
+            self.replays[task].begin_epoch(recorded.log, not _is_unfinished(recorded, self.epoch))
 
     def next(self) -> tuple[TaskIndex, ScheduledEvent] | None:
         """Return the next event and its task, or None once the epoch is over.
@@ -114,18 +127,33 @@ class ConeReplay:
                 self._waiting.pop()
             else:
                 self._supply(task)
+        self._end_epoch()
         return None
+
+    def _end_epoch(self) -> None:
+        """End the epoch if all tasks have performed it."""
+        if not self._left and self._recorded:
+            self._recorded = {}
+            self._waiting.clear()
+            self.epoch += 1
 
     def perform(self) -> Sequence[Replayed]:
         """Perform the event that `next` has returned, and return its output.
 
         Raises:
             ReplayDivergence, OperatorFailed: as for `TaskReplay.perform`; also if the task has passed the barrier and
-                its output differs from the recording.
+                its output differs from the recording. An exception that the recording has is noted in `failed`.
         """
         task = self._waiting[-1]
         replay = self.replays[task]
-        outputs = replay.perform()
+        try:
+            outputs = replay.perform()
+        except (OperatorFailed, SystemExit) as failure:
+            if not self._recorded[task].failure or replay.logged:
+                raise
+            self.failed[task] = failure
+            self._left.remove(task)
+            outputs = ()
         self.events += 1
         for output, position, chunk in outputs:
             channel = self._outputs[task][output]
@@ -134,13 +162,11 @@ class ConeReplay:
             target = self.replays.get(channel.target)
             if target is not None:
                 target.accept(self._inputs[channel.id], (chunk,))
-        if replay.epoch > self.epoch:
+        if replay.epoch > self.epoch and task in self._left:
             self._pass(task)
         if len(self._waiting) > 1:  # the task that waits for this one looks whether it can continue
             self._waiting.pop()
-        if not self._left:
-            self._waiting.clear()
-            self.epoch += 1
+        self._end_epoch()
         return outputs
 
     def perform_epoch(self) -> None:
@@ -154,7 +180,7 @@ class ConeReplay:
             self.perform()
 
     def _pass(self, task: TaskIndex) -> None:
-        """Compare the outputs of a task that has passed the barrier."""
+        """Compare the outputs of a task that has passed the barrier, or has come to the end of its log."""
         self._left.remove(task)
         reached = self._recorded[task].reached
         if reached is not None and self.verifies:
@@ -177,8 +203,13 @@ class ConeReplay:
             if channel.source in self._left:
                 self._waiting.append(channel.source)
                 return
-        if self._recorded[task].reached is None:
-            self._left.remove(task)  # the epoch was not recorded to its end
+        recorded = self._recorded[task]
+        if _is_unfinished(recorded, self.epoch) and not wanted:
+            if recorded.failure:
+                raise ReplayDivergence(
+                    replay.name, f"epoch {self.epoch}: it failed when it was recorded ({recorded.failure}), and not now"
+                )
+            self._pass(task)
             return
         raise ReplayDivergence(
             replay.name,

@@ -91,6 +91,8 @@ class TaskReplay:
             None,
         )  # fmt: skip
         self._reads = False
+        self._finishes = True
+        """Whether the log of this epoch ends with a barrier, and not where the task's process ended."""
         self._event: ScheduledEvent | None = None
         self.begun_bytes = 0
         self._effects: list[Effect] = []
@@ -113,8 +115,13 @@ class TaskReplay:
         """Whether the log of this epoch contains events that have not been performed."""
         return self._event is not None or self._cursor.replaying
 
-    def begin_epoch(self, log: bytes) -> None:
-        """Continue with the epoch after the last barrier, whose complete log is `log`."""
+    def begin_epoch(self, log: bytes, finishes: bool = True) -> None:
+        """Continue with the epoch after the last barrier, whose complete log is `log`.
+
+        Args:
+            finishes: whether a barrier ends the epoch; otherwise, it has no event after those in the log.
+        """
+        self._finishes = finishes
         own = self._holdings.own
         invariant(not own.extent(self.epoch), "an epoch begins once", task=self.name, epoch=self.epoch)
         own.truncate(self.epoch)
@@ -137,6 +144,8 @@ class TaskReplay:
 
     def waits_for(self) -> Sequence[tuple[int, int]]:
         """Return (input, elements) for each input on which the next event waits; empty if no element is missing."""
+        if self._is_over():
+            return ()
         if self._cursor.replaying:
             starved = [channel for channel in self.inputs if channel.starved]
             if starved:
@@ -154,12 +163,16 @@ class TaskReplay:
         Raises:
             ReplayDivergence: the log contains an event that cannot occur here.
         """
-        if self._event is None:
+        if self._event is None and not self._is_over():
             begun_bytes = self._cursor.place
             self._event = self._schedule.next()
             if self._event is not None:
                 self.begun_bytes = begun_bytes
         return self._event
+
+    def _is_over(self) -> bool:
+        """Return whether an epoch that no barrier ends has no further event."""
+        return not self._finishes and not self._cursor.replaying
 
     @property
     def last_ns(self) -> int:
@@ -193,12 +206,14 @@ class TaskReplay:
         ]
 
     def verify(self, recorded: Cut) -> None:
-        """Compare the cut at the barrier that was just passed with the one that the task itself has written.
+        """Compare the cut at the barrier that was just passed, or the position at the end of an unfinished epoch, with
+        the one that the task itself has written.
 
         Raises:
             ReplayDivergence: they differ; the first difference is named.
         """
-        reached, epoch = self.reached, self.epoch - 1
+        reached, epoch = (self.reached, self.epoch - 1) if self._finishes else (self._step.cut(), self.epoch)
+        marked = self._reads and self._finishes  # a task may end with marks that it has read ahead
         for channel, stood in recorded.outputs.items():
             if reached.outputs.get(channel) != tuple(stood):
                 raise ReplayDivergence(
@@ -209,7 +224,7 @@ class TaskReplay:
         for what, own, its in (
             ("input positions", _places(reached), _places(recorded)),
             ("watermarks", dict(reached.marks), dict(recorded.marks)),
-            ("source marks", dict(reached.places), dict(recorded.places) if self._reads else dict(reached.places)),
+            ("source marks", dict(reached.places), dict((recorded if marked else reached).places)),
             ("end", reached.finished, recorded.finished),
             ("last clock reading", reached.last_ns, recorded.last_ns),
         ):

@@ -124,16 +124,40 @@ class Step:
             effects.append(WriteRecording(epoch, self._recording.parts(log)))
         self._cursor.advance(epoch)
         schedule.standing = final
+        cut = self.cut()
+        if self._keeps_logs:
+            effects.append(WriteEpochLog(epoch - 1, log, cut, self._replayed_in(epoch - 1)))
+        self._checkpointing.freeze(cut)
+        self.unchanged = True
+
+    def cut(self) -> Cut:
+        """Return the position of the task, at a barrier or in the middle of an epoch."""
+        epoch = self._cursor.epoch
         inputs = {c.id: (c.delivered, c.digest_at_barrier(epoch), c.ended) for c in self._inputs}
         outputs: dict[int, tuple[int, int]] = {o.id: (o.position, o.digest) for o in self._outputs}
         marks = {c.id: (c.mark, c.idle) for c in self._inputs if c.mark is not None or c.idle}
         places = {c.id: place for c in self._channels.partitions if (place := c.place()) is not None}
-        cut = Cut(epoch, inputs, outputs, self._cursor.last_ns, schedule.finished, marks, places)
-        if self._keeps_logs:
-            ended, replayed = self.replayed
-            effects.append(WriteEpochLog(epoch - 1, log, cut, replayed if ended == epoch - 1 else 0))
-        self._checkpointing.freeze(cut)
-        self.unchanged = True
+        return Cut(epoch, inputs, outputs, self._cursor.last_ns, self._schedule.finished, marks, places)
+
+    def unfinished_log(self, failure: str) -> WriteEpochLog | None:
+        """Return the log of the epoch that the task has not finished, because its process ends; None if none is kept.
+
+        Args:
+            failure: the exception that an event has raised; empty if the task ends between two events.
+        """
+        cursor = self._cursor
+        if not self._keeps_logs or cursor.complete:
+            return None
+        cursor.log_run()
+        for output in self._channels.downstream.values():
+            output.seal()
+        epoch, log = cursor.epoch, self._holdings.own.bytes_of(cursor.epoch)
+        return WriteEpochLog(epoch, log, self.cut(), self._replayed_in(epoch), failure)
+
+    def _replayed_in(self, epoch: int) -> int:
+        """Return how many bytes of the log of an epoch this incarnation has replayed."""
+        ended, replayed = self.replayed
+        return replayed if ended == epoch else 0
 
     def _emit(self, outputs: list[Output]) -> None:
         """Add the chunks that the chain returned for an event to the outputs."""

@@ -26,7 +26,7 @@ from causal.effects import (
     WriteEpochLog,
     WriteSnapshot,
 )
-from causal.errors import PeerViolation, ReplayDivergence, invariant
+from causal.errors import CausalError, PeerViolation, ReplayDivergence, invariant
 from causal.events import (
     CheckpointCompleted,
     CheckpointRequested,
@@ -157,6 +157,7 @@ class TaskProtocol:
         self.idle = False
         """Whether a `Turn` would have nothing to do until something arrives or a deadline passes."""
         self._first_output_reported = False
+        self._failure: BaseException | None = None
         self._rows_visible: dict[int, int] = {}
 
     @property
@@ -190,7 +191,8 @@ class TaskProtocol:
             return []
         try:
             return _HANDLERS[type(event)](self, event, now_ns)
-        except Exception:
+        except BaseException as problem:
+            self._failure = problem
             self.recovery.step(RecoveryStep.FAILED, now_ns)
             raise
 
@@ -203,6 +205,17 @@ class TaskProtocol:
         effects += [*self.withheld_logs, *self.withheld]
         self.withheld, self.withheld_logs = [], []
         return effects + self.exchange.pump(now_ns) + self._collected(now_ns)
+
+    def unfinished_log(self) -> WriteEpochLog | None:
+        """Return the log of the current epoch, because the process ends; None if there is none to keep."""
+        state, failure = self.recovery.state, self._failure
+        if failure is not None:
+            state = State(self.recovery.story[-2][1])
+        performs = state is State.RUNNING or (failure is not None and state is State.REPLAYING)
+        if not performs or isinstance(failure, ReplayDivergence):  # its log does not fit its events
+            return None
+        shown = "" if failure is None else str(failure) if isinstance(failure, CausalError) else type(failure).__name__
+        return self.execution.step.unfinished_log(shown)
 
     # -- a hot standby (0026) ------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ import tempfile
 import time
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 from causal.errors import CausalError, PipelineError
@@ -25,19 +26,21 @@ from deploy.printable import printable
 from deploy.replaying.replayed_bundle import begin_at_point
 from operators.queries.key_spelling import key_of
 from operators.recordings.bundle import Bundle, open_recorded
-from operators.recordings.recording import RecordedFailure, Recording
+from operators.recordings.recording import EXCEPTION, RecordedFailure, Recording
 from operators.replay.debugger import Debugger, lines_at
 from operators.replay.exact import Replay
 from operators.replay.remote_debugger import RemoteDebugger
 from operators.replay.search import ANY, Search, Stop, Wanted, compiled
 from operators.replay.verification import Verified, verify
-from operators.replay.written_rows import writer_of
+from operators.replay.written_rows import BEFORE, Writer, writer_of
 from operators.runtime.forked import in_fork
 
 LOOK_UP_S = 60.0
 PORT_MAX = 65_535
 AGAIN = 75
 """The exit status of an attempt that asks for another one."""
+NOT_THERE = 76
+"""The exit status of an attempt that has not stopped, although something was asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,7 @@ class Attempt:
 
     Attributes:
         first, last: the epochs; the replay begins at the checkpoint before the first.
+        until: the last epoch of those that are replayed, also by later attempts with the code of later versions.
         tasks: the tasks to replay with their upstream tasks; all if empty.
         wanted: where it stops; None if it only verifies.
         port: the port to which an IDE connects; None without one.
@@ -53,6 +57,7 @@ class Attempt:
 
     first: int
     last: int
+    until: int
     tasks: tuple[str, ...]
     wanted: Wanted | None
     in_pdb: bool
@@ -80,9 +85,17 @@ def replay(arguments: argparse.Namespace) -> int:
             scratch = Path(directory) / str(number)
             scratch.mkdir()
             status, again = _in_process(recording, job, attempt, scratch)
-            if status != AGAIN or again is None:
+            if again is not None:
+                attempt = replace(attempt, wanted=again)
+                continue
+            if status != NOT_THERE:
                 return status
-            attempt = replace(attempt, wanted=again)
+            if attempt.last >= attempt.until:
+                break
+            first = attempt.last + 1
+            attempt = replace(attempt, first=first, last=min(recording.run_of(first)[-1], attempt.until))
+    print("causal: no event is what was asked for; the epochs above were searched to their end", file=sys.stderr)
+    return FAILED
 
 
 def _first(recording: Recording, arguments: argparse.Namespace) -> Attempt:
@@ -91,22 +104,22 @@ def _first(recording: Recording, arguments: argparse.Namespace) -> Attempt:
     key = ANY if arguments.key is None else key_of(arguments.key)
     if arguments.condition:
         compiled(arguments.condition)
-    recorded = recording.epochs()
-    wanted = Wanted(recorded.start, task, key, arguments.condition or "")
     if arguments.debugpy is not None and not 0 <= arguments.debugpy <= PORT_MAX:
         raise PipelineError(f"--debugpy {arguments.debugpy}: a port is a number up to {PORT_MAX}; 0 is any free one")
-    searches = arguments.pdb or arguments.debugpy is not None or arguments.condition or arguments.key is not None
-    first, last = recorded.start, recorded.stop - 1
+    recorded = recording.replayable()
     if not recorded:
         recording.version_at(recorded.start)  # raises: nothing is recorded yet
+    wanted = Wanted(recorded.start, task, key, arguments.condition or "")
+    searches = arguments.pdb or arguments.debugpy is not None or arguments.condition or arguments.key is not None
+    first, until = recorded.start, recorded[-1]
     if arguments.at_crash:
         failure = _failure(recording, arguments, task)
         first, searches, task = failure.epoch, True, failure.task
-        wanted = replace(wanted, epoch=first, task=task, log_bytes=failure.log_bytes)
+        wanted = replace(wanted, epoch=first, task=task, log_bytes=failure.log_bytes, raises=failure.mode == EXCEPTION)
     elif arguments.epoch is not None:
         first = arguments.epoch
-        recording.version_at(first)
-        last = last if searches else first
+        until = recording.run_of(first)[-1] if first not in recorded else until
+        until = until if searches else first
         wanted = replace(wanted, epoch=first)
     elif arguments.at is not None:
         at_ns = time_of(arguments.at)
@@ -117,12 +130,11 @@ def _first(recording: Recording, arguments: argparse.Namespace) -> Attempt:
         first, task, channel = _writer(recording, account, position)
         searches = True
         wanted = Wanted(first, element=(channel, position))
-    else:
-        first = recorded.start
-    version = recording.version_at(first)
-    last = min(last, version.last)
+    last = recording.run_of(first)[-1]
+    until = until if first in recorded else last
     tasks = (task,) if task else ()
-    return Attempt(first, last, tasks, wanted if searches else None, arguments.pdb, arguments.debugpy)
+    place = first, min(last, until), until
+    return Attempt(*place, tasks, wanted if searches else None, arguments.pdb, arguments.debugpy)
 
 
 def _failure(recording: Recording, arguments: argparse.Namespace, task: str) -> RecordedFailure:
@@ -171,19 +183,39 @@ def row_of(text: str) -> tuple[str, int]:
 
 
 def _writer(recording: Recording, account: str, position: int) -> tuple[int, str, int]:
-    """Return the epoch in which a row was written, its task, and its channel; the code is loaded in a fork."""
+    """Return the epoch in which a row was written, its task, and its channel.
 
-    def looked_up() -> bytes:
-        try:
-            return encode(list(writer_of(recording, account, position)))
-        except CausalError as problem:
-            return encode([str(problem)])
+    Raises:
+        PipelineError: there is no such account, or the row is not one of the recorded epochs.
+    """
+    recorded = recording.replayable()
+    stop, wrong, there = recorded.start, "", 0
+    while stop < recorded.stop:
+        run = range(stop, recording.run_of(stop).stop)
+        answer = decode(in_fork(partial(_looked_up, recording, run, account, position), LOOK_UP_S))
+        stop = run.stop
+        if len(answer) == 1:
+            wrong = answer[0]
+            continue
+        writer = Writer(*answer)
+        if writer.epoch >= 0:
+            return writer.epoch, writer.task, writer.channel
+        if writer.epoch == BEFORE:
+            raise PipelineError(
+                f"{account}:{position} was written before the recorded epochs, which begin at row {writer.first}"
+            )
+        there = writer.stop
+    raise PipelineError(
+        f"{account} has only {there} rows in the recorded epochs; positions begin at 0" if there or not wrong else wrong
+    )
 
-    answer = decode(in_fork(looked_up, LOOK_UP_S))
-    if len(answer) == 1:
-        raise PipelineError(answer[0])
-    epoch, task, channel = answer
-    return epoch, task, channel
+
+def _looked_up(recording: Recording, run: range, account: str, position: int) -> bytes:
+    """Look for a row in epochs of one version, whose code is loaded in this process, a copy that ends afterwards."""
+    try:
+        return encode(list(writer_of(recording, run, account, position)))
+    except CausalError as problem:
+        return encode([str(problem)])
 
 
 def _in_process(recording: Recording, job: Path, attempt: Attempt, scratch: Path) -> tuple[int, Wanted | None]:
@@ -219,8 +251,12 @@ def _verify(recording: Recording, job: Path, attempt: Attempt, directory: Path) 
     began_s, scratch = time.monotonic(), directory / "verification"
     scratch.mkdir()
     sys.stdout.flush()
-    verified = verify(recording, job, attempt.first, attempt.last, scratch, attempt.tasks)
-    print(_performed(verified, attempt.last, time.monotonic() - began_s))
+    verified = verify(recording, job, attempt.first, attempt.until, scratch, attempt.tasks)
+    print(_performed(verified, attempt.until, time.monotonic() - began_s))
+    tail = recording.tail()
+    for end, log in tail.failed() if tail is not None and attempt.until in tail.epochs else ():
+        if end.task in verified.tasks:
+            print(f"{end.task} raised, as recorded: {printable(log.failure)}")
     return DONE
 
 
@@ -252,7 +288,11 @@ def _attempted(recording: Recording, job: Path, attempt: Attempt, scratch: Path,
     elif attempt.port is not None:
         debugger = RemoteDebugger(attempt.port, say, elsewhere)
 
+    stops = 0
+
     def stopped(stop: Stop) -> None:
+        nonlocal stops
+        stops += 1
         if debugger is not None:
             debugger.stopped(search, stop)
         elif (outlook := search.outlook(stop)) is not None:
@@ -265,7 +305,4 @@ def _attempted(recording: Recording, job: Path, attempt: Attempt, scratch: Path,
     cone = performed.cone
     verified = Verified(begins, performed.tasks, cone.events, cone.verified)
     print(_performed(verified, attempt.last, time.monotonic() - began_s))
-    if attempt.wanted is not None and debugger is None:
-        print("causal: no event is what was asked for; the epochs above were searched to their end", file=sys.stderr)
-        return FAILED
-    return DONE
+    return NOT_THERE if attempt.wanted is not None and not stops else DONE

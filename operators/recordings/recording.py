@@ -37,11 +37,15 @@ from causal.storage.files import parts_of
 from causal.storage.objects import Missing, Objects
 from causal.storage.shared import Depot
 from operators.code_archive.archive import Archive
+from operators.recordings.tail import Tail, tail_of
 from operators.records.seconds import seconds_of
 from operators.source import PartitionReader
 
 TRIES = 3
 """The number of times that the index is read if it changes meanwhile."""
+
+EXCEPTION = "exception"
+"""The mode of a failure from which the job did not recover: an exception of user code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,16 +68,17 @@ class RecordedVersion:
 
 @dataclass(frozen=True, slots=True)
 class RecordedFailure:
-    """A failure of a task, from which it recovered.
+    """A failure of a task, from which it recovered, or which ended the job.
 
     Attributes:
         epoch: the epoch in which the task died.
         at_ns: the wall-clock time at which the failure was detected.
-        incarnation: the incarnation that replaced the dead one.
-        mode: the kind of its recovery: `standby`, `cold`, `rollback` …
+        incarnation: the incarnation that replaced the dead one; the dead one itself if the failure ended the job.
+        mode: the kind of its recovery: `standby`, `cold`, `rollback` …; `EXCEPTION` if there was none.
         replayed_elements: the number of elements that it replayed; -1 if it is not known.
-        log_bytes: the task died after these bytes of its log of `epoch`.
-        cause: why the supervisor killed the task, or why it was rolled back; empty if the process ended on its own.
+        log_bytes: the task died after these bytes of its log of `epoch`; those of an exception are its whole log.
+        cause: why the supervisor killed the task, or why it was rolled back, or the exception; empty if the process
+            ended on its own.
     """
 
     task: str
@@ -112,10 +117,13 @@ class Recording:
         self._entries: dict[str, Entry] = {}
         """The entries of the index by name; an entry never changes, so each is read once."""
         self._index = self._read()
+        self._tail: list[Tail | None] = []
+        """The tail, once it has been read."""
 
     def reload(self) -> None:
         """Make this the recording as it is now; only what has been entered meanwhile is read."""
         self._index = self._read()
+        self._tail.clear()
 
     def _read(self) -> Index:
         """Read the new entries of the index; the job may enter and drop epochs meanwhile."""
@@ -187,6 +195,46 @@ class Recording:
         stretches = self.stretches()
         return stretches[-1] if stretches else range(0)
 
+    def replayable(self) -> range:
+        """Return the epochs of the latest group of `stretches`, and after them those of `tail`."""
+        tail = self.tail()
+        if tail is None:
+            return self.epochs()
+        return range(self._index.latest_stretch()[0].first, tail.epochs.stop)
+
+    def run_of(self, epoch: int) -> range:
+        """Return the epochs that one replay can perform together with this one, because one version performed them.
+
+        Raises:
+            PipelineError: the epoch is not recorded.
+        """
+        within = self._interval(epoch)
+        run = [within]
+        intervals = self._index.intervals
+        place = intervals.index(within)
+        while place and _continues(intervals[place - 1], run[0]):
+            place -= 1
+            run.insert(0, intervals[place])
+        for following in intervals[intervals.index(within) + 1 :]:
+            if not _continues(run[-1], following):
+                break
+            run.append(following)
+        tail = self.tail() if run[-1] is self._index.last else None
+        return range(run[0].first, run[-1].end if tail is None else tail.epochs.stop)
+
+    def tail(self) -> Tail | None:
+        """Return what the tasks performed after the last of `epochs`; None while the job runs, and if it was killed.
+
+        It is replayed like epochs: `version_at`, `start_of` and `log` accept its numbers. A task that did not come as
+        far as an epoch has no log of it.
+        """
+        if not self._tail:
+            last = self._index.last
+            version = self._index.versions[last.kept.version] if last is not None else None
+            tail = None if last is None or version is None else tail_of(self._objects, version, last.end)
+            self._tail.append(tail)
+        return self._tail[0]
+
     def checkpoints(self) -> Sequence[int]:
         """Return the epochs of the kept checkpoints, ascending; that of the beginning of the job is 0."""
         return sorted({each.first for each in self._index.intervals})
@@ -224,6 +272,9 @@ class Recording:
                 if since_ns <= at_ns <= entry.at_ns:
                     return entry.epoch
                 since_ns = entry.at_ns
+        last, tail = self._index.last, self.tail()
+        if last is not None and tail is not None and last.at_ns <= at_ns <= tail.ended_ns:
+            return tail.epochs.start
         raise PipelineError(self._lacks(f"nothing of {shown_time(at_ns)}", contains=False))
 
     def snapshot(self, epoch: int) -> Mapping[str, Sequence[SnapshotFile]]:
@@ -262,6 +313,10 @@ class Recording:
             PipelineError: the epoch is not recorded, or there was no such task.
             CorruptData: the file is damaged.
         """
+        if not self._is_complete(epoch) and (tail := self.tail()) is not None and epoch in tail.epochs:
+            if (task, epoch) not in tail.logs:
+                raise PipelineError(f"{task} has no log of epoch {epoch}, which the job did not finish")
+            return tail.logs[task, epoch]
         try:
             content, where = self._log_file(task, epoch)
         except Missing:  # the interval has ended since the index was read, or has left the window
@@ -289,13 +344,19 @@ class Recording:
 
     def failures(self, detected: range | None = None) -> Sequence[RecordedFailure]:
         """Return the failures of tasks, oldest first; `detected` limits them to those detected in these epochs."""
-        return [
+        failures = [
             self._failure(interval, entry, failure)
             for interval in self._index.intervals
             for entry in interval.epochs
             if entry.failures and (detected is None or entry.epoch in detected)
             for failure in entry.failures
         ]
+        tail = self.tail()
+        for end, log in [] if tail is None else tail.failed():
+            if detected is None or end.epoch in detected:
+                facts = end.task, end.epoch, log.ended_ns, end.incarnation, EXCEPTION, -1, len(log.log), log.failure
+                failures.append(RecordedFailure(*facts))
+        return failures
 
     def intervals(self) -> Sequence[Interval]:
         """Return the kept checkpoints, oldest first, each with the epochs up to the next one; the same until `reload`
@@ -338,19 +399,31 @@ class Recording:
     def _interval(self, epoch: int) -> Interval:
         interval = self._index.interval_at(epoch)
         if interval is None or epoch >= interval.end:
+            last, tail = self._index.last, self.tail()
+            if last is not None and tail is not None and epoch in tail.epochs:
+                return last
             raise PipelineError(self._lacks(f"epoch {epoch}"))
         return interval
+
+    def _is_complete(self, epoch: int) -> bool:
+        """Return whether an epoch has an entry in the index."""
+        interval = self._index.interval_at(epoch)
+        return interval is not None and epoch < interval.end
 
     def _lacks(self, wanted: str, contains: bool = True) -> str:
         """Return a line that says what is not recorded, and what is."""
         stretches = self.stretches()
         if not stretches:
+            if (tail := self.tail()) is not None:
+                return f"the recording of {self._name} has only the unfinished epoch {tail.epochs.start}"
             return f"the recording of {self._name} has no epoch yet; it has one after the next checkpoint"
         there = " and ".join(
             f"epochs {each.start} to {each.stop - 1} ({shown_time(self.time_ns(each.start))} to "
             f"{shown_time(self.time_ns(each.stop))})"
             for each in stretches[-3:]
         )
+        if (tail := self.tail()) is not None:
+            there += f", and the unfinished epoch {tail.epochs.start}"
         return f"the recording of {self._name} contains {'no ' if contains else ''}{wanted}; it has {there}"
 
     def _fetch(self, name: str) -> None:
@@ -394,6 +467,10 @@ def recording_of(job: Path, scratch: Path | None = None) -> Recording | None:
         objects = Directory(directory)
     recording = Recording(objects, config.name, directory, bool(config.store)) if _exists(objects) else None
     return None if recording is None or not recording.checkpoints() else recording
+
+
+def _continues(interval: Interval, following: Interval) -> bool:
+    return interval.is_followed_by(following) and interval.kept.version == following.kept.version
 
 
 def _exists(objects: Objects) -> bool:

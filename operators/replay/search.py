@@ -16,7 +16,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 from causal.determinants import Order
-from causal.errors import CausalError, PipelineError
+from causal.errors import CausalError, PipelineError, ReplayDivergence
 from causal.records.batch import Chunk
 from causal.records.values import decode, encode
 from causal.task.schedule import ScheduledEvent
@@ -59,6 +59,7 @@ class Wanted:
         at_ns: the task's clock has reached this time, or `epoch` is over.
         element: (channel, position) of an element that the event emits.
         event: (task, number) of the event, if it is known.
+        raises: the task ends with an exception of this event, as recorded.
         visit: a visit; everything else is then ignored.
     """
 
@@ -71,6 +72,7 @@ class Wanted:
     element: tuple[int, int] | None = None
     event: tuple[str, int] | None = None
     visit: Visit | None = None
+    raises: bool = False
 
     def packed(self) -> bytes:
         """Return a search for an element, an event or a visit, for `of`."""
@@ -160,6 +162,8 @@ class Search:
         self._visits: Counter[tuple[str, str, Any]] = Counter()
         self._events: Counter[str] = Counter()
         self._event: tuple[str, ScheduledEvent] = ("", Order(0, 0))
+        self._latest: dict[str, Wanted] = {}
+        """Task → a search for its latest record, or other event."""
         self._records = 0
         self._record = -1
         """The place, among the records that the current event announces, of the one that causes the wanted row."""
@@ -176,24 +180,45 @@ class Search:
         Raises:
             CausalError: as for `Replay.perform_epoch`.
         """
+        failed = self.replay.cone.failed
         try:
             while self.replay.epoch <= last:
                 self.replay.begin_epoch()
                 self._events.clear()
                 while (following := self.replay.next()) is not None:
+                    before = len(failed)
                     self._begin(*following)
                     self.replay.perform()
+                    if len(failed) > before:
+                        self._fails(following[0])
                     self._settle()
         except BaseException as problem:
             if self._report is not None:
                 self._finish(described(problem))
+            if isinstance(problem, ReplayDivergence) and self.wanted is not None and self.wanted.raises:
+                self._fails(self.wanted.task)  # it does not fail again; its last event is what there is to see
             raise
+
+    def _fails(self, task: str) -> None:
+        """Report that a task has ended with an exception, or look for the event that raised it, if that is wanted."""
+        if self._report is not None:
+            self._finish(described(self.replay.cone.failed[self.replay.index(task)]))
+        wanted = self.wanted
+        if wanted is not None and wanted.raises and wanted.task == task:
+            self._elsewhere(self._latest[task])
 
     def _begin(self, task: str, event: ScheduledEvent) -> None:
         self._event, self._records, self._record = (task, event), 0, -1
         self._events[task] += 1
         wanted = self.wanted
         if wanted is None or wanted.visit is not None:
+            return
+        if wanted.raises:
+            self._latest[task] = Wanted(self.replay.epoch, event=(task, self._events[task]))
+            return
+        if wanted.event is not None and wanted.element is None:
+            if wanted.event == (task, self._events[task]) and self.replay.epoch == wanted.epoch:
+                self._stopped(Stop(self.replay.epoch, task, event.kind, self._events[task]))
             return
         if wanted.element is not None:
             if wanted.event == (task, self._events[task]) and self.replay.epoch == wanted.epoch:
@@ -228,6 +253,11 @@ class Search:
         self._visits[where] += 1
         visit, wanted = Visit(*where, self._visits[where]), self.wanted
         if wanted is None:
+            return
+        if wanted.raises:
+            self._latest[task] = Wanted(self.replay.epoch, visit=visit)
+            return
+        if wanted.event is not None and wanted.element is None:
             return
         if wanted.visit is not None:
             if wanted.visit == visit and (self.watched is None or self._changed(visit)):

@@ -45,7 +45,7 @@ class Verified:
 def verify(
     recording: Recording, job: Path, first: int, last: int, scratch: Path, tasks: Sequence[str] = ()
 ) -> Verified:
-    """Perform epochs of one version, from the kept checkpoint before the first of them.
+    """Perform consecutive epochs, from the kept checkpoint before the first of them, each with the code of its version.
 
     Args:
         scratch: an empty directory for what readers write.
@@ -57,7 +57,7 @@ def verify(
     """
     begins = recording.start_of(first)
     events = channels = 0
-    names: Sequence[str] = ()
+    names = list[str]()
     with ExitStack() as opened:
         running: deque[Fork] = deque()
         waiting = _intervals(recording, begins, last)
@@ -66,7 +66,8 @@ def verify(
                 running.append(opened.enter_context(_begun(recording, job, interval, scratch, tasks)))
             if not running:
                 return Verified(begins, names, events, channels)
-            names, own_events, own_channels = _result(running.popleft())
+            own_names, own_events, own_channels = _result(running.popleft())
+            names = list(dict.fromkeys([*names, *own_names]))
             events, channels = events + own_events, channels + own_channels
 
 

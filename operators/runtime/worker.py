@@ -339,7 +339,7 @@ class Worker:
         if self.asking.wake >= 0:
             self.poller.unregister(self.asking.wake)
         self.task_disk.close()
-        driver.close()
+        driver.close(ends=False)
         self.asking = RequestPool({})
 
     def _load(self, act: Load | Begin, image: Image, files: Sequence[SnapshotFile]) -> None:

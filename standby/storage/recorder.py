@@ -38,6 +38,7 @@ from causal.recorded_files import (
     log_name,
     pack_name,
     read_entry,
+    unfinished_log,
 )
 from causal.recorded_index import Index, Interval
 from causal.recording_window import Window, window_of
@@ -321,6 +322,7 @@ class Recording:
         objects.remove([each.name for each in index.loose])
         index.loose.clear()
         objects.remove(name for name in objects.names(CHECKPOINTS) if not index.needs(name))
+        objects.remove(name for name in objects.names(LOGS) if unfinished_log(name) is not None)  # the job continues
         self._remove_stale_logs()
 
     def _remove_stale_logs(self) -> None:

@@ -35,6 +35,7 @@ CASES = [case for name in sorted(ORACLES) for case in sample(product([name], ran
 class Epoch(NamedTuple):
     log: bytes
     reached: Cut | None
+    failure: str = ""
 
 
 class RecordedWorld(World):

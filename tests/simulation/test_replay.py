@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from random import Random
 from typing import Any, NamedTuple
 
 import pytest
@@ -14,6 +15,7 @@ from causal.errors import CausalError, ReplayDivergence
 from causal.ids import OUTSIDE, ChannelId, TaskIndex
 from causal.records.batch import ROWS, Chunk
 from causal.task.cone import ConeReplay, Elements, cone
+from causal.task.recovery import State
 from causal.task.replay import TaskReplay
 from causal.topology import Channel
 from tests.members import sample
@@ -27,6 +29,7 @@ SEEDS = sample(range(120), 8)
 class Epoch(NamedTuple):
     log: bytes
     reached: Cut | None
+    failure: str = ""
 
 
 class Recording(Simulation):
@@ -42,12 +45,39 @@ class Recording(Simulation):
             self.cuts[epoch] = dict(self.observer._cuts)
 
         self.observer.completed = noted  # type: ignore[method-assign]
+        self.tail: dict[tuple[TaskIndex, int], Epoch] = {}
+        """The epochs of tasks after the last complete one when the job was stopped."""
 
     @property
     def last(self) -> int:
         return max(self.cuts, default=0)
 
+    def stop_after(self, steps: int) -> None:
+        """Run the job for some steps, and then until all tasks perform new events, and stop it there."""
+        self.begin()
+        while self.ended is None and (steps > 0 or not self._all_run()):
+            steps -= 1
+            assert self.clock.step()
+        for process in self.tasks_running() if self._all_run() else ():
+            task = process.task
+            assert task is not None
+            index = next(each.index for each in self.topology.tasks if each.name == task.name)
+            task.execution.step._keeps_logs = True
+            ended = task.unfinished_log()
+            assert ended is not None
+            self.tail[index, ended.epoch] = Epoch(ended.log, ended.reached)
+            for epoch in range(self.last, ended.epoch):
+                cut = task.execution.checkpointing.cuts[epoch + 1]
+                self.tail[index, epoch] = Epoch(task.holdings.own.bytes_of(epoch), cut)
+
+    def _all_run(self) -> bool:
+        tasks = [each.task for each in self.tasks_running()]
+        running = {task.name for task in tasks if task is not None and task.recovery.state is State.RUNNING}
+        return len(tasks) == len(running) == len(self.topology.tasks)
+
     def epoch(self, task: TaskIndex, epoch: int) -> Epoch:
+        if epoch >= self.last:
+            return self.tail[task, epoch]
         return Epoch(self.observer._complete.get((task, epoch), b""), self.cuts[epoch + 1][task])
 
     def elements(self, channel: ChannelId, position: int, count: int) -> Elements:
@@ -100,6 +130,27 @@ def test_every_task_replayed_from_its_logs_reaches_the_recorded_cuts(drawn: Any,
     last = world.cuts.get(world.last, {})
     assert +rows == {c: at for cut in last.values() for c, (at, _) in cut.outputs.items()
                      if at and world.topology.channels[c].target == OUTSIDE}  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("drawn", [draw, draw_cells, draw_hot])
+def test_every_task_is_replayed_up_to_the_event_at_which_its_job_was_stopped(drawn: Any, seed: int) -> None:
+    scenario = drawn(seed)
+    if scenario.guarantee != "causal":
+        return
+    faults = tuple(fault for fault in scenario.faults if fault.kind not in (OTHER_CODE, "newer_run"))
+    world = Recording(replace(scenario, faults=faults))
+    world.stop_after(int(10 ** Random(seed).uniform(2, 3.6)))
+    if not world.tail:
+        return
+    replay = world.replay([task.index for task in world.topology.tasks])
+    ends = {task: max(epoch for each, epoch in world.tail if each == task) for task in replay.replays}
+    while replay.epoch <= max(ends.values()):
+        replay.perform_epoch()
+    assert {task: each.epoch for task, each in replay.replays.items()} == ends
+    outputs = [len(cut.outputs) for cuts in world.cuts.values() for cut in cuts.values()]
+    outputs += [len(each.reached.outputs) for each in world.tail.values() if each.reached is not None]
+    assert replay.verified == sum(outputs)
 
 
 @pytest.fixture(scope="module")

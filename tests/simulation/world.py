@@ -148,6 +148,17 @@ class Simulation:
 
     def run(self) -> None:
         """Run the job to its end, and then ask the checkers for their verdict."""
+        self.begin()
+        steps = 0
+        limit_ns = self.clock.now_ns + SECONDS_MAX * SECOND
+        while self.ended is None:
+            steps += 1
+            if not self.clock.step() or steps > STEPS_MAX or self.clock.now_ns > limit_ns:
+                raise Violated(f"liveness: the job does not end; {self._where_it_stands()}")
+        self.observer.end(*self.ended)
+
+    def begin(self) -> None:
+        """Start the machines, and schedule the faults."""
         if self.terms.seats:
             self.terms.start()
         else:
@@ -157,13 +168,6 @@ class Simulation:
         for fault in self.scenario.faults:
             self.clock.after(fault.at_ns, lambda fault=fault: self.apply(fault))  # type: ignore[misc]
         self.changes.start()
-        steps = 0
-        limit_ns = self.clock.now_ns + SECONDS_MAX * SECOND
-        while self.ended is None:
-            steps += 1
-            if not self.clock.step() or steps > STEPS_MAX or self.clock.now_ns > limit_ns:
-                raise Violated(f"liveness: the job does not end; {self._where_it_stands()}")
-        self.observer.end(*self.ended)
 
     def _where_it_stands(self) -> str:
         tasks = [

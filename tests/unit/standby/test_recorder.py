@@ -17,8 +17,8 @@ from causal.snapshot_files import SnapshotFile, written_name
 from causal.storage.files import write_parts
 from causal.storage.recording_places import LocalPlace
 from causal.topology import Topology
+from operators.recordings.recording import EXCEPTION, open_recording
 from operators.recordings.recording import Recording as Read
-from operators.recordings.recording import open_recording
 from standby.blueprint import Blueprint
 from standby.storage import recorder
 from standby.storage.recorded_sources import RecordedSources
@@ -107,6 +107,17 @@ class Job:
     def complete(self, *failures: FailureEntry) -> None:
         self.recording.completed(self.epoch, dict(self.files), self.now_ns, failures)
 
+    def end(self, failure: str = "", **ahead: int) -> None:
+        """Write what the tasks write when their processes end; `ahead` has the number of epochs each is ahead."""
+        for task, incarnation in self.incarnations.items():
+            last = self.epoch + ahead.get(task.partition("/")[0], 0)
+            for epoch in range(self.epoch, last):
+                log = EpochLog(f"{task} {epoch}".encode(), Cut(epoch + 1))
+                write_parts(self.path / DIRECTORY / log_name(task, epoch, incarnation), log.parts(), durable=False)
+            log = EpochLog(f"{task} {last} ended".encode(), Cut(last), 0, failure, self.now_ns + 5)
+            name = log_name(task, last, incarnation, unfinished=True)
+            write_parts(self.path / DIRECTORY / name, log.parts(), durable=False)
+
     def pass_epochs(self, count: int, size: int = 10) -> None:
         for _ in range(count):
             self.write_logs(size)
@@ -126,6 +137,11 @@ class Job:
     def names(self) -> set[str]:
         root = self.path / DIRECTORY
         return {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
+
+
+def shown(recording: Read) -> tuple[range, dict[tuple[str, int], bytes]] | None:
+    tail = recording.tail()
+    return None if tail is None else (tail.epochs, {place: log.log for place, log in tail.logs.items()})
 
 
 @pytest.fixture
@@ -321,3 +337,59 @@ def test_a_place_that_is_unavailable_is_named_and_the_recording_begins_again(
             job.complete()
     job.pass_epochs(2)
     assert list(job.read().stretches()) == [range(2), range(3 + 1, 5)]
+
+
+def test_what_the_tasks_did_until_the_job_ended_follows_on_the_last_epoch(job: Job) -> None:
+    job.pass_epochs(2)
+    job.end(count=1)
+    recording = job.read()
+    assert recording.epochs() == range(2) and recording.replayable() == range(4) == recording.run_of(1)
+    logs = {("count/0", 2): b"count/0 2", ("count/0", 3): b"count/0 3 ended", ("out/0", 2): b"out/0 2 ended"}
+    assert shown(recording) == (range(2, 4), logs)
+    assert recording.log("out/0", 2).log == b"out/0 2 ended" and recording.version_at(3).number == 1
+    assert recording.epoch_at(job.now_ns + 3) == 2 and not recording.failures()
+    with pytest.raises(PipelineError, match="out/0 has no log of epoch 3, which the job did not finish"):
+        recording.log("out/0", 3)
+    with pytest.raises(PipelineError, match=r"no epoch 4; it has epochs 0 to 1 .*, and the unfinished epoch 2$"):
+        recording.log("out/0", 4)
+
+
+def test_a_job_that_fails_before_its_first_checkpoint_has_a_tail(job: Job) -> None:
+    job.end("KeyError")
+    recording = job.read()
+    assert not recording.epochs() and recording.replayable() == range(1) and recording.start_of(0) == 0
+    assert [(each.task, each.epoch, each.mode, each.cause) for each in recording.failures()] == [
+        (task, 0, EXCEPTION, "KeyError") for task in TASKS
+    ]
+    with pytest.raises(PipelineError, match="the recording of job has only the unfinished epoch 0$"):
+        recording.log("out/0", 1)
+
+
+def test_a_tail_without_the_log_of_each_task_is_not_there(job: Job) -> None:
+    job.pass_epochs(2)
+    job.end(count=1)
+    logs = [path for path in (job.path / DIRECTORY / "logs").rglob("*.log") if path.name.startswith(("u", "e00000002"))]
+    assert len(logs) == 3
+    for path in logs:
+        content = path.read_bytes()
+        for damaged in (None, content[:-3], b""):
+            path.unlink() if damaged is None else path.write_bytes(damaged)
+            assert job.read().tail() is None
+        path.write_bytes(content)
+        assert job.read().tail() is not None
+
+
+def test_a_job_that_is_resumed_or_changed_has_no_tail_until_it_ends_again(job: Job) -> None:
+    job.pass_epochs(2)
+    job.end()
+    job.begin()
+    assert job.read().tail() is None
+    job.end()
+    assert job.read().tail() is not None
+    job.config = replace(job.config, first_incarnation=7)
+    job.begin()
+    job.end()  # a process of the version before ends late
+    assert job.read().tail() is None
+    job.incarnations = dict.fromkeys(TASKS, 7)
+    job.end()
+    assert shown(job.read()) == (range(2, 3), {(task, 2): f"{task} 2 ended".encode() for task in TASKS})
