@@ -15,11 +15,9 @@ import tempfile
 import time
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from functools import partial
 from pathlib import Path
 
 from causal.errors import CausalError, PipelineError
-from causal.records.values import decode, encode
 from deploy.exit_status import DONE, FAILED, WRONG
 from deploy.jobs.chosen import chosen_recording
 from deploy.printable import printable
@@ -29,13 +27,11 @@ from operators.recordings.bundle import Bundle, open_recorded
 from operators.recordings.recording import EXCEPTION, RecordedFailure, Recording
 from operators.replay.debugger import Debugger, lines_at
 from operators.replay.exact import Replay
+from operators.replay.located_rows import located
 from operators.replay.remote_debugger import RemoteDebugger
 from operators.replay.search import ANY, Search, Stop, Wanted, compiled
 from operators.replay.verification import Verified, verify
-from operators.replay.written_rows import BEFORE, Writer, writer_of
-from operators.runtime.forked import in_fork
 
-LOOK_UP_S = 60.0
 PORT_MAX = 65_535
 AGAIN = 75
 """The exit status of an attempt that asks for another one."""
@@ -127,7 +123,7 @@ def _first(recording: Recording, arguments: argparse.Namespace) -> Attempt:
         wanted = replace(wanted, epoch=first, at_ns=at_ns)
     elif arguments.row is not None:
         account, position = row_of(arguments.row)
-        first, task, channel = _writer(recording, account, position)
+        first, task, channel = located(recording, account, position)
         searches = True
         wanted = Wanted(first, element=(channel, position))
     last = recording.run_of(first)[-1]
@@ -180,42 +176,6 @@ def row_of(text: str) -> tuple[str, int]:
     if not colon or not account or not position.isdecimal():
         raise PipelineError(f"--row {text}: use SINK:POSITION, such as out/0:17; positions begin at 0")
     return account, int(position)
-
-
-def _writer(recording: Recording, account: str, position: int) -> tuple[int, str, int]:
-    """Return the epoch in which a row was written, its task, and its channel.
-
-    Raises:
-        PipelineError: there is no such account, or the row is not one of the recorded epochs.
-    """
-    recorded = recording.replayable()
-    stop, wrong, there = recorded.start, "", 0
-    while stop < recorded.stop:
-        run = range(stop, recording.run_of(stop).stop)
-        answer = decode(in_fork(partial(_looked_up, recording, run, account, position), LOOK_UP_S))
-        stop = run.stop
-        if len(answer) == 1:
-            wrong = answer[0]
-            continue
-        writer = Writer(*answer)
-        if writer.epoch >= 0:
-            return writer.epoch, writer.task, writer.channel
-        if writer.epoch == BEFORE:
-            raise PipelineError(
-                f"{account}:{position} was written before the recorded epochs, which begin at row {writer.first}"
-            )
-        there = writer.stop
-    raise PipelineError(
-        f"{account} has only {there} rows in the recorded epochs; positions begin at 0" if there or not wrong else wrong
-    )
-
-
-def _looked_up(recording: Recording, run: range, account: str, position: int) -> bytes:
-    """Look for a row in epochs of one version, whose code is loaded in this process, a copy that ends afterwards."""
-    try:
-        return encode(list(writer_of(recording, run, account, position)))
-    except CausalError as problem:
-        return encode([str(problem)])
 
 
 def _in_process(recording: Recording, job: Path, attempt: Attempt, scratch: Path) -> tuple[int, Wanted | None]:

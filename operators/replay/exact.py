@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from causal.config import JobConfig
 from causal.cut import Cut
 from causal.errors import PipelineError, Unavailable
 from causal.ids import OUTSIDE, ChannelId, TaskIndex
@@ -45,6 +46,7 @@ class Replay:
         scratch: an empty directory for what readers write, and for state on disk.
         tasks: the names of the tasks, of subtasks in cells, or of operators; by default, all tasks of the recording.
         pipeline: the code to perform, which must have the same tasks; by default, that of the recording is loaded.
+        planned: returns the plan of the pipeline.
 
     Attributes:
         tasks: the names of the tasks that are replayed, upstream first.
@@ -64,6 +66,7 @@ class Replay:
         scratch: Path,
         tasks: Sequence[str] = (),
         pipeline: Pipeline | None = None,
+        planned: Callable[[Pipeline, JobConfig], Plan] = plan,
     ) -> None:
         version, start = recording.version_at(epoch), recording.start_of(epoch)
         config = located(replace(version.config, state_directory=""), scratch)
@@ -71,7 +74,7 @@ class Replay:
         if pipeline is None:
             pipeline = load_archived(recording.archive(version), config.settings, lasting=True)
         self.pipeline = pipeline
-        self.plan: Plan = plan(pipeline, config)
+        self.plan: Plan = planned(pipeline, config)
         self.topology: Topology = self.plan.topology
         self.supplied: Callable[[ChannelId, int, Elements], None] | None = None
         self._recording = recording

@@ -117,7 +117,7 @@ def _watch_stage(stage: Stage, task: str, before_record: Before) -> None:
         if type(records) is not list:
             announce(records, None)
             return perform(records, keys)
-        batch = _Batch(records, keys, announce)
+        batch = AnnouncedBatch(records, keys, announce)
         output = perform(batch, keys)
         batch.announce(len(batch))
         return output[:] if output is batch else output
@@ -140,8 +140,8 @@ def _watch_stage(stage: Stage, task: str, before_record: Before) -> None:
         stage.run = lambda records, keys: watched(run, records, keys)  # type: ignore[method-assign]
 
 
-class _Batch(list[Any]):
-    """The records of a batch, which are announced when they are taken, each once."""
+class AnnouncedBatch(list[Any]):
+    """The records of a batch, with `announce(record, key)` called when one is taken, once for each."""
 
     def __init__(self, records: list[Any], keys: list[Any] | None, announce: Callable[[Any, Any], None]) -> None:
         super().__init__(records)
@@ -162,7 +162,7 @@ class _Batch(list[Any]):
 class _Taking(Iterator[Any]):
     """The iterator over such a batch; like that of a list, it knows how many records are left."""
 
-    def __init__(self, batch: _Batch, rows: Iterator[Any]) -> None:
+    def __init__(self, batch: AnnouncedBatch, rows: Iterator[Any]) -> None:
         self._batch = batch
         self._rows = rows
         self._taken = 0

@@ -38,7 +38,7 @@ def writer_of(recording: Recording, epochs: range, account: str, position: int) 
 
     Args:
         epochs: consecutive epochs of one version.
-        account: the account of a task of a sink, as `out/1`.
+        account: the account of a task of a sink, as `out/1`, or the name of a sink that has only one.
         position: the number of rows of the account before it.
 
     Raises:
@@ -49,11 +49,15 @@ def writer_of(recording: Recording, epochs: range, account: str, position: int) 
     accounts = {
         topology.account(channel): (channel.id, str(topology.tasks[channel.source].name))
         for channel in topology.channels
-        if channel.target == OUTSIDE and not channel.carries_requests
+        if channel.target == OUTSIDE
+        and not channel.carries_requests
+        and topology.tasks[channel.source].name in version.tasks  # a bundle does not have all of them
     }
-    if account not in accounts:
-        raise PipelineError(f"no sink writes as {account!r}; rows are written as {', '.join(accounts)}")
-    channel, task = accounts[account]
+    named = [each for each in accounts if account in (each, each.rpartition("/")[0])]
+    if len(named) != 1:
+        which = f"{account!r} has several tasks" if named else f"no sink writes as {account!r}"
+        raise PipelineError(f"{which}; rows are written as {', '.join(named or accounts)}")
+    channel, task = accounts[named[0]]
     ends = _Ends(recording, task, channel)
     first, stop = ends.before(epochs.start), ends.after(epochs.stop - 1)
     if not first <= position < stop:
