@@ -6,7 +6,9 @@ The first reader that asks writes its decision; everybody else reads it.
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from causal.errors import CorruptData
@@ -54,6 +56,15 @@ class Beginnings:
             return dict(json.loads(self._objects.read(path)))
         except ValueError as problem:
             raise CorruptData(f"{self._objects.where(path)} is damaged ({problem}); use a new --state-dir") from None
+
+
+def lend_beginnings(source: str, job_directory: Path, elsewhere: Path) -> None:
+    """Copy what the readers of a job have decided to another directory, in which readers begin at the same places."""
+    decided, copied = job_directory / FOLDER / source, elsewhere / FOLDER / source
+    copied.mkdir(parents=True, exist_ok=True)
+    for path in decided.iterdir() if decided.exists() else ():
+        if path.name.startswith("begins") and path.suffix == "":
+            shutil.copyfile(path, copied / path.name)
 
 
 def beginnings_of(context: SourceContext) -> Beginnings:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 from causal.errors import PipelineError
@@ -14,6 +15,7 @@ from operators.graph import caller
 from operators.kafka.kafka_cluster import Option, check_topic, cluster_of
 from operators.kafka.kafka_handles import Handle, partitions_of, policy_of, require_kafka
 from operators.source import PartitionReader, Source, SourceContext
+from operators.sources.beginnings import lend_beginnings
 from operators.sources.kafka.kafka_decoding import FORMATS, Decoder, decoder_of
 from operators.sources.kafka.kafka_reader import ANSWER_S, KafkaReader, Topic, check_kept
 from operators.sources.kafka.kafka_schemas import Registry
@@ -134,6 +136,11 @@ class KafkaSource(Source[Any]):
         """Raise `PipelineError` if retention has removed messages from `position` on."""
         if context.mark is not None:
             check_kept(self._shared(self.partitions), partition, context.name, int(context.mark))
+
+    def lend(self, name: str, job_directory: Path, elsewhere: Path) -> bool:
+        """Copy the places at which the job began to read."""
+        lend_beginnings(name, job_directory, elsewhere)
+        return True
 
     def open(self, partition: int, context: SourceContext) -> PartitionReader:
         """Return a reader of one partition, which connects at its first read."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 from causal.errors import DeterminantsLost, PipelineError
@@ -18,6 +19,7 @@ from operators.nats.nats_link import require_nats
 from operators.nats.nats_servers import servers_of
 from operators.nats.nats_subjects import check_stream, is_pattern, overlap, overlaps
 from operators.source import PartitionReader, Source, SourceContext
+from operators.sources.beginnings import lend_beginnings
 from operators.sources.nats.nats_reader import NatsReader, Stream, check_kept
 from operators.sources.payloads import plain_decoder
 from operators.stage.unreadable import SET_ASIDE
@@ -108,6 +110,11 @@ class NatsSource(Source[Any]):
                 check_kept(self._stream.info(link)["state"], where, int(context.mark))
             except DeterminantsLost as problem:
                 raise PipelineError(str(problem)) from None
+
+    def lend(self, name: str, job_directory: Path, elsewhere: Path) -> bool:
+        """Copy the places at which the job began to read."""
+        lend_beginnings(name, job_directory, elsewhere)
+        return True
 
     def open(self, partition: int, context: SourceContext) -> PartitionReader:
         """Return a reader of one partition, which connects at its first read."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from causal.errors import PipelineError, Unavailable
@@ -17,6 +18,7 @@ from operators.graph import caller
 from operators.sinks.contract.options import WAIT_MS_MAX, check_range
 from operators.sinks.redis.redis_address import check_address, place_of, require_redis
 from operators.source import PartitionReader, Source, SourceContext
+from operators.sources.beginnings import lend_beginnings
 from operators.sources.payloads import plain_decoder
 from operators.stage.unreadable import SET_ASIDE
 
@@ -97,6 +99,11 @@ class RedisStreamSource(Source[Any]):
 
         if context.mark is not None:
             check_continues(self._stream(partition), str(context.mark))
+
+    def lend(self, name: str, job_directory: Path, elsewhere: Path) -> bool:
+        """Copy the places at which the job began to read."""
+        lend_beginnings(name, job_directory, elsewhere)
+        return True
 
     def open(self, partition: int, context: SourceContext) -> PartitionReader:
         """Return a reader of one stream, which connects at its first read."""

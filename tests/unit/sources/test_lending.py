@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from causal.records.rows import listed
+from causal.storage.directory import Directory
 from operators.source import PartitionReader, SourceContext
 from operators.sources import FilesSource, GeneratedSource, StdinSource
+from operators.sources.beginnings import Beginnings, lend_beginnings
 
 
 def written(directory: Path, name: str, rows: range) -> None:
@@ -69,3 +71,14 @@ def test_files_are_also_read_from_a_position_before_the_mark_of_the_job(tmp_path
 def test_a_source_with_a_process_of_its_own_lends_nothing(tmp_path: Path) -> None:
     assert not StdinSource().lend("lines", tmp_path, tmp_path)
     assert GeneratedSource(lambda p, i: i, count=3).lend("numbers", tmp_path, tmp_path)
+
+
+def test_the_places_at_which_a_job_began_are_lent(tmp_path: Path) -> None:
+    job, elsewhere = tmp_path / "job", tmp_path / "elsewhere"
+    job.mkdir()
+    own = Beginnings(Directory(job), "rows")
+    assert own.offset(0, lambda: {0: 40}, lambda: 0) == 40 and own.offset(1, dict, lambda: 7) == 7
+    lend_beginnings("rows", job, elsewhere)
+    lend_beginnings("rows", job, elsewhere)
+    lent = Beginnings(Directory(elsewhere), "rows")
+    assert [lent.offset(partition, lambda: {0: 90, 1: 90}, lambda: 90) for partition in (0, 1)] == [40, 7]
