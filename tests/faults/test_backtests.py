@@ -143,7 +143,7 @@ def same(rows: Sequence[Any], expected: Sequence[Any]) -> bool:
 def test_the_unchanged_code_writes_the_rows_of_these_epochs_although_tasks_die(
     place: Path, recording: Recording
 ) -> None:
-    first, last = 4, recording.epochs()[-1] - 3
+    first, last = recording.checkpoints()[3], recording.epochs()[-1] - 3
     printed = causal(
         place, "run", "shop.py", "--input", "shop", "--from", str(first), "--to", str(last), "--state-dir", "killed",
         "--set", "out=killed.db", "--set", "pause=0.0005", "--set", "parallelism.total=3",
@@ -163,7 +163,7 @@ def test_the_unchanged_code_writes_the_rows_of_these_epochs_although_tasks_die(
 
 
 def test_a_backtest_that_was_killed_whole_is_resumed_and_continued(place: Path, recording: Recording) -> None:
-    first, middle, last = 2, 9, recording.epochs()[-1]
+    first, middle, last = recording.checkpoints()[2], 12, recording.epochs()[-1]
     options = ("--set", "out=resumed.db", "--set", "pause=0.001", "--checkpoint-interval", "0.1")
     command = ["run", "shop.py", "--input", "shop", "--from", str(first), "--to", str(middle), "--state-dir", "resumed"]
     chance = random.Random(4)
@@ -204,7 +204,7 @@ def test_without_a_checkpoint_a_backtest_begins_with_empty_state(place: Path, re
     [
         ({"from_": "9999"}, "contains no epoch 9999; it has epochs 0 to"),
         ({"to": "9999"}, "contains no epoch 9999; it has epochs 0 to"),
-        ({"from_": "8", "to": "3"}, "--to 3: epoch 3 is before epoch 8"),
+        ({"from_": "8", "to": "3"}, "--to 3: epoch 3 is before epoch "),
         ({"from_": "noon"}, "--from noon: use a time such as"),
         ({"from_": "./none"}, "does not contain a savepoint"),
         ({"keep_sinks": True}, "--keep-sinks would add rows to those of the recorded job"),
