@@ -107,7 +107,7 @@ CHARTS: Mapping[str, tuple[str, Panels]] = {
             Rows("bytes recorded per record", r"recorder\.(\w+)\.bytes_per_record"),
             Rows("replay of one task ÷ its job at full speed", r"speed\.(\w+)\.over_full"),
             Rows("replay of one task ÷ real time, by records/s", r"speed\.(\w+)\.over_(\d+)"),
-            Rows("s of a command", r"(stop\.first|diff\.\w+\.hour)_s"),
+            Rows("s of a command", r"(stop\.first|lineage\.row|diff\.\w+\.hour)_s"),
         ),
     ),
     "host_losses": (

@@ -1,4 +1,4 @@
-"""Measures how long people wait for `causal replay` and `causal diff`: whole commands, from start to exit."""
+"""Measures how long people wait for `causal replay`, `diff` and `lineage`: whole commands, from start to exit."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from benchmarks.harness import children
 from benchmarks.harness.declared import Measurement
 from benchmarks.harness.runs import RunFailed, last_line
-from benchmarks.replay.recorded_jobs import EACH_SECOND, ORDERS, recorded, replayed
+from benchmarks.replay.recorded_jobs import EACH_SECOND, ORDERS, Recorded, recorded, recorded_records, replayed
 from operators.recordings.recording import open_recording
 
 TASK = "total/0"
@@ -25,8 +26,7 @@ VERSIONS: Mapping[str, tuple[tuple[str, ...], int]] = {"same": ((), 0), "changed
 def stop(run: Measurement) -> None:
     """Measure the first stop of `causal replay` after a kept checkpoint that has all keys."""
     options = run.options
-    settings = {"count": FILL * options.keys, "keys": options.keys, "rate": 0, "parallelism": 1}
-    with recorded(ORDERS, settings, options.limit, (EACH_SECOND,)) as job:
+    with _many_keys(run) as job:
         recording = open_recording(job.job)
         epoch = next(each for each in reversed(recording.checkpoints()) if each in recording.epochs())
         for number in run.rounds():
@@ -40,6 +40,22 @@ def stop(run: Measurement) -> None:
                 f"round {number}: first stop after {run.last('stop.first_s'):.2f} s, of which state takes"
                 f" {at['restore_s']:.2f} s; its epoch is performed in {at['perform_s']:.2f} s"
             )
+
+
+def lineage(run: Measurement) -> None:
+    """Measure `causal lineage` of a row in the last recorded epoch of such a job."""
+    with _many_keys(run) as job:
+        row = recorded_records(open_recording(job.job), "orders") - 1
+        for number in run.rounds():
+            run.add("lineage.row_s", took_s("lineage", job.job, ("out", row), run.options.limit))
+            run.report(f"round {number}: lineage of row {row:,} in {run.last('lineage.row_s'):.2f} s")
+
+
+def _many_keys(run: Measurement) -> AbstractContextManager[Recorded]:
+    """Return a recorded job that keeps checkpoints with all keys."""
+    options = run.options
+    settings = {"count": FILL * options.keys, "keys": options.keys, "rate": 0, "parallelism": 1}
+    return recorded(ORDERS, settings, options.limit, (EACH_SECOND,))
 
 
 def diff(run: Measurement) -> None:

@@ -1,6 +1,7 @@
 """Recordings: what a recorder costs, and how fast a recording is replayed, stopped in and compared with other code.
 
-The parts are independent (`--part`): *recorder* (`recorder_costs`), *speed* (`speeds`), *stop* and *diff* (`commands`).
+The parts are independent (`--part`): *recorder* (`recorder_costs`), *speed* (`speeds`), *stop*, *lineage* and *diff*
+(`commands`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ PARTS: Mapping[str, Callable[[Measurement], None]] = {
     "recorder": recorder_costs.measure,
     "speed": speeds.measure,
     "stop": commands.stop,
+    "lineage": commands.lineage,
     "diff": commands.diff,
 }
 OPTIONS = (
@@ -24,7 +26,7 @@ OPTIONS = (
     Option("records", 600_000, "of orders; the others have ten and eight times as many"),
     Option("rates", "1000,5000", "records/s of speed", lambda text: [int(rate) for rate in text.split(",") if rate]),
     Option("seconds", 8.0, "of each of these rates"),
-    Option("keys", 100_000, "of stop"),
+    Option("keys", 100_000, "of stop and lineage"),
     Option("diff_seconds", 60.0, "of orders at 1,000 records/s that are compared"),
     Option("recorded", Path(), "a job of recorded_orders.py that is compared instead", Path, setting=None),
     Option("limit", 300.0, "seconds after which a run is given up", setting=None),
