@@ -104,7 +104,7 @@ CHARTS: Mapping[str, tuple[str, Panels]] = {
         (
             Rows("records/s with a recorder ÷ without", r"recorder\.(\w+)\.rps_over_off"),
             Rows("CPU time with a recorder ÷ without", r"recorder\.(\w+)\.cpu_over_off"),
-            Rows("bytes recorded per record", r"recorder\.(\w+)\.bytes_per_record"),
+            Rows("bytes recorded per record", r"recorder\.(\w+)\.bytes_per_record(?:_at_(\d+))?"),
             Rows("replay of one task ÷ its job at full speed", r"speed\.(\w+)\.over_full"),
             Rows("replay of one task ÷ real time, by records/s", r"speed\.(\w+)\.over_(\d+)"),
             Rows("s of a command", r"(stop\.first|lineage\.row|diff\.\w+\.hour)_s"),

@@ -16,7 +16,9 @@ from typing import Any
 from benchmarks.harness.declared import Measurement
 from benchmarks.harness.runs import KEYED_COUNT, KEYED_WINDOWS
 from benchmarks.replay.performed import ALL
-from benchmarks.replay.recorded_jobs import EACH_SECOND, ORDERS, recorded, replayed
+from benchmarks.replay.recorded_jobs import EACH_SECOND, ORDERS, recorded, recorded_records, replayed
+from benchmarks.replay.recorder_costs import WORKLOADS
+from operators.recordings.recording import open_recording
 
 TASKS: Mapping[str, tuple[Path, str, float, Mapping[str, Any]]] = {
     "orders": (ORDERS, "total/0", 1, {}),
@@ -50,6 +52,9 @@ def measure(run: Measurement) -> None:
             pipeline, task, _, settings = TASKS[name]
             count = int(rate * options.seconds)
             with recorded(pipeline, {**settings, "count": count, "rate": rate}, options.limit) as job:
+                recording = open_recording(job.job)
+                covered = recorded_records(recording, WORKLOADS[name].source)
+                run.add(f"recorder.{name}.bytes_per_record_at_{rate}", recording.bytes() / covered)
                 for _ in run.rounds():
                     again = replayed(job.job, ALL, task, options.limit)
                     run.add(f"speed.{name}.over_{rate}", again["recorded_s"] / again["perform_s"])
