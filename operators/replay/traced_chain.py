@@ -29,6 +29,7 @@ from operators.replay.provenance import STATE, Cause, Derivation, Event, Provena
 from operators.replay.traced_kinds import trace_of
 from operators.replay.traced_stages import StageTrace
 from operators.stage.branch import Branch
+from operators.stage.failures import NO_KEY
 from operators.stage.routing import (
     BroadcastRoute,
     CountedRoute,
@@ -205,15 +206,13 @@ class TracedChain(FusedChain):
         super().open()
 
     def _of_letter(self, operator: str, key: Any, index: int | None) -> Cause:
-        """Return the cause of a dead letter."""
-        if index is not None and index < len(self._arrived):
-            return self._arrived[index]
-        provenance = self._passage.provenance
-        traces = [each for stage, each in zip(self._stages, self._traces.values()) if stage.shown_as == operator]
-        place = traces[-1].operator if traces else self._own
-        return Derivation(
-            place, len(provenance.events) - 1, "letter", tuple(self._arrived), (key,), len(provenance.cause_of)
-        )
+        """Return the cause of a dead letter: the record that failed and, with state, those of its key."""
+        known = index is not None and index < len(self._arrived)
+        causes = (self._arrived[index or 0],) if known else tuple(self._arrived)
+        trace = next((each for each in self._traces.values() if each.stateful and each.shown_as == operator), None)
+        if trace is not None:
+            return trace.of_letter(None if key is NO_KEY else key, causes)
+        return causes[0] if known else _some_of(self._passage.provenance, self._own, causes)
 
     # Events.
 

@@ -324,7 +324,7 @@ class _Windowed(StageTrace):
         if isinstance(stage, TriggeredStage):
             return self._derived("window", (), (key,), None, False, key in self._open)
         bounds = ns_of_seconds(window.start), ns_of_seconds(window.end)
-        cause = self._derived("window", (), (key,), bounds, True, self._was_open(key, bounds))
+        cause = self._derived("window", (), (key,), bounds, not self._refuses, self._was_open(key, bounds))
         if self._in_run:
             cause.until = self._first + stage._places[-1] + 1
         return cause
@@ -422,7 +422,9 @@ class _WindowTable(StageTrace):
     def _of_row(self, row: Any, place: int) -> Cause:
         index = self._stage.source_of(place)
         bounds = ns_of_seconds(row[1]), ns_of_seconds(row[2])
-        cause = self._derived("window", (self._first + index,), (row[0],), bounds, True, self._was_open(row))
+        cause = self._derived(
+            "window", (self._first + index,), (row[0],), bounds, not self._refuses, self._was_open(row)
+        )
         cause.until = self._first + index + 1
         return cause
 

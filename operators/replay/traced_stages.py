@@ -29,6 +29,7 @@ class StageTrace:
 
     Attributes:
         operator: the place of the operator in the provenance.
+        shown_as: the name of the operator.
         stateful: whether what reaches the stage is a visit.
     """
 
@@ -38,6 +39,11 @@ class StageTrace:
         self.stateful = bool(stage.loaders()) and not isinstance(stage, HoldStage)
         vectors = type(stage).__module__.startswith("operators.kinds.vectors")
         mode = STATE if vectors or isinstance(stage, TriggeredStage) else _MODES.get(stage.kind, STATE)
+        self.shown_as = stage.shown_as
+        self._refuses = stage.failures.set_aside
+        """Whether a record that the stage received may have had no part in anything."""
+        if mode == FOLDS and self._refuses and stage.kind != "count":
+            mode = STATE
         self.operator = provenance.operator(TracedOperator(subtask, stage.shown_as, stage.kind, mode, self.stateful))
         self._kept = set(stage.kept_keys()) if self.stateful else set[Any]()
         """The keys that had state at the checkpoint and have not been visited since."""
@@ -141,6 +147,20 @@ class StageTrace:
         """Return the cause of a record that was put aside as it is."""
         same = [cause for each, cause in zip(self._records, self._causes, strict=True) if each == record]
         return same[0] if len(same) == 1 else self._derived("records", tuple(same or self._causes))
+
+    def of_letter(self, key: Any, causes: tuple[Cause, ...]) -> Cause:
+        """Return the cause of a dead letter of a key; of the batch that is being processed, all its records are meant.
+
+        Args:
+            causes: what failed, as far as it is known.
+        """
+        visits, until = (), len(self._provenance.cause_of)
+        if len(self._records):
+            until = self._first
+            visits = tuple(self._first + at for at, each in enumerate(self._keys) if each == key)
+        letter = self._derived("letter", (*causes, *visits), (key,))
+        letter.until = until
+        return letter
 
     def _noted(self, output: Any) -> Mapping[int, Cause]:
         noted: Mapping[int, Cause] = self.notes.pop(id(output), (output, {}))[1]

@@ -308,3 +308,57 @@ def test_what_was_before_the_replay_is_said_to_be_missing(name: str, seed: int) 
         assert truth - before <= ids, row.document
         assert not exact(origins) or ids == truth, row.document
         assert not before or any(bound.older for bound in origins.bounds.values()), row.document
+
+
+class Refusing(Operator):
+    def process(self, record: Any, ctx: Any) -> Iterator[Any]:
+        ids = ctx.state.setdefault("ids", [])
+        ids += record["ids"]
+        yield {**record, "ids": list(ids)}
+        if record["v"] in (2, 6):
+            raise ValueError("refused after an output")
+        if record["v"] == 3:
+            ctx.state.clear()
+
+
+def refused(record: Any) -> Any:
+    if record["v"] == 4:
+        raise ValueError("refused")
+    return record
+
+
+def refused_pair(left: Any, right: Any) -> Any:
+    return refused(both(left, right))
+
+
+SOME: Aggregate[Any, Any] = Aggregate(
+    list, lambda ids, r: [*ids, *refused(r)["ids"]], merge=lambda a, b: [*a, *b]
+)  # fmt: skip
+REFUSING: dict[str, Build] = {
+    "process": lambda a, b: a.map("m", refused).key_by(by_k).process("p", Refusing(), parallelism=2),
+    "ordered": lambda a, b: marked(a, "w").key_by(by_k).process("p", Refusing(), delivery="ordered"),
+    "reduce": lambda a, b: a.key_by(by_k).reduce("s", lambda x, y: {**refused(y), "ids": [*x["ids"], *y["ids"]]}),
+    "session": lambda a, b: marked(a, "w").key_by(by_k).window("t", Session(2), SOME),
+    "slices": lambda a, b: marked(a, "w").key_by(by_k).window("t", Sliding(9, 1), SOME),
+    "join": lambda a, b: (
+        marked(a, "w").key_by(by_k).join("j", marked(b, "x").key_by(by_k), within=(-2, 2), how="outer", fn=refused_pair)
+    ),
+    "joined tables": lambda a, b: rows_of(
+        a.key_by(by_k).table("s").join("j", b.key_by(by_k).table("t"), how="outer", fn=refused_pair)
+    ),
+}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("name", REFUSING)
+def test_dead_letters_have_origins_and_what_was_refused_makes_no_row_exact(name: str, seed: int) -> None:
+    run, letters = traced(REFUSING[name], seed, on_error="dead-letter"), 0
+    for row in run.rows:
+        if row.account.startswith("dead-letters/"):
+            letters += 1
+            ids, _ = run.origins(row)
+            assert ids_in(json.loads(row.document)["record"]) <= ids, row.document
+    for row, truth, ids, origins in rows_with_truth(run):
+        assert truth <= ids, row.document
+        assert not exact(origins) or ids == truth, row.document
+    assert letters
