@@ -154,7 +154,7 @@ class StageTrace:
         Args:
             causes: what failed, as far as it is known.
         """
-        visits, until = (), len(self._provenance.cause_of)
+        visits, until = tuple[int, ...](), len(self._provenance.cause_of)
         if len(self._records):
             until = self._first
             visits = tuple(self._first + at for at, each in enumerate(self._keys) if each == key)
