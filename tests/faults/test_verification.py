@@ -83,7 +83,8 @@ def test_intervals_are_together_what_one_replay_performs(exact: Path, tmp_path: 
 
 def test_a_damaged_interval_is_one_line(exact: Path, tmp_path: Path) -> None:
     recording = open_recording(exact)
-    damaged = max((exact / "recording" / "logs" / "count" / "0").rglob("*"), key=lambda path: path.name)
+    start = recording.start_of(recording.epochs()[-2])
+    [damaged, *_] = (exact / "recording").rglob(f"count/0/e{start:08d}-*")
     content = damaged.read_bytes()
     damaged.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     try:
