@@ -68,6 +68,15 @@ def application(job: ObservedJob, output: OutputCheck, past: Past, token: str) -
             return _response({"problem": "use a JSON object with the strings `kind` and `name`"}, 400)
         return await _answered(partial(_broken, job, output, wanted["kind"], wanted["name"]))
 
+    async def searching(request: Request) -> Response:
+        reason = refusal(request.headers, token, changes=True)
+        if reason is not None:
+            return _response({"problem": reason}, 403)
+        wanted = await _body(request)
+        if wanted is None:
+            return _response({"problem": "use a JSON object with the strings `kind` and `name`"}, 400)
+        return await _answered(partial(past.search, wanted["kind"], wanted["name"]))
+
     return Starlette(
         routes=[
             Route("/", file),
@@ -84,6 +93,8 @@ def application(job: ObservedJob, output: OutputCheck, past: Past, token: str) -
             Route("/api/recorded/epoch", reading(past.epoch)),
             Route("/api/recorded/failure", reading(past.failure)),
             Route("/api/recorded/row", reading(past.row)),
+            Route("/api/recorded/origin", reading(past.origin)),
+            Route("/api/recorded/search", searching, methods=["POST"]),
             Route("/api/rows", reading(past.rows)),
             Route("/api/output", reading(lambda _: output.shown(job.settled))),
             Route("/api/break", breaking, methods=["POST"]),

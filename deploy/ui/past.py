@@ -14,6 +14,7 @@ from causal.errors import PipelineError
 from deploy.jobs.hints import job_argument
 from deploy.ui import replay_commands
 from deploy.ui.child import Child
+from deploy.ui.row_search import RowSearch
 
 ANSWER_S = 30.0
 
@@ -25,6 +26,7 @@ class Past:
         self._job = job
         self._recording = Child("deploy.ui.recording_reader", job, "the recording")
         self._rows = Child("deploy.ui.newest_rows", job, "the rows")
+        self._search = RowSearch(job)
 
     def axis(self, query: Mapping[str, str]) -> dict[str, Any]:
         """Return the axis of the interval from `since` to `until`, in seconds since 1970; by default, of everything.
@@ -62,8 +64,34 @@ class Past:
         account, position = query.get("account", ""), _count(query.get("position", ""))
         return {"commands": replay_commands.of_row(job_argument(self._job), account, position)}
 
+    def origin(self, query: Mapping[str, str]) -> dict[str, Any]:
+        """Return the origin of a row, as far as it is known; the errors are those of `row`."""
+        return self._search.progress(query.get("account", ""), _count(query.get("position", "")))
+
+    def search(self, kind: str, row: str) -> dict[str, Any]:
+        """Begin or cancel the search for the origin of a row.
+
+        Args:
+            kind: `search` or `cancel`.
+            row: the account and the position of the row, as `out/0:17`.
+
+        Raises:
+            PipelineError: the row or the kind is not valid.
+            Unavailable: another search is in progress.
+        """
+        account, _, position = row.rpartition(":")
+        number = _count(position)
+        if kind == "cancel":
+            self._search.cancel()
+        elif kind == "search" and account and not account.startswith("-"):
+            self._search.begin(account, number)
+        else:
+            raise PipelineError(f"{kind[:40]!r} of {row[:40]!r}: use search or cancel, and a row such as out/0:17")
+        return self._search.progress(account, number)
+
     def close(self) -> None:
         """End the other processes; nothing is answered afterwards."""
+        self._search.close()
         self._recording.close()
         self._rows.close()
 

@@ -1,6 +1,7 @@
 // The page Replay: a time axis of the recording, and what a selected epoch, failure or row holds. The address has the
 // interval of the axis and the selection, as in #/replay/1795837337-1795837398/epoch/41.
 
+import { drawing as lineageOf, explanation, nodeDetails } from "./lineage.js";
 import { bytes, count, figures, h, ms, s, table } from "./dom.js";
 
 const AGAIN_MS = 10000;
@@ -23,6 +24,10 @@ const lasting = (seconds) => (seconds < 10 ? ms(seconds * 1000) : seconds < 5400
 let axis = { interval: null, at: -AGAIN_MS };
 let selected = { name: null };
 let rows = null;
+let origin = { row: null };
+let now = { row: null };
+
+const nameOf = (kind, of) => JSON.stringify([kind, kind === "row" ? of.slice(0, 2) : of]);
 
 export async function load(call, shown, [interval = "all", kind, ...of]) {
   const [since, until] = interval === "all" ? ["", ""] : bounds(interval);
@@ -30,9 +35,13 @@ export async function load(call, shown, [interval = "all", kind, ...of]) {
     const answer = await call(`/api/recorded?${new URLSearchParams({ since, until })}`).catch(shown);
     axis = { interval, at: performance.now(), answer };
   }
-  const name = kind === undefined ? null : JSON.stringify([kind, of]);
-  if (selected.name === name) return;
+  const name = kind === undefined ? null : nameOf(kind, of);
   const [first = "", second = ""] = of.map(decoded);
+  if (kind === "row" && (origin.row !== `${first}:${second}` || ["searching", "busy"].includes(origin.state))) {
+    const known = await call(`/api/recorded/origin?${new URLSearchParams({ account: first, position: second })}`).catch(shown);
+    origin = { ...(known.problem ? { state: "idle" } : known), row: `${first}:${second}` };
+  }
+  if (selected.name === name) return;
   const question = { epoch: { epoch: first }, failure: { epoch: first, task: second }, row: { account: first, position: second } }[kind];
   selected = { name, kind, of: [first, second], answer: question && (await call(`/api/recorded/${kind}?${new URLSearchParams(question)}`).catch(shown)) };
 }
@@ -202,10 +211,10 @@ function failures(axis, interval) {
 function details(model, interval, kind, of, tools) {
   if (kind === undefined) return null;
   const back = h("p", {}, h("a", { href: place(interval) }, "Close"));
-  if (selected.name !== JSON.stringify([kind, of])) return h("p", { class: "quiet" }, "Reading…");
+  if (selected.name !== nameOf(kind, of)) return h("p", { class: "quiet" }, "Reading…");
   const { answer } = selected;
   if (!answer || answer.problem) return [h("p", { class: "badge bad" }, answer?.problem ?? `There is nothing called ${kind}.`), back];
-  return [{ epoch, failure, row }[kind](answer, interval, tools), back];
+  return [{ epoch, failure, row }[kind](answer, interval, tools, of), back];
 }
 
 function epoch(shown, interval, tools) {
@@ -232,8 +241,60 @@ function failure(shown, interval, tools) {
   ];
 }
 
-function row(shown, interval, tools) {
-  return [h("h2", {}, `Row ${selected.of.join(":")}`), commands(shown.commands, tools)];
+function row(shown, interval, tools, of) {
+  const name = selected.of.join(":");
+  return [h("h2", {}, `Row ${name}`), commands(shown.commands, tools), origin.row === name && searched(interval, tools, of)];
+}
+
+// The search for the origin of a row: it is one at a time for all tabs, and is asked for its progress until it ends.
+async function search(kind, { call, shown, draw }) {
+  const row = selected.of.join(":");
+  const ask = (path, options) => call(path, options).catch((problem) => ({ state: "failed", ...shown(problem) }));
+  origin = { row, ...(await ask("/api/recorded/search", { method: "POST", body: JSON.stringify({ kind, name: row }) })), row };
+  draw();
+  while (origin.row === row && origin.state === "searching") {
+    await new Promise((resolve) => setTimeout(resolve, 500));
+    const known = await ask(`/api/recorded/origin?${new URLSearchParams({ account: selected.of[0], position: selected.of[1] })}`);
+    if (origin.row === row && selected.of.join(":") === row) origin = { ...known, row };
+    draw();
+  }
+}
+
+function searched(interval, tools, of) {
+  const button = (text, kind) => h("button", { type: "button", "data-key": text, onclick: () => search(kind, tools) }, text);
+  if (origin.state === "searching") return h("p", { role: "status" }, `The recording is performed again, up to this row, for ${count(origin.for_s)} s. `, button("Cancel", "cancel"));
+  if (origin.state === "busy") return h("p", { role: "status" }, `Another row is being looked up. `, button("Cancel that search", "cancel"));
+  if (origin.state === "found") return foundOrigin(origin.lineage, interval, tools, of);
+  return [
+    origin.problem && h("p", { class: "badge bad" }, origin.problem),
+    h("p", {}, button("Find out what it comes from", "search")),
+    h("p", { class: "quiet" }, "A part of the recording is performed again in a process of its own. The job, its stores and the outside are not touched."),
+  ];
+}
+
+function foundOrigin(lineage, interval, tools, of) {
+  const chosen = of[2] === undefined ? null : decoded(of[2]);
+  const to = (id) => place(interval, "row", ...selected.of, id);
+  const ask = async () => {
+    const row = origin.row;
+    now = { row, asked: true };
+    tools.draw();
+    now = { row, ...(await tools.call(`/api/state?${new URLSearchParams({ ...lineage.key, live: "" })}`, { within: 40000 }).catch(tools.shown)) };
+    tools.draw();
+  };
+  return [
+    explanation(lineage),
+    lineageOf(lineage, chosen, to),
+    h("ul", { class: "legend" },
+      sign(s("rect", { class: "node bounded", width: 10, height: 10, rx: 2 }), "≤ an upper bound: it may have had no part in the row"), sign(s("path", { class: "way became", d: "M0 5h10" }), "became"), sign(s("path", { class: "way earlier", d: "M0 5h10" }), "came earlier for the same key")),
+    chosen ? nodeDetails(lineage, chosen) : h("p", { class: "quiet" }, "Follow a box to see all of it, and what led there."),
+    h("h2", {}, "Then"), h("div", { class: "scroll" }, h("pre", { tabindex: 0, "aria-label": "The record that caused the row, and the state before and after it" }, origin.then)),
+    lineage.key && [
+      h("h2", {}, "Now ", h("span", { class: "quiet" }, `the state of key ${lineage.key.key} in ${lineage.key.operator}, at the last checkpoint`)),
+      now.row !== origin.row ? h("p", {}, h("button", { type: "button", onclick: ask }, "Show it")) : now.asked ? h("p", { class: "quiet" }, "Reading…") : now.problem ? h("p", { class: "badge bad" }, now.problem)
+        : now.tasks.map((each) => table("State now", [["table", ([name]) => name], ["value", ([, value]) => value, "wrap"]], Object.entries(each.state), "Nothing is kept for this key.")),
+    ],
+  ];
 }
 
 function commands(all, { copy }) {
