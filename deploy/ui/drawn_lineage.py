@@ -7,7 +7,7 @@ numbers. A column shows its last nodes and counts the others.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from datetime import datetime
 from typing import Any
 
@@ -26,6 +26,7 @@ def drawn(lineage: Mapping[str, Any]) -> dict[str, Any]:
     depths = _depths(nodes, lineage["edges"])
     bounded = {each["operator"] for each in lineage["operators"] if not each["exact"] or each["older_keys"]}
     values = {(each["task"], each["epoch"], each["event"]): each["values"] for each in lineage["determinants"]}
+    sure = _sure(row["id"], nodes, lineage["edges"], bounded)
     columns: dict[tuple[int, str], list[Node]] = {}
     for node in nodes:
         columns.setdefault((depths[node["id"]], node["operator"]), []).append(node)
@@ -35,7 +36,7 @@ def drawn(lineage: Mapping[str, Any]) -> dict[str, Any]:
             "kind": members[0]["kind"] if members[0]["kind"] in ("input", "row") else "event",
             "bounded": operator in bounded,
             "left_out": max(0, len(members) - ROWS_MAX),
-            "nodes": [_node(node, operator in bounded, values) for node in members[-ROWS_MAX:]],
+            "nodes": [_node(node, node["id"] not in sure, values) for node in members[-ROWS_MAX:]],
         }
         for (_, operator), members in sorted(columns.items(), key=lambda each: each[0])
     ]
@@ -81,6 +82,21 @@ def _depths(nodes: Sequence[Node], edges: Sequence[Mapping[str, Any]]) -> dict[s
     for node in nodes:  # an operator has one column
         deepest[node["operator"]] = max(deepest.get(node["operator"], 0), depths[node["id"]])
     return {node["id"]: deepest[node["operator"]] if node["kind"] != "row" else len(nodes) + 1 for node in nodes}
+
+
+def _sure(row: str, nodes: Sequence[Node], edges: Sequence[Mapping[str, Any]], bounded: Set[str]) -> set[str]:
+    """Return the nodes that certainly had a part in the row: a way leads there without the bound of an operator."""
+    operators = {node["id"]: node["operator"] for node in nodes}
+    sources: dict[str, list[str]] = {}
+    for edge in edges:
+        if edge["role"] == "record" or operators.get(edge["to"]) not in bounded:
+            sources.setdefault(edge["to"], []).append(edge["from"])
+    sure, left = {row}, [row]
+    while left:
+        new = set(sources.get(left.pop(), ())) - sure
+        sure |= new
+        left += sorted(new)
+    return sure
 
 
 def _operator_differs(edge: Mapping[str, Any], nodes: Sequence[Node]) -> bool:

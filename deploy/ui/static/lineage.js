@@ -3,7 +3,7 @@
 import { count, h, s } from "./dom.js";
 
 const [WIDTH, HEIGHT, GAP_X, GAP_Y, TOP, STRIPE] = [216, 58, 74, 14, 34, 5];
-const [TITLE_MAX, TEXT_MAX] = [26, 33];
+const [TITLE_MAX, TEXT_MAX] = [26, 30];
 
 const cut = (text, most) => (text.length <= most ? text : `${text.slice(0, most - 1)}…`);
 
@@ -31,7 +31,7 @@ export function drawing(lineage, chosen, to) {
   const faint = (...ids) => (lit && !ids.every((id) => lit.has(id)) ? " faint" : "");
   return h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Lineage of the row" },
     s("svg", { class: "lineage", width, height, viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": `From ${count(lineage.inputs)} input records to the row` },
-      s("defs", {}, s("marker", { id: "arrow", viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 7, markerHeight: 7, orient: "auto" }, s("path", { class: "arrow", d: "M0 0l8 4-8 4z" }))),
+      s("defs", {}, s("marker", { id: "arrow", viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 4.5, markerHeight: 4.5, orient: "auto" }, s("path", { class: "arrow", d: "M0 0l8 4-8 4z" }))),
       lineage.columns.map((column, at) => head(column, 6 + at * (WIDTH + GAP_X), places.get(column.nodes[0].id).y)),
       lineage.edges.map((edge) => edgeOf(edge, places, faint(edge.from, edge.to))),
       lineage.columns.flatMap((column) => column.nodes.map((node) => box(node, column, places.get(node.id), node.id === chosen, faint(node.id), to(node.id))))));
@@ -45,14 +45,15 @@ function head(column, x, first) {
   ];
 }
 
-// What became of a record flows to the right; what the same key met before stays in the column, as an arc on its left.
+// What became of a record flows to the right; what the same key met before stays in the column, from box to box.
 function edgeOf(edge, places, faint) {
   const [from, to] = [places.get(edge.from), places.get(edge.to)];
   const same = from.column === to.column;
   const [x, y, end] = [from.x + WIDTH, from.y + HEIGHT / 2, to.y + HEIGHT / 2];
   const middle = (x + to.x) / 2;
   const bend = Math.min(34, 12 + Math.abs(to.y - from.y) / 12);
-  const d = same ? `M${from.x} ${y}C${from.x - bend} ${y} ${to.x - bend} ${end} ${to.x - 2} ${end}` : `M${x} ${y}C${middle} ${y} ${middle} ${end} ${to.x - 2} ${end}`;
+  const below = same && to.y - from.y === HEIGHT + GAP_Y;
+  const d = below ? `M${from.x + 30} ${from.y + HEIGHT}V${to.y - 2}` : same ? `M${from.x} ${y}C${from.x - bend} ${y} ${to.x - bend} ${end} ${to.x - 2} ${end}` : `M${x} ${y}C${middle} ${y} ${middle} ${end} ${to.x - 2} ${end}`;
   const words = { record: "it became this", state: "came earlier for the same key" }[edge.role] ?? edge.role;
   return s("path", { class: `way ${edge.role === "record" ? "became" : "earlier"}${faint}`, d, "marker-end": "url(#arrow)" }, s("title", {}, edge.through.length ? `${words}, through ${edge.through.join(" › ")}` : words));
 }
