@@ -17,6 +17,7 @@ DOCS = ROOT / "docs"
 PAGES = (
     DOCS / "operators.md",
     DOCS / "tutorial.md",
+    DOCS / "last_night.md",
     *sorted((DOCS / "guide").glob("*.md")),
     *sorted((DOCS / "cookbook").glob("*.md")),
 )

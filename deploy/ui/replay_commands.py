@@ -17,7 +17,11 @@ def of_epochs(job: str, first: int, last: int, task: str = "") -> Commands:
         task: a task whose events are of interest; empty for all tasks.
     """
     one = {"--epoch": str(first), **({"--task": task} if task else {})}
-    commands = [_command("try new code on it", "diff", job, {"--code": "NEW.py", "--epoch": f"{first}..{last}"})]
+    epochs = f"{first}..{last}"
+    commands = [
+        _command("try new code on it", "diff", job, {"--code": "NEW.py", "--epoch": epochs}),
+        _command("take it elsewhere, in one file", "bundle", job, {"--epoch": epochs, "-o": "bug.causal"}),
+    ]
     if first == last:
         commands[:0] = [
             _command("perform it again and verify every channel", "replay", job, one),
@@ -37,7 +41,11 @@ def of_failure(job: str, task: str, epoch: int, latest: bool) -> Commands:
     return [
         _command("show the event at which it died", "replay", job, place, "--at-crash"),
         _command("stop there, in pdb", "replay", job, place, "--at-crash", "--pdb"),
-    ]
+        _command(
+            "take it elsewhere, in one file", "bundle", job,
+            {"--task": task, "--epoch": str(epoch), "-o": "bug.causal"},
+        ),
+    ]  # fmt: skip
 
 
 def of_row(job: str, account: str, position: int) -> Commands:

@@ -6,16 +6,26 @@ import argparse
 import sys
 
 from examples.lessons import (
+    a_change_is_tried_first,
     a_forgetful_till,
     a_sink_dies,
     a_task_dies,
     an_upgrade_is_rolled_back,
     everything_dies,
+    the_dice_of_yesterday,
 )
 
 LESSONS = {
     module.__name__.rpartition(".")[2]: module
-    for module in (a_task_dies, a_sink_dies, everything_dies, a_forgetful_till, an_upgrade_is_rolled_back)
+    for module in (
+        a_task_dies,
+        a_sink_dies,
+        everything_dies,
+        a_forgetful_till,
+        an_upgrade_is_rolled_back,
+        the_dice_of_yesterday,
+        a_change_is_tried_first,
+    )
 }
 
 

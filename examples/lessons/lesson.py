@@ -75,6 +75,25 @@ class Lesson:
         )  # fmt: skip
         return self._running
 
+    def ended(self, verb: str, *arguments: str) -> tuple[int, list[str]]:
+        """Run a command that looks at the job; returns its status, and the lines that it prints."""
+        done = subprocess.run(
+            self.command(verb, *arguments), cwd=self.directory, env=self._environment,
+            capture_output=True, text=True, timeout=WAIT_S,
+        )  # fmt: skip
+        return done.returncode, (done.stdout + done.stderr).splitlines()
+
+    def look(self, verb: str, *arguments: str) -> list[str]:
+        """Run a command that looks at the job and must succeed; returns the lines that it prints.
+
+        Raises:
+            RuntimeError: it fails.
+        """
+        status, lines = self.ended(verb, *arguments)
+        if status:
+            raise RuntimeError(f"causal {verb} ended with status {status}: {' '.join(lines[-1:])}")
+        return lines
+
     def savepoint(self) -> None:
         """Stop the job at a savepoint."""
         subprocess.run(
@@ -129,6 +148,11 @@ class Lesson:
         except sqlite3.OperationalError:  # the table is not there yet
             return {}
         return {(task, position): record for task, position, record in rows}
+
+    def receipt_at(self, position: int) -> dict[str, Any]:
+        """Return the receipt at a position of the sink's task."""
+        receipt: dict[str, Any] = json.loads(self.receipts()["receipts/0", position])
+        return receipt
 
     def view(self) -> dict[str, Any]:
         """Return what the supervisor shows of the job."""
