@@ -280,6 +280,18 @@ def test_a_user_finds_an_epoch_a_failure_and_a_row_of_a_recorded_job(browser: An
         position = dashboard.get("/api/rows?text=%3Cimg")["rows"][0]["position"]
         page.follow(f"out/0:{position}")
         page.until(f"causal replay job --row out/0:{position} --pdb")
+        page.press("Find out what it comes from")
+        page.until("Follow a box to see all of it, and what led there.")
+        page.until("≤ an upper bound The row comes from at most")
+        boxes = browser.find_elements(By.CSS_SELECTOR, ".lineage a.event")
+        browser.execute_script("arguments[0].focus()", boxes[-1])
+        browser.switch_to.active_element.send_keys(Keys.ENTER)
+        page.until("determinants of this event")
+        assert MARKUP in page.text("section") and not browser.find_elements(By.CSS_SELECTOR, "main img")
+        browser.execute_script("document.querySelector('.lineage').scrollIntoView()")
+        page.picture("lineage")
+        page.press("Show it")
+        page.until('"total"')
         browser.find_element(By.NAME, "place").send_keys("999999", Keys.ENTER)
         page.until("contains no epoch 999999; it has epochs 0 to")
         assert [line for line in page.problems() if "409" not in line] == []

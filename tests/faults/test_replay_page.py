@@ -7,6 +7,7 @@ import os
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote, urlencode
 
 import pytest
@@ -14,7 +15,7 @@ import pytest
 from causal.config import JobConfig
 from causal.recorded_files import DIRECTORY
 from tests.faults.dashboard import Dashboard
-from tests.faults.job import causal_output
+from tests.faults.job import causal_output, wait_for
 from tests.faults.recorded_jobs import MARKUP, recorded_shop, write_long_recording
 from tests.faults.test_dashboard import ended_job
 
@@ -141,3 +142,51 @@ def test_a_long_recording_is_answered_within_bounds_and_a_damaged_one_with_a_lin
         assert dashboard.get("/api/recorded")["epochs"] == 9_900
         os.rename(job / DIRECTORY, job / "gone")
         assert "none" in dashboard.get("/api/recorded")
+
+
+def searched(dashboard: Dashboard, kind: str, row: str) -> tuple[int, dict[str, Any]]:
+    """Begin or cancel a search, as the page does."""
+    body = json.dumps({"kind": kind, "name": row}).encode()
+    status, _, answer = dashboard.request("POST", "/api/recorded/search", body=body)
+    return status, json.loads(answer)
+
+
+def test_the_origin_of_a_row_is_searched_for_once_at_a_time_and_can_be_cancelled(
+    dashboard: Dashboard, shop: Path
+) -> None:
+    def files() -> dict[Path, int]:
+        return {path: path.stat().st_mtime_ns for path in sorted(shop.rglob("*"))}
+
+    def progress(position: int) -> dict[str, Any]:
+        return dashboard.get(f"/api/recorded/origin?account=out/0&position={position}")
+
+    before = files()
+    [row] = dashboard.get(f"/api/rows?{urlencode({'text': '"order": 777,'})}")["rows"]
+    wanted = row["position"]
+    assert progress(wanted) == {"state": "idle"}
+    assert searched(dashboard, "search", f"out/0:{wanted}")[1]["state"] == "searching"
+    status, refused = searched(dashboard, "search", "out/0:3")
+    assert status == 409 and refused["problem"].startswith(f"the origin of row out/0:{wanted} is being looked up")
+    assert progress(3)["state"] == "busy", "another tab sees that it has to wait"
+    assert searched(dashboard, "search", f"out/0:{wanted}")[0] == 200, "the same question joins the one in progress"
+    found = wait_for("it is found", lambda: progress(wanted) if progress(wanted)["state"] == "found" else None)
+    lineage = found["lineage"]
+    assert [column["operator"] for column in lineage["columns"]] == ["orders", "total", "out"]
+    newest = lineage["columns"][0]["nodes"][-1]
+    assert '"order": 777,' in newest["record"] and not newest["bounded"] and not lineage["exact"]
+    assert "'order': 777," in found["then"] and "  after   {" in found["then"]
+
+    assert searched(dashboard, "search", "out/0:3")[1]["state"] == "searching"
+    assert searched(dashboard, "cancel", "out/0:3")[0] == 200
+    ended = wait_for("it is cancelled", lambda: progress(3) if progress(3)["state"] == "failed" else None)
+    assert ended["problem"] == "the search was cancelled"
+    assert searched(dashboard, "search", "out/0:999999")[0] == 200
+    ended = wait_for("it fails", lambda: progress(999_999) if progress(999_999)["state"] == "failed" else None)
+    assert "rows in the recorded epochs; positions begin at 0" in ended["problem"]
+    for kind, name in (("search", "out"), ("find", "out/0:1"), ("search", ":1"), ("search", "--version:1")):
+        status, refused = searched(dashboard, kind, name)
+        assert status == 409 and "\n" not in refused["problem"]
+    headers = {**dashboard.ours, "Origin": "http://evil.example"}
+    body = json.dumps({"kind": "search", "name": "out/0:1"}).encode()
+    assert dashboard.request("POST", "/api/recorded/search", headers, body)[0] == 403
+    assert files() == before, "the job is not touched"
