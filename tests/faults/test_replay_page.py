@@ -20,6 +20,9 @@ from tests.faults.recorded_jobs import MARKUP, recorded_shop, write_long_recordi
 from tests.faults.test_dashboard import ended_job
 
 
+ORDER = '"order": 777,'
+
+
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return recorded_shop(tmp_path_factory.mktemp("shop"))
@@ -66,8 +69,7 @@ def test_a_row_is_found_by_what_it_contains(dashboard: Dashboard, shop: Path) ->
     positions = [each["position"] for each in newest["rows"]]
     assert positions == sorted(positions, reverse=True) and newest["rows"][0]["account"] == "out/0"
     assert "problem" in dashboard.get("/api/rows?sink=in&text=")
-    wanted = '"order": 777,'
-    [row] = dashboard.get(f"/api/rows?{urlencode({'sink': 'out', 'text': wanted})}")["rows"]
+    [row] = dashboard.get(f"/api/rows?{urlencode({'sink': 'out', 'text': ORDER})}")["rows"]
     shown = dashboard.get(f"/api/recorded/row?account={row['account']}&position={row['position']}")
     verb, *arguments = shlex.split(shown["commands"][0]["command"])[1:]
     assert "'order': 777," in causal_output(shop.parent, verb, *arguments)
@@ -161,7 +163,7 @@ def test_the_origin_of_a_row_is_searched_for_once_at_a_time_and_can_be_cancelled
         return dashboard.get(f"/api/recorded/origin?account=out/0&position={position}")
 
     before = files()
-    [row] = dashboard.get(f"/api/rows?{urlencode({'text': '"order": 777,'})}")["rows"]
+    [row] = dashboard.get(f"/api/rows?text={quote(ORDER)}")["rows"]
     wanted = row["position"]
     assert progress(wanted) == {"state": "idle"}
     assert searched(dashboard, "search", f"out/0:{wanted}")[1]["state"] == "searching"
@@ -173,7 +175,7 @@ def test_the_origin_of_a_row_is_searched_for_once_at_a_time_and_can_be_cancelled
     lineage = found["lineage"]
     assert [column["operator"] for column in lineage["columns"]] == ["orders", "total", "out"]
     newest = lineage["columns"][0]["nodes"][-1]
-    assert '"order": 777,' in newest["record"] and not newest["bounded"] and not lineage["exact"]
+    assert ORDER in newest["record"] and not newest["bounded"] and not lineage["exact"]
     assert "'order': 777," in found["then"] and "  after   {" in found["then"]
 
     assert searched(dashboard, "search", "out/0:3")[1]["state"] == "searching"
