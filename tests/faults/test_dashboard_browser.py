@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ pytest.importorskip("selenium.webdriver", reason="the browser is driven by Selen
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
+from deploy.ui.row_search import LINEAGE
 from standby.blueprint import Blueprint
 from tests.faults.browser_page import Page
 from tests.faults.recorded_jobs import MARKUP, recorded_shop, write_long_recording
@@ -244,6 +246,21 @@ def test_a_job_that_stopped_at_a_savepoint_looks_stopped_and_a_slow_dashboard_sl
         assert page.problems() == []
 
 
+def chosen_in_a_lineage(page: Page, browser: Any) -> None:
+    """Choose the last event in the drawing with the keyboard, and ask for the state of its key now."""
+    page.until("Follow a box to see all of it, and what led there.")
+    page.until("≤ an upper bound The row comes from at most")
+    boxes = browser.find_elements(By.CSS_SELECTOR, ".lineage a.event")
+    browser.execute_script("arguments[0].focus()", boxes[-1])
+    browser.switch_to.active_element.send_keys(Keys.ENTER)
+    page.until("determinants of this event")
+    assert MARKUP in page.text("section") and not browser.find_elements(By.CSS_SELECTOR, "main img")
+    browser.execute_script("document.querySelector('.lineage').scrollIntoView()")
+    page.picture("lineage")
+    page.press("Show it")
+    page.until('"total"')
+
+
 def test_a_user_finds_an_epoch_a_failure_and_a_row_of_a_recorded_job(browser: Any, tmp_path: Path) -> None:
     job = recorded_shop(tmp_path)
     with Dashboard(job) as dashboard:
@@ -281,17 +298,9 @@ def test_a_user_finds_an_epoch_a_failure_and_a_row_of_a_recorded_job(browser: An
         page.follow(f"out/0:{position}")
         page.until(f"causal replay job --row out/0:{position} --pdb")
         page.press("Find out what it comes from")
-        page.until("Follow a box to see all of it, and what led there.")
-        page.until("≤ an upper bound The row comes from at most")
-        boxes = browser.find_elements(By.CSS_SELECTOR, ".lineage a.event")
-        browser.execute_script("arguments[0].focus()", boxes[-1])
-        browser.switch_to.active_element.send_keys(Keys.ENTER)
-        page.until("determinants of this event")
-        assert MARKUP in page.text("section") and not browser.find_elements(By.CSS_SELECTOR, "main img")
-        browser.execute_script("document.querySelector('.lineage').scrollIntoView()")
-        page.picture("lineage")
-        page.press("Show it")
-        page.until('"total"')
+        page.until("  after   {")
+        if find_spec(LINEAGE) is not None:
+            chosen_in_a_lineage(page, browser)
         browser.find_element(By.NAME, "place").send_keys("999999", Keys.ENTER)
         page.until("contains no epoch 999999; it has epochs 0 to")
         assert [line for line in page.problems() if "409" not in line] == []

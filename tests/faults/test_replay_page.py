@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -14,6 +15,7 @@ import pytest
 
 from causal.config import JobConfig
 from causal.recorded_files import DIRECTORY
+from deploy.ui.row_search import LINEAGE
 from tests.faults.dashboard import Dashboard
 from tests.faults.job import causal_output, wait_for
 from tests.faults.recorded_jobs import MARKUP, recorded_shop, write_long_recording
@@ -149,6 +151,13 @@ def test_a_long_recording_is_answered_within_bounds_and_a_damaged_one_with_a_lin
         assert "none" in dashboard.get("/api/recorded")
 
 
+def assert_drawn(lineage: dict[str, Any]) -> None:
+    """Assert that the drawing leads from the orders of the key to the row."""
+    assert [column["operator"] for column in lineage["columns"]] == ["orders", "total", "out"]
+    newest = lineage["columns"][0]["nodes"][-1]
+    assert ORDER in newest["record"] and not newest["bounded"] and not lineage["exact"]
+
+
 def searched(dashboard: Dashboard, kind: str, row: str) -> tuple[int, dict[str, Any]]:
     """Begin or cancel a search, as the page does."""
     body = json.dumps({"kind": kind, "name": row}).encode()
@@ -180,9 +189,9 @@ def test_the_origin_of_a_row_is_searched_for_once_at_a_time_and_can_be_cancelled
     found = ended(wanted)
     assert found["state"] == "found", found
     lineage = found["lineage"]
-    assert [column["operator"] for column in lineage["columns"]] == ["orders", "total", "out"]
-    newest = lineage["columns"][0]["nodes"][-1]
-    assert ORDER in newest["record"] and not newest["bounded"] and not lineage["exact"]
+    assert (lineage is None) == (find_spec(LINEAGE) is None)
+    if lineage is not None:
+        assert_drawn(lineage)
     assert "'order': 777," in found["then"] and "  after   {" in found["then"]
 
     assert searched(dashboard, "search", "out/0:3")[1]["state"] == "searching"

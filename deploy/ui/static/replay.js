@@ -282,13 +282,15 @@ function foundOrigin(lineage, interval, tools, of) {
     now = { row, ...(await tools.call(`/api/state?${new URLSearchParams({ ...lineage.key, live: "" })}`, { within: 40000 }).catch(tools.shown)) };
     tools.draw();
   };
+  const then = [h("h2", {}, "Then"), h("div", { class: "scroll" }, h("pre", { tabindex: 0, "aria-label": "The record that caused the row, and the state before and after it" }, origin.then))];
+  if (!lineage) return then;
   return [
     explanation(lineage),
     lineageOf(lineage, chosen, to),
     h("ul", { class: "legend" },
       sign(s("rect", { class: "node bounded", width: 10, height: 10, rx: 2 }), "≤ an upper bound: it may have had no part in the row"), sign(s("path", { class: "way became", d: "M0 5h10" }), "became"), sign(s("path", { class: "way earlier", d: "M0 5h10" }), "came earlier for the same key")),
     chosen ? nodeDetails(lineage, chosen) : h("p", { class: "quiet" }, "Follow a box to see all of it, and what led there."),
-    h("h2", {}, "Then"), h("div", { class: "scroll" }, h("pre", { tabindex: 0, "aria-label": "The record that caused the row, and the state before and after it" }, origin.then)),
+    then,
     lineage.key && [
       h("h2", {}, "Now ", h("span", { class: "quiet" }, `the state of key ${lineage.key.key} in ${lineage.key.operator}, at the last checkpoint`)),
       now.row !== origin.row ? h("p", {}, h("button", { type: "button", onclick: ask }, "Show it")) : now.asked ? h("p", { class: "quiet" }, "Reading…") : now.problem ? h("p", { class: "badge bad" }, now.problem)
