@@ -47,10 +47,10 @@ def test_the_page_ends_in_the_debugger_at_the_record_that_caused_the_row(tmp_pat
     query = next(command for command in SHOWN if command.startswith("sqlite3 "))
     database, select = shlex.split(query)[1:]
     reading = "import sqlite3, sys; print(*sqlite3.connect(sys.argv[1]).execute(sys.argv[2]).fetchone(), sep='|')"
-    found = subprocess.run(
+    row_read = subprocess.run(
         [sys.executable, "-c", reading, database, select], cwd=tmp_path, capture_output=True, text=True
     )
-    account, position, text = found.stdout.strip().split("|", 2)
+    account, position, text = row_read.stdout.strip().split("|", 2)
     row = json.loads(text)
     before, fell = row["paid"] + 5_000 - row["cents"], row["paid"]
 

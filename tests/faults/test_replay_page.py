@@ -186,13 +186,13 @@ def test_the_origin_of_a_row_is_searched_for_once_at_a_time_and_can_be_cancelled
     assert status == 409 and refused["problem"].startswith(f"the origin of row out/0:{wanted} is being looked up")
     assert progress(3)["state"] == "busy", "another tab sees that it has to wait"
     assert searched(dashboard, "search", f"out/0:{wanted}")[0] == 200, "the same question joins the one in progress"
-    found = ended(wanted)
-    assert found["state"] == "found", found
-    lineage = found["lineage"]
+    answer = ended(wanted)
+    assert answer["state"] == "found", answer
+    lineage = answer["lineage"]
     assert (lineage is None) == (find_spec(LINEAGE) is None)
     if lineage is not None:
         assert_drawn(lineage)
-    assert "'order': 777," in found["then"] and "  after   {" in found["then"]
+    assert "'order': 777," in answer["then"] and "  after   {" in answer["then"]
 
     assert searched(dashboard, "search", "out/0:3")[1]["state"] == "searching"
     assert searched(dashboard, "cancel", "out/0:3")[0] == 200
