@@ -30,7 +30,7 @@ def drawn(lineage: Mapping[str, Any]) -> dict[str, Any]:
     columns: dict[tuple[int, str], list[Node]] = {}
     for node in nodes:
         columns.setdefault((depths[node["id"]], node["operator"]), []).append(node)
-    placed = [
+    placed: list[dict[str, Any]] = [
         {
             "operator": operator,
             "kind": members[0]["kind"] if members[0]["kind"] in ("input", "row") else "event",
