@@ -28,6 +28,13 @@ class IngestedSource(Source[Any]):
         """Raise `PipelineError` if the log has released records from `position` on."""
         IngestPlace(context.job_directory, context.name, 1).check_readable(partition, position)
 
+    def lend(self, name: str, job_directory: Path, elsewhere: Path) -> bool:
+        """Link the files of the log, so that readers outside the job have no effect on it."""
+        from operators.ingest.lending import lend_log  # only a replay needs this module
+
+        lend_log(name, job_directory, elsewhere)
+        return True
+
     def continues(self, earlier: Source[Any]) -> bool:
         """Return whether both have the same type and options, wherever they were declared."""
         return type(self) is type(earlier) and {**vars(self), "_where": ""} == {**vars(earlier), "_where": ""}

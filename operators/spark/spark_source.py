@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from causal.config import JobConfig
 from causal.errors import PipelineError
 from causal.process.interpreter import JOB, PYTHON, module_command
 from operators.functions import check_function
@@ -125,6 +126,15 @@ class SparkSource(Source[dict[str, Any]]):
     def check_readable(self, partition: int, position: int, context: SourceContext) -> None:
         """Raise `PipelineError` if the log has released rows from `position` on."""
         self._place(context).check_readable(partition, position)
+
+    def lend(self, name: str, job_directory: Path, elsewhere: Path) -> bool:
+        """Link the files of the log, unless it is in a store that all hosts share, where readers leave marks."""
+        if JobConfig.load(job_directory).store:
+            return False
+        from operators.ingest.lending import lend_log  # only a replay needs this module
+
+        lend_log(name, job_directory, elsewhere)
+        return True
 
     def _place(self, context: SourceContext) -> IngestPlace:
         return IngestPlace(context.job_directory, context.name, self.partitions, context.store, context.place_in_store)
