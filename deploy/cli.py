@@ -87,7 +87,7 @@ def parser() -> Parser:
     from deploy.launching import host_agent
     from deploy.monitoring import probe
     from deploy.plan_command import print_plan
-    from deploy.replaying import lineage_command, replay_command
+    from deploy.replaying import replay_command
     from deploy.savepoint_command import savepoint
 
     parser, commands = without_commands()
@@ -135,7 +135,6 @@ def parser() -> Parser:
     diff_command.add_parser(commands)
     replay_command.add_parser(commands)
     bundle_command.add_parser(commands)
-    lineage_command.add_parser(commands)
 
     looking.add_parsers(commands)
     return parser
