@@ -74,6 +74,7 @@ class ConeReplay:
         failed: the exceptions with which tasks have ended as recorded, by task.
         emitted: called with each chunk that a task puts on a channel, and the position of its first element.
         verifies: whether the tasks are compared with the recording when they pass a barrier.
+        repaired: whether the code may be another one, which does not raise a recorded exception again.
     """
 
     def __init__(
@@ -91,6 +92,7 @@ class ConeReplay:
         self.failed: dict[TaskIndex, BaseException] = {}
         self.emitted: Callable[[Channel, int, Chunk], None] | None = None
         self.verifies = True
+        self.repaired = False
         self._topology = topology
         self._log = log
         self._read = read
@@ -108,7 +110,8 @@ class ConeReplay:
         self._left = [task for task, replay in self.replays.items() if replay.epoch == self.epoch]
         self._recorded = {task: self._log(task, self.epoch) for task in self._left}
         for task, recorded in self._recorded.items():
-            self.replays[task].begin_epoch(recorded.log, not _is_unfinished(recorded, self.epoch))
+            repaired = self.repaired and bool(recorded.failure)
+            self.replays[task].begin_epoch(recorded.log, not _is_unfinished(recorded, self.epoch), repaired)
 
     def next(self) -> tuple[TaskIndex, ScheduledEvent] | None:
         """Return the next event and its task, or None once the epoch is over.
@@ -205,6 +208,9 @@ class ConeReplay:
                 return
         recorded = self._recorded[task]
         if _is_unfinished(recorded, self.epoch) and not wanted:
+            if recorded.failure and self.repaired:
+                self._left.remove(task)
+                return
             if recorded.failure:
                 raise ReplayDivergence(
                     replay.name, f"epoch {self.epoch}: it failed when it was recorded ({recorded.failure}), and not now"

@@ -35,6 +35,8 @@ from causal.task.services import CausalServices
 from causal.task.step import Step
 from causal.topology import Topology
 
+_SEED_BYTES = 16
+
 
 class Replayed(NamedTuple):
     """A chunk that an event has put on an output, and the position of its first element or row."""
@@ -93,6 +95,7 @@ class TaskReplay:
         self._reads = False
         self._finishes = True
         """Whether the log of this epoch ends with a barrier, and not where the task's process ended."""
+        self._repairs = False
         self._event: ScheduledEvent | None = None
         self.begun_bytes = 0
         self._effects: list[Effect] = []
@@ -115,18 +118,21 @@ class TaskReplay:
         """Whether the log of this epoch contains events that have not been performed."""
         return self._event is not None or self._cursor.replaying
 
-    def begin_epoch(self, log: bytes, finishes: bool = True) -> None:
+    def begin_epoch(self, log: bytes, finishes: bool = True, repaired: bool = False) -> None:
         """Continue with the epoch after the last barrier, whose complete log is `log`.
 
         Args:
             finishes: whether a barrier ends the epoch; otherwise, it has no event after those in the log.
+            repaired: whether the code may be another one, which does not raise the exception that ended the log; what
+                the rest of that event asks for is the last clock reading, and random numbers from a fixed seed.
         """
         self._finishes = finishes
+        self._repairs = repaired and not finishes
         own = self._holdings.own
         invariant(not own.extent(self.epoch), "an epoch begins once", task=self.name, epoch=self.epoch)
         own.truncate(self.epoch)
         own.merge(LogDelta(own.task, self.epoch, 0, log))
-        self._cursor.complete = True
+        self._cursor.complete = not self._repairs
 
     # Input.
 
@@ -175,6 +181,11 @@ class TaskReplay:
         return not self._finishes and not self._cursor.replaying
 
     @property
+    def beyond(self) -> bool:
+        """Whether an event is performed beyond the exception that ended the log."""
+        return self._repairs and not self._cursor.replaying
+
+    @property
     def last_ns(self) -> int:
         """The last clock reading of the task."""
         return self._cursor.last_ns
@@ -204,6 +215,10 @@ class TaskReplay:
             for ordinal, output in enumerate(self._outputs)
             for position, chunk in output.taken()
         ]
+
+    def absent(self, what: str) -> ReplayDivergence:
+        """Return the error for a value that the log does not have."""
+        return ReplayDivergence(self.name, f"epoch {self.epoch}: the replay asks for {what} after the end of its log")
 
     def verify(self, recorded: Cut) -> None:
         """Compare the cut at the barrier that was just passed, or the position at the end of an unfinished epoch, with
@@ -290,10 +305,16 @@ class _Services(CausalServices):
         self._replay = replay
 
     def call(self, ask: Callable[[], bytes]) -> bytes:
+        self._check()
         return self._reported(ask, super().call(ask))
 
     def user(self, kind: str, ask: Callable[[], bytes]) -> bytes:
+        self._check()
         return self._reported(ask, super().user(kind, ask))
+
+    def _check(self) -> None:
+        if self._replay.beyond:
+            raise self._replay.absent("an answer of the outside world")
 
     def _reported(self, ask: Callable[[], bytes], answer: bytes) -> bytes:
         if self._replay.answered is not None:
@@ -308,12 +329,11 @@ class _Nothing:
         self._replay = replay
 
     def wall_ns(self) -> int:
-        raise self._absent("the time")
+        if self._replay.beyond:
+            return self._replay.last_ns
+        raise self._replay.absent("the time")
 
     def entropy(self) -> bytes:
-        raise self._absent("random bytes")
-
-    def _absent(self, what: str) -> ReplayDivergence:
-        return ReplayDivergence(
-            self._replay.name, f"epoch {self._replay.epoch}: the replay asks for {what} after the end of its log"
-        )
+        if self._replay.beyond:
+            return bytes(_SEED_BYTES)
+        raise self._replay.absent("random bytes")

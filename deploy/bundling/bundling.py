@@ -108,14 +108,8 @@ def _epochs(text: str) -> tuple[int, int]:
 
 def _neighbours(recording: Recording, epoch: int) -> tuple[int, int]:
     """Return the epochs before and after an epoch, as far as they are recorded and of the same version."""
-    version = recording.version_at(epoch).number
-    stretch = next(each for each in recording.stretches() if epoch in each)
-    own = [
-        each
-        for each in (epoch - 1, epoch, epoch + 1)
-        if each in stretch and recording.version_at(each).number == version
-    ]
-    return own[0], own[-1]
+    run = recording.run_of(epoch)
+    return max(run.start, epoch - 1), min(run[-1], epoch + 1)
 
 
 def _tried(path: Path, scratch: Path) -> tuple[int, str]:
@@ -127,7 +121,7 @@ def _tried(path: Path, scratch: Path) -> tuple[int, str]:
         replay = None
         try:
             bundle = open_bundle(path, scratch / "files")
-            replay = Replay(bundle, path, bundle.epochs().start, scratch / "replay")
+            replay = Replay(bundle, path, bundle.first, scratch / "replay")
             while replay.epoch <= bundle.last:
                 replay.perform_epoch()
         except OperatorFailed as problem:

@@ -20,6 +20,6 @@ def begin_at_point(bundle: Bundle, arguments: argparse.Namespace) -> None:
         arguments.task = bundle.task
     if bundle.redacted:
         say(f"note: the {', '.join(bundle.redacted)} is redacted, so nothing is compared with the recording", DONE)
-    archive = bundle.archive(bundle.version_at(bundle.epochs().start))
+    archive = bundle.archive(bundle.version_at(bundle.first))
     for difference in other_versions(archive, versions_now(archive)):
         say(f"note: {difference}; what the code does may differ for this reason", DONE)

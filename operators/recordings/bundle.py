@@ -53,7 +53,7 @@ class Bundle(Recording):
         facts: its manifest.
         task: the task for which it was made; all of its other tasks are upstream.
         point: the option of `causal replay` that names the point for which it was made → the value.
-        last: its last epoch.
+        first, last: its epochs; the first begins at its checkpoint.
         raised: the exception that ended the recorded job in it; empty if there was none.
     """
 
@@ -65,7 +65,7 @@ class Bundle(Recording):
             self.point: Mapping[str, Any] = {
                 name: kind(facts["point"][name]) for name, kind in _POINTS.items() if name in facts["point"]
             }
-            self.last = int(facts["last"])
+            self.first, self.last = int(facts["first"]), int(facts["last"])
             self.raised = str(facts["raised"])
             self.redacted = tuple(map(str, facts["redacted"]))
             self._slices = {(str(source), int(partition)): str(name) for source, partition, name in facts["inputs"]}

@@ -31,7 +31,7 @@ from operators.code_archive.archive import runtime_version
 from operators.recordings.bundle import INPUT
 from operators.recordings.bundle_file import CONTENT_BYTES_MAX
 from operators.recordings.input_slice import InputSlice
-from operators.recordings.recording import Recording
+from operators.recordings.recording import EXCEPTION, Recording
 from operators.records.seconds import seconds_of
 from operators.replay.exact import Replay
 from operators.replay.recorded_answers import asked_in
@@ -102,7 +102,9 @@ def cut(
     """
     replay = Replay(recording, job, excerpt.first, scratch, (excerpt.task,))
     first = replay.epoch
-    slices, raised, differs = _performed(replay, recording, excerpt.last)
+    tail = recording.tail()
+    last = excerpt.last if tail is None else min(excerpt.last, max(tail.ends[task].epoch for task in replay.tasks))
+    slices, raised, differs = _performed(replay, recording, last)
     replay.close()
     slices = [_redacted(each, redact) for each in slices]
     version = recording.version_at(excerpt.first)
@@ -111,7 +113,7 @@ def cut(
     config = _portable(version.config, hide)
     hidden = [name for name, value in version.config.settings.items() if config.settings[name] != value]
     files = {task: tuple(recording.snapshot(first)[task]) for task in tasks}
-    logs = _logs(recording, tasks, first, excerpt.last)
+    logs = _logs(recording, tasks, first, last)
     began_ns = recording.time_ns(first)
     performer = replay.topology.performer(excerpt.task)
     facts = {
@@ -120,7 +122,7 @@ def cut(
         "tasks": list(tasks),
         "point": dict(excerpt.point),
         "first": first,
-        "last": excerpt.last,
+        "last": last,
         "since": datetime.fromtimestamp(seconds_of(began_ns), UTC).isoformat(timespec="seconds"),
         "raised": raised,
         "redacted": [REDACTED_INPUT] if redact is not None else [],
@@ -133,7 +135,7 @@ def cut(
 
     def parts() -> Iterator[tuple[str, bytes]]:
         yield archive_name(config.code), archive.packed()
-        yield from _index(recording, config, tasks, first, excerpt.last)
+        yield from _index(recording, config, tasks, first, last)
         for path in sorted({path for each in files.values() for path, _, _ in each}):
             yield path, (recording.directory / path).read_bytes()
         for name, log in sorted(logs.items()):
@@ -150,6 +152,7 @@ def cut(
 def _performed(replay: Replay, recording: Recording, last: int) -> tuple[list[InputSlice], str, str]:
     """Replay to the end of an epoch; return the input, the exception of user code, and the difference, if any."""
     slices: dict[ChannelId, InputSlice] = {}
+    start = replay.epoch
     for name in replay.tasks:
         for channel, queue in zip(replay.topology.inputs(replay.index(name)), replay.task(name).inputs, strict=True):
             if channel.source == OUTSIDE:
@@ -173,12 +176,13 @@ def _performed(replay: Replay, recording: Recording, last: int) -> tuple[list[In
     try:
         while replay.epoch <= last:
             replay.perform_epoch()
+        raised = next((str(problem) for problem in replay.cone.failed.values()), "")
     except OperatorFailed as problem:
         raised = str(problem)
     except ReplayDivergence as problem:
         differs = str(problem)
     for name in replay.tasks:
-        reached = _last_log(recording, name, last).reached
+        reached = _last_log(recording, name, start, last).reached
         for id, (position, _, ended) in reached.inputs.items():
             own = slices.get(ChannelId(id))
             while own is not None and (own.stop < position - ended or (ended and not own.ended)):
@@ -186,12 +190,10 @@ def _performed(replay: Replay, recording: Recording, last: int) -> tuple[list[In
     return list(slices.values()), raised, differs
 
 
-def _last_log(recording: Recording, task: str, last: int) -> EpochLog:
-    """Return the last log of a task; it may have ended before the others in an epoch that the job did not finish."""
-    try:
-        return recording.log(task, last)
-    except PipelineError:
-        return recording.log(task, last - 1)
+def _last_log(recording: Recording, task: str, first: int, last: int) -> EpochLog:
+    """Return the last log of a task, which may have ended before the others in epochs that the job did not finish."""
+    tail = recording.tail()
+    return recording.log(task, last if tail is None else max(first, min(last, tail.ends[task].epoch)))
 
 
 def _redacted(slice: InputSlice, redact: Redact | None) -> InputSlice:
@@ -226,7 +228,7 @@ def _index(
     files = {task: tuple(recording.snapshot(first)[task]) for task in tasks}
     failures: dict[int, list[FailureEntry]] = {}
     for each in recording.failures():
-        if each.task in tasks and first <= each.epoch <= last:
+        if each.task in tasks and first <= each.epoch <= last and each.mode != EXCEPTION:
             failures.setdefault(each.epoch, []).append(
                 FailureEntry(each.task, each.incarnation, each.at_ns, each.mode, each.replayed_elements, each.cause)
             )
@@ -234,7 +236,8 @@ def _index(
         VersionEntry(number, began_ns, asdict(config), tuple(tasks)),
         KeptEntry(first, number, began_ns, files),
     ]
-    for epoch in range(first, last + 1):
+    tail = recording.tail()
+    for epoch in range(first, last + 1 if tail is None else min(last + 1, tail.epochs.start)):
         entry = recording.entry(epoch)
         logs = {task: entry.logs[task] for task in tasks}
         entries.append(EpochEntry(epoch, number, entry.at_ns, logs, tuple(failures.get(epoch, ()))))
@@ -245,10 +248,16 @@ def _index(
 def _logs(recording: Recording, tasks: Sequence[str], first: int, last: int) -> dict[str, EpochLog]:
     """Return the logs of some epochs, by the names of their files."""
     logs: dict[str, EpochLog] = {}
+    tail = recording.tail()
     for epoch in range(first, last + 1):
         for task in tasks:
-            incarnation, _ = recording.entry(epoch).logs[task]
-            logs[log_name(task, epoch, incarnation)] = recording.log(task, epoch)
+            if tail is None or epoch < tail.epochs.start:
+                incarnation, _ = recording.entry(epoch).logs[task]
+                logs[log_name(task, epoch, incarnation)] = recording.log(task, epoch)
+            elif (task, epoch) in tail.logs:
+                end = tail.ends[task]
+                name = log_name(task, epoch, end.incarnation, unfinished=epoch == end.epoch)
+                logs[name] = tail.logs[task, epoch]
     return logs
 
 

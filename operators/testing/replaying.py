@@ -162,8 +162,9 @@ def replay(bundle: str | Path, *, code: Pipeline | str | Path | None = None, ver
         (scratch / "replay").mkdir()
         file = open_bundle(Path(bundle), scratch / "files")
         with _code(file, code) as pipeline:
-            performing = Replay(file, file.path, file.epochs().start, scratch / "replay", (), pipeline)
+            performing = Replay(file, file.path, file.first, scratch / "replay", (), pipeline)
             performing.cone.verifies = verify and not file.redacted
+            performing.cone.repaired = code != BUNDLE
             result = Replayed(file, performing, opened)
             try:
                 _perform(file, result, verify, recorded=code == BUNDLE)
@@ -180,6 +181,7 @@ def _perform(bundle: Bundle, result: Replayed, verify: bool, recorded: bool) -> 
     try:
         while result._replay.epoch <= bundle.last:
             result._replay.perform_epoch()
+        result.raised = next(iter(result._replay.cone.failed.values()), None)
     except OperatorFailed as problem:
         result.raised = problem
     if result.raised is None and bundle.raised and recorded and verify:
@@ -199,7 +201,7 @@ def _perform(bundle: Bundle, result: Replayed, verify: bool, recorded: bool) -> 
 @contextmanager
 def _code(bundle: Bundle, code: Pipeline | str | Path | None) -> Iterator[Pipeline]:
     """Yield the pipeline to perform, whose modules are imported until the context ends."""
-    version = bundle.version_at(bundle.epochs().start)
+    version = bundle.version_at(bundle.first)
     archive, config = bundle.archive(version), version.config
     if code == BUNDLE:
         with version_of_job(bundle.directory, config) as pipeline:
@@ -288,7 +290,7 @@ def _explained(problem: ReplayDivergence, bundle: Bundle, result: Replayed, veri
 def _recorded_outputs(bundle: Bundle) -> dict[int, list[tuple[int, str]]]:
     """Return what the recorded code emits on each channel, in a fork: the position and text of each record."""
     with tempfile.TemporaryDirectory(prefix="causal-test-") as directory:
-        replay = Replay(bundle, bundle.path, bundle.epochs().start, Path(directory))
+        replay = Replay(bundle, bundle.path, bundle.first, Path(directory))
         replay.cone.verifies = False
         result = Replayed(bundle, replay, ExitStack())
         try:
