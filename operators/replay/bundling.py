@@ -103,7 +103,9 @@ def cut(
     replay = Replay(recording, job, excerpt.first, scratch, (excerpt.task,))
     first = replay.epoch
     tail = recording.tail()
-    last = excerpt.last if tail is None else min(excerpt.last, max(tail.ends[task].epoch for task in replay.tasks))
+    last = excerpt.last
+    if tail is not None and last in tail.epochs:  # a tail is whole, or there is none
+        last = max(tail.ends[task].epoch for task in replay.tasks)
     slices, raised, differs = _performed(replay, recording, last)
     replay.close()
     slices = [_redacted(each, redact) for each in slices]
