@@ -120,7 +120,7 @@ def cut(
     performer = replay.topology.performer(excerpt.task)
     facts = {
         "job": config.name,
-        "task": excerpt.task if performer is None else str(performer.name),
+        "task": replay.tasks[-1] if performer is None else str(performer.name),
         "tasks": list(tasks),
         "point": dict(excerpt.point),
         "first": first,
