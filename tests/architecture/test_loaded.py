@@ -51,7 +51,7 @@ PROCESSES = {
         ),
         600,
     ),
-    "preparation": (("deploy.cli",), ("deploy.doctor", "deploy.new_project", "deploy.ui"), 680),
+    "preparation": (("deploy.cli",), ("deploy.doctor", "deploy.new_project", "deploy.ui"), 690),
 }
 """Process → the modules that it runs, others that it must not load, and a bound on the number of modules."""
 
