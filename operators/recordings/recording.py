@@ -300,6 +300,11 @@ class Recording:
             PipelineError: the epoch is not recorded, or the job did not finish it.
         """
         interval = self._interval(epoch)
+        if epoch >= interval.end:
+            raise PipelineError(
+                f"the job {self._name} did not finish epoch {epoch}, and this needs a finished one; "
+                "`causal replay` performs it"
+            )
         return interval.epochs[epoch - interval.first]
 
     def reader(self, source: str, partition: int) -> PartitionReader | None:

@@ -348,6 +348,8 @@ def test_what_the_tasks_did_until_the_job_ended_follows_on_the_last_epoch(job: J
     assert shown(recording) == (range(2, 4), logs)
     assert recording.log("out/0", 2).log == b"out/0 2 ended" and recording.version_at(3).number == 1
     assert recording.epoch_at(job.now_ns + 3) == 2 and not recording.failures()
+    with pytest.raises(PipelineError, match="job did not finish epoch 2, and this needs a finished one"):
+        recording.entry(2)
     with pytest.raises(PipelineError, match="out/0 has no log of epoch 3, which the job did not finish"):
         recording.log("out/0", 3)
     with pytest.raises(PipelineError, match=r"no epoch 4; it has epochs 0 to 1 .*, and the unfinished epoch 2$"):
