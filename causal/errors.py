@@ -7,6 +7,7 @@ from __future__ import annotations
 
 NONDETERMINISTIC = "is nondeterministic: "
 CURE = NONDETERMINISTIC + "use ctx.now, ctx.random, ctx.uuid and ctx.call, and keep what it remembers in ctx.state"
+EXPLAINS = "; `causal explain-divergence` names the line of a job that was run with --record"
 CURE_OF_SOURCE = "; or its source: make(partition, i) or read(position) must return the same result each time"
 
 
@@ -26,7 +27,7 @@ class ReplayDivergence(CausalError):
     """User code did something nondeterministic that was not logged: the task stops, and the job escalates (D7).
 
     Fix: the message names the task and the data that user code keeps outside `ctx.state`: make it deterministic; if the
-    code was changed, use `--code kept`.
+    code was changed, use `--code kept`. `causal explain-divergence` names the line, if the job was run with `--record`.
 
     Args:
         where: the task, or a description if the task is not known exactly.
@@ -40,7 +41,7 @@ class ReplayDivergence(CausalError):
 
     def because(self, cause: str) -> str:
         """Return the message with the given cause instead of the general advice."""
-        return f"{self.where} {cause} (ReplayDivergence: {self.difference})"
+        return f"{self.where} {cause} (ReplayDivergence: {self.difference}{EXPLAINS})"
 
 
 class DeterminantsLost(CausalError):

@@ -82,6 +82,7 @@ def parser() -> Parser:
     from deploy.bundling import bundle_command
     from deploy.changes import change_commands
     from deploy.diffing import diff_command
+    from deploy.explaining import explain_command
     from deploy.jobs.chosen import add_job
     from deploy.kill_command import kill
     from deploy.launching import host_agent
@@ -134,6 +135,7 @@ def parser() -> Parser:
     recordings_command.add_parser(commands)
     diff_command.add_parser(commands)
     replay_command.add_parser(commands)
+    explain_command.add_parser(commands)
     bundle_command.add_parser(commands)
 
     looking.add_parsers(commands)

@@ -18,6 +18,7 @@ from causal.cut import Cut
 from causal.errors import PipelineError, Unavailable
 from causal.ids import OUTSIDE, ChannelId, TaskIndex
 from causal.records.batch import ROWS, Chunk
+from causal.snapshot_files import SnapshotFile
 from causal.task.cone import ConeReplay, Elements, RecordedEpoch, cone
 from causal.task.replay import Replayed, TaskReplay
 from causal.task.schedule import ScheduledEvent
@@ -47,6 +48,8 @@ class Replay:
         tasks: the names of the tasks, of subtasks in cells, or of operators; by default, all tasks of the recording.
         pipeline: the code to perform, which must have the same tasks; by default, that of the recording is loaded.
         planned: returns the plan of the pipeline.
+        begins: a directory, and files of each task in it, of a state at the beginning of `epoch` from which the replay
+            begins instead of a kept checkpoint.
 
     Attributes:
         tasks: the names of the tasks that are replayed, upstream first.
@@ -67,6 +70,7 @@ class Replay:
         tasks: Sequence[str] = (),
         pipeline: Pipeline | None = None,
         planned: Callable[[Pipeline, JobConfig], Plan] = plan,
+        begins: tuple[Path, Mapping[str, Sequence[SnapshotFile]]] | None = None,
     ) -> None:
         version, start = recording.version_at(epoch), recording.start_of(epoch)
         config = located(replace(version.config, state_directory=""), scratch)
@@ -79,13 +83,13 @@ class Replay:
         self.supplied: Callable[[ChannelId, int, Elements], None] | None = None
         self._recording = recording
         self._version = version
-        snapshot = recording.snapshot(start)
+        directory, snapshot = (recording.directory, recording.snapshot(start)) if begins is None else begins
         cuts: dict[TaskIndex, Cut] = {}
         replays: dict[TaskIndex, TaskReplay] = {}
         self.chains: dict[str, OperatorChain] = {}
         for task in cone(self.topology, self._wanted(tasks)):
             name = str(self.topology.tasks[task].name)
-            image = Image(self.plan, task, recording.directory)
+            image = Image(self.plan, task, directory)
             image.load(snapshot[name])
             cuts[task], self.chains[name] = image.cut, image.chain
             replays[task] = TaskReplay(self.topology, task, config, image.chain, image.cut)
