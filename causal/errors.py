@@ -6,8 +6,11 @@ Every message states what happened, where it happened (operator, key, position) 
 from __future__ import annotations
 
 NONDETERMINISTIC = "is nondeterministic: "
-CURE = NONDETERMINISTIC + "use ctx.now, ctx.random, ctx.uuid and ctx.call, and keep what it remembers in ctx.state"
-EXPLAINS = "; `causal explain-divergence` names the line of a job that was run with --record"
+CURE = (
+    NONDETERMINISTIC
+    + "use ctx.now, ctx.random, ctx.uuid and ctx.call, and keep what it remembers in ctx.state"
+    + ("; `causal explain-divergence` names the line of a job with --record")
+)
 CURE_OF_SOURCE = "; or its source: make(partition, i) or read(position) must return the same result each time"
 
 
@@ -41,7 +44,7 @@ class ReplayDivergence(CausalError):
 
     def because(self, cause: str) -> str:
         """Return the message with the given cause instead of the general advice."""
-        return f"{self.where} {cause} (ReplayDivergence: {self.difference}{EXPLAINS})"
+        return f"{self.where} {cause} (ReplayDivergence: {self.difference})"
 
 
 class DeterminantsLost(CausalError):
