@@ -493,7 +493,7 @@ def _begin(
     directory.clear()
     version.archive.save(directory.path, config.durability == "os")
     if recorded is not None:
-        recorded.put(directory.path)
+        recorded.put(directory.path, planned)
     if begins is not None:
         begin_from(directory, begins, config, planned, blueprint)
         directory.note_resumption()

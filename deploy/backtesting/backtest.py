@@ -5,7 +5,6 @@ The recorded job may run, and is not changed.
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from argparse import Namespace
 from collections.abc import Iterator
@@ -47,7 +46,7 @@ class Backtest:
         savepoint: the directory of the savepoint with which the job begins; empty if there is none.
         stops: the positions after the last epoch.
         places: the locations of the recorded job's rows.
-        lent: a directory that receives what sources lend, until the directory of the new job is empty.
+        lent: a directory that receives what sources lend, for checks before the directory of the new job is emptied.
     """
 
     job: Path
@@ -122,13 +121,13 @@ class Backtest:
             begins = self._of_checkpoint(self.checkpoint, config, planned, allow_dropped)
         if begins is not None:
             self.starts = dict(begins.rescaling.positions())
-        self._lend(planned)
+        self._lend(planned, self.lent)
         places = {} if begins is None else begins.rescaling.places()
         planned.check_readable(places, self.lent)
         return begins
 
-    def _lend(self, planned: Plan) -> None:
-        """Copy what the sources need, with the bounds of their input.
+    def _lend(self, planned: Plan, directory: Path) -> None:
+        """Copy or link what the sources need to a job directory, with the bounds of their input.
 
         Raises:
             PipelineError: only the recorded job can read a source, or the savepoint is after the end of the input.
@@ -140,7 +139,7 @@ class Backtest:
                     f"{self.starts[partition]}, but epoch {self.last} of the recording ends at {stop}; use an earlier "
                     "savepoint, or a later --to"
                 )
-        to = self.lent / INPUT
+        to = directory / INPUT
         to.mkdir(mode=0o700)
         bounds: dict[str, list[Bounds]] = {}
         for node in planned.operators:
@@ -158,11 +157,11 @@ class Backtest:
             bounds[node.name] = [Bounds(start, *stop) for start, stop in zip(starts, stops, strict=True)]
         store = self.config.store
         place = self.config.place_in_store if store else ""
-        RecordedInput(self.config.run, store, place, self.first, self.last, bounds).save(self.lent)
+        RecordedInput(self.config.run, store, place, self.first, self.last, bounds).save(directory)
 
-    def put(self, directory: Path) -> None:
-        """Move what the sources have lent to the directory of the new job, which is empty."""
-        shutil.move(self.lent / INPUT, directory / INPUT)
+    def put(self, directory: Path, planned: Plan) -> None:
+        """Lend once more, to the directory of the new job, which is empty: links within a file system stay valid."""
+        self._lend(planned, directory)
 
     def _of_checkpoint(
         self, checkpoint: Checkpoint, config: JobConfig, planned: Plan, allow_dropped: bool
