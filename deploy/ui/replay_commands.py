@@ -52,6 +52,7 @@ def of_row(job: str, account: str, position: int) -> Commands:
     """Return the commands about one row."""
     place = {"--row": f"{account}:{position}"}
     return [
+        {"for": "show what it comes from", "command": shlex.join(["causal", "lineage", job, account, str(position)])},
         _command("show the record that causes it, with the state before and after", "replay", job, place),
         _command("stop before that record, in pdb", "replay", job, place, "--pdb"),
     ]

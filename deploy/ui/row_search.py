@@ -12,7 +12,6 @@ import signal
 import subprocess
 import threading
 import time
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +20,6 @@ from causal.process.interpreter import module_command
 from deploy.ui.drawn_lineage import drawn
 
 SEARCH_S = 300.0
-LINEAGE = "deploy.replaying.lineage_command"
-"""The module of the command that finds the lineage; without it, only the record itself is found."""
 LISTED = 40
 """The number of input records, and of events, of which the lineage is drawn."""
 ANSWER_BYTES_MAX = 8 << 20
@@ -85,11 +82,8 @@ class RowSearch:
         try:
             place = f"{account}:{position}"
             then = self._run("replay", f"--row={place}", "--", str(self._job)).decode(errors="replace")
-            shown = None
-            if find_spec(LINEAGE) is not None:
-                limits = ("--json", f"--limit={LISTED}")
-                shown = drawn(json.loads(self._run("lineage", *limits, "--", str(self._job), account, str(position))))
-            answer = {"state": "found", "lineage": shown, "then": then}
+            options = ("--json", f"--limit={LISTED}", "--", str(self._job), account, str(position))
+            answer = {"state": "found", "lineage": drawn(json.loads(self._run("lineage", *options))), "then": then}
         except (PipelineError, Unavailable) as problem:
             answer = {"state": "failed", "problem": str(problem)}
         except (OSError, ValueError, KeyError, TypeError) as problem:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,6 @@ pytest.importorskip("selenium.webdriver", reason="the browser is driven by Selen
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
-from deploy.ui.row_search import LINEAGE
 from standby.blueprint import Blueprint
 from tests.faults.browser_page import Page
 from tests.faults.recorded_jobs import MARKUP, recorded_shop, write_long_recording
@@ -290,6 +288,7 @@ def test_a_user_finds_an_epoch_a_failure_and_a_row_of_a_recorded_job(browser: An
         page.until("causal replay job --task total/0 --at-crash --pdb")
         page.follow("Close")
 
+        page.until("Where does a row come from?")
         browser.find_element(By.NAME, "text").send_keys("<img")
         page.press("Show the newest rows")
         page.until(MARKUP)
@@ -299,14 +298,14 @@ def test_a_user_finds_an_epoch_a_failure_and_a_row_of_a_recorded_job(browser: An
         page.until(f"causal replay job --row out/0:{position} --pdb")
         page.press("Find out what it comes from")
         page.until("  after   {")
-        if find_spec(LINEAGE) is not None:
-            chosen_in_a_lineage(page, browser)
+        chosen_in_a_lineage(page, browser)
         browser.find_element(By.NAME, "place").send_keys("999999", Keys.ENTER)
         page.until("contains no epoch 999999; it has epochs 0 to")
         assert [line for line in page.problems() if "409" not in line] == []
 
         page.open("Dead letters")
         page.until("an order that cannot be right")
+        page.until("how it came")
         browser.find_element(By.CSS_SELECTOR, "td a").click()
         page.until("causal replay job --row dead-letters/0:")
 

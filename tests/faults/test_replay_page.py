@@ -6,7 +6,6 @@ import json
 import os
 import shlex
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -15,7 +14,6 @@ import pytest
 
 from causal.config import JobConfig
 from causal.recorded_files import DIRECTORY
-from deploy.ui.row_search import LINEAGE
 from tests.faults.dashboard import Dashboard
 from tests.faults.job import causal_output, wait_for
 from tests.faults.recorded_jobs import MARKUP, recorded_shop, write_long_recording
@@ -189,9 +187,7 @@ def test_the_origin_of_a_row_is_searched_for_once_at_a_time_and_can_be_cancelled
     answer = ended(wanted)
     assert answer["state"] == "found", answer
     lineage = answer["lineage"]
-    assert (lineage is None) == (find_spec(LINEAGE) is None)
-    if lineage is not None:
-        assert_drawn(lineage)
+    assert_drawn(lineage)
     assert "'order': 777," in answer["then"] and "  after   {" in answer["then"]
 
     assert searched(dashboard, "search", "out/0:3")[1]["state"] == "searching"

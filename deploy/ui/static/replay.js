@@ -283,7 +283,6 @@ function foundOrigin(lineage, interval, tools, of) {
     tools.draw();
   };
   const then = [h("h2", {}, "Then"), h("div", { class: "scroll" }, h("pre", { tabindex: 0, "aria-label": "The record that caused the row, and the state before and after it" }, origin.then))];
-  if (!lineage) return then;
   return [
     explanation(lineage),
     lineageOf(lineage, chosen, to),

@@ -31,9 +31,11 @@ def test_a_shell_reads_what_was_meant_whatever_things_are_called(
             assert read.at_crash and read.epoch == (None if latest else number)
         else:
             assert read.epoch == str(number)
-    for each in replay_commands.of_row(job, name, number):
-        read = PARSER.parse_args(shlex.split(each["command"])[1:])
-        assert (read.job, read.row) == (job, f"{name}:{number}")
+    lineage, *replays = [
+        PARSER.parse_args(shlex.split(each["command"])[1:]) for each in replay_commands.of_row(job, name, number)
+    ]
+    assert (lineage.job, lineage.sink, lineage.row) == (job, name, str(number))
+    assert all((each.job, each.row) == (job, f"{name}:{number}") for each in replays)
 
 
 def test_one_epoch_can_be_replayed_and_several_can_be_compared() -> None:
