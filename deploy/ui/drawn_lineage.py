@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence, Set
 from datetime import datetime
 from typing import Any
 
-ROWS_MAX = 12
+ROWS_MAX = 6
 """The number of nodes that a column shows."""
 TEXT_MAX = 2000
 VALUES_MAX = 50

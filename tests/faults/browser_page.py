@@ -116,9 +116,10 @@ class Page:
         wait_for("messages are gone", lambda: not self.text("#done"))
         # A bar that is there stays until the page is laid out again.
         self.browser.execute_script("document.documentElement.style.scrollbarWidth = 'none'")
-        width, height = self.browser.execute_script(
-            "return [innerWidth, Math.min(innerHeight, document.querySelector('main').getBoundingClientRect().bottom)]"
+        width, height, scrolled = self.browser.execute_script(
+            "const bottom = document.querySelector('main').getBoundingClientRect().bottom;"
+            "return [innerWidth, Math.min(innerHeight, bottom), scrollY]"
         )
-        clip = {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}
+        clip = {"x": 0, "y": scrolled, "width": width, "height": height, "scale": 1}
         taken = self.browser.execute_cdp_cmd("Page.captureScreenshot", {"format": "png", "clip": clip})
         (Path(PICTURES) / f"dashboard-{name}.png").write_bytes(b64decode(taken["data"]))

@@ -3,7 +3,7 @@
 import { count, h, s } from "./dom.js";
 
 const [WIDTH, HEIGHT, GAP_X, GAP_Y, TOP, STRIPE] = [216, 58, 74, 14, 34, 5];
-const [TITLE_MAX, TEXT_MAX] = [26, 30];
+const [TITLE_MAX, TEXT_MAX] = [22, 30];
 
 const cut = (text, most) => (text.length <= most ? text : `${text.slice(0, most - 1)}…`);
 
@@ -52,7 +52,7 @@ function edgeOf(edge, places, faint) {
   const [x, y, end] = [from.x + WIDTH, from.y + HEIGHT / 2, to.y + HEIGHT / 2];
   const middle = (x + to.x) / 2;
   const bend = Math.min(34, 12 + Math.abs(to.y - from.y) / 12);
-  const below = same && to.y - from.y === HEIGHT + GAP_Y;
+  const below = same && Math.abs(to.y - from.y - HEIGHT - GAP_Y) < 1;
   const d = below ? `M${from.x + 30} ${from.y + HEIGHT}V${to.y - 2}` : same ? `M${from.x} ${y}C${from.x - bend} ${y} ${to.x - bend} ${end} ${to.x - 2} ${end}` : `M${x} ${y}C${middle} ${y} ${middle} ${end} ${to.x - 2} ${end}`;
   const words = { record: "it became this", state: "came earlier for the same key" }[edge.role] ?? edge.role;
   return s("path", { class: `way ${edge.role === "record" ? "became" : "earlier"}${faint}`, d, "marker-end": "url(#arrow)" }, s("title", {}, edge.through.length ? `${words}, through ${edge.through.join(" › ")}` : words));
