@@ -7,7 +7,7 @@ from pathlib import Path
 from causal.records.rows import listed
 from causal.storage.directory import Directory
 from operators.source import PartitionReader, SourceContext
-from operators.sources import FilesSource, GeneratedSource, StdinSource
+from operators.sources import FilesSource, GeneratedSource
 from operators.sources.beginnings import Beginnings, lend_beginnings
 
 
@@ -68,8 +68,7 @@ def test_files_are_also_read_from_a_position_before_the_mark_of_the_job(tmp_path
     assert rows_from(reader_in(source, elsewhere), 3) == [str(row) for row in range(3, 10)]
 
 
-def test_a_source_with_a_process_of_its_own_lends_nothing(tmp_path: Path) -> None:
-    assert not StdinSource().lend("lines", tmp_path, tmp_path)
+def test_a_source_without_files_has_nothing_to_lend(tmp_path: Path) -> None:
     assert GeneratedSource(lambda p, i: i, count=3).lend("numbers", tmp_path, tmp_path)
 
 
