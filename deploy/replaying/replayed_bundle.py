@@ -9,12 +9,12 @@ from operators.code_archive.archive import other_versions
 from operators.code_archive.reach import versions_now
 from operators.recordings.bundle import Bundle
 
-_PLACES = ("task", "epoch", "at", "at_crash", "row", "key", "condition")
+_PLACES = ("task", "epoch", "at", "row", "key", "condition")
 
 
 def begin_at_point(bundle: Bundle, arguments: argparse.Namespace) -> None:
     """Name the point for which the bundle was made, unless the arguments name another one; print what may differ."""
-    if not any(getattr(arguments, name, None) not in (None, False) for name in _PLACES):
+    if all(getattr(arguments, name, None) is None for name in _PLACES) and not arguments.at_crash:
         for name, value in bundle.point.items():
             setattr(arguments, name, value)
         arguments.task = bundle.task

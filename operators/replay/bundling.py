@@ -106,14 +106,13 @@ def cut(
     last = excerpt.last
     if tail is not None and last in tail.epochs:  # a tail is whole, or there is none
         last = max(tail.ends[task].epoch for task in replay.tasks)
-    slices, raised, differs = _performed(replay, recording, last)
+    read, raised, differs = _performed(replay, recording, last)
     replay.close()
-    slices = [_redacted(each, redact) for each in slices]
+    slices = [_redacted(each, redact) for each in read]
     version = recording.version_at(excerpt.first)
     archive = recording.archive(version)
     tasks = tuple(replay.tasks)
     config = _portable(version.config, hide)
-    hidden = [name for name, value in version.config.settings.items() if config.settings[name] != value]
     files = {task: tuple(recording.snapshot(first)[task]) for task in tasks}
     logs = _logs(recording, tasks, first, last)
     began_ns = recording.time_ns(first)
@@ -128,7 +127,7 @@ def cut(
         "since": datetime.fromtimestamp(seconds_of(began_ns), UTC).isoformat(timespec="seconds"),
         "raised": raised,
         "redacted": [REDACTED_INPUT] if redact is not None else [],
-        "settings_hidden": hidden,
+        "settings_hidden": [each for each, value in version.config.settings.items() if config.settings[each] != value],
         "inputs": [[each.source, each.partition, _input_name(each)] for each in slices],
         "python": archive.python,
         "libraries": dict(archive.outside),
