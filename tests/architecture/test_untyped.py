@@ -14,6 +14,7 @@ BOUNDARIES = {
     "deploy.diffing.document": "what causal diff --json prints",
     "deploy.diffing.page": "what causal diff --json prints",
     "deploy.diffing.running": "what causal diff --json prints",
+    "deploy.explaining.explanation": "what performances have observed, and the explanation",
     "deploy.replaying.shown_lineage": "what causal lineage --json prints",
     "deploy.cli": "the options of a command, which are settings by name",
     "deploy.plan_command": "the options of a command, and the answer of causal plan --json",

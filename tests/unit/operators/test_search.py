@@ -39,7 +39,7 @@ class Scripted:
 
     def __init__(self) -> None:
         self.epoch = 3
-        self.cone = SimpleNamespace(emitted=None)
+        self.cone = SimpleNamespace(emitted=None, failed=[])
         self._left: Iterator[Any] = iter(())
         self._event: Any = None
         self._seen: list[Arriving] = []
