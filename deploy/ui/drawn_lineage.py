@@ -1,4 +1,4 @@
-"""The lineage of a row as the page draws it: columns from the sources to the row, and edges between their nodes. Pure.
+"""The lineage of a row as the page draws it: columns from the sources to the row, and edges between their nodes.
 
 It is computed from what `causal lineage --json` prints. All values become text, because a browser would round long
 numbers. A column shows its last nodes and counts the others.

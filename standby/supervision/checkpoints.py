@@ -205,9 +205,7 @@ class Coordinator:
         if not self._due_ns:
             self._due_ns = now_ns + self._interval_ns
         if self._ends_with_input and not self._of_change:
-            from standby.supervision.input_end import end_with_input  # imported here because few jobs need it
-
-            end_with_input(self._assignments, self, outbox)
+            self._end_with_input(outbox)
         pressed = self._pressed()
         self._resting = not self.under_way and now_ns >= self._due_ns and self._nothing_changed()
         due = hurries or pressed or self.requested > self.complete or (now_ns >= self._due_ns and not self._resting)
@@ -222,6 +220,18 @@ class Coordinator:
                 slot = self._assignments.holder(entry)
                 if entry.state is TaskState.SERVED and slot is not None:
                     self.trigger(slot, now_ns, outbox)
+
+    def _end_with_input(self, outbox: Outbox) -> None:
+        """Request the checkpoint that contains all recorded input, and then the savepoint at which the job ends."""
+        from standby.supervision.input_end import barrier_after_input  # imported here because few jobs need it
+
+        barrier = barrier_after_input(self._assignments)
+        if not barrier or self.final:
+            return
+        if barrier <= self.complete:
+            self.request(True, outbox)
+        elif not self.under_way and self.requested <= self.complete:
+            self.request(False, outbox)
 
     def _pressed(self) -> bool:
         """Return whether a task retains so much data that a checkpoint should complete before the sources read more."""

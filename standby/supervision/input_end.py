@@ -1,4 +1,4 @@
-"""The end of a job whose sources read recorded input: a final savepoint, once a checkpoint contains all of it.
+"""The barrier before which the input of a job is complete, where its sources read recorded input.
 
 That a task has delivered its input is certain only once a checkpoint contains it: if the task dies before, its
 successor may take the next barrier at an earlier position.
@@ -6,27 +6,10 @@ successor may take the next barrier at an earlier position.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from standby.supervision.assignments import Assignments, TaskState, WorkerState
-from standby.supervision.effects import Outbox
-
-if TYPE_CHECKING:
-    from standby.supervision.checkpoints import Coordinator
 
 
-def end_with_input(assignments: Assignments, coordinator: Coordinator, outbox: Outbox) -> None:
-    """Request the checkpoint that contains all input, and then the savepoint at which the job ends."""
-    barrier = _contains_all(assignments)
-    if not barrier or coordinator.final:
-        return
-    if barrier <= coordinator.complete:
-        coordinator.request(True, outbox)
-    elif not coordinator.under_way and coordinator.requested <= coordinator.complete:
-        coordinator.request(False, outbox)
-
-
-def _contains_all(assignments: Assignments) -> int:
+def barrier_after_input(assignments: Assignments) -> int:
     """Return the first barrier before which all input is delivered; 0 if that is not known, or if all input ends."""
     barriers = [0]
     for entry in assignments.sources:

@@ -20,7 +20,6 @@ PURE = (
     "deploy.ui.meter",
     "deploy.ui.drawn_graph",
     "deploy.ui.models",
-    "deploy.ui.drawn_lineage",
     "deploy.ui.recorded_axis",
     "deploy.ui.replay_commands",
     "standby.leadership",
