@@ -14,8 +14,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-VISITS_MAX = 20_000_000
-"""The maximum number of visits that are kept."""
+from causal.errors import PipelineError
+
+VISITS_MAX = 10_000_000
+"""The maximum number of visits that are kept, in about 2 GB."""
 BODIES_BYTES_MAX = 1 << 30
 """The maximum size of the kept contents; the oldest half is dropped beyond it."""
 
@@ -160,8 +162,16 @@ class Provenance:
         Args:
             elements: the elements that these records are, if they were delivered to the subtask.
             empty: those of the keys that have no state.
+
+        Raises:
+            PipelineError: there are more than `VISITS_MAX`.
         """
         first, count, event = len(self.cause_of), len(keys), len(self.events) - 1
+        if first + count > VISITS_MAX:
+            raise PipelineError(
+                f"between the checkpoint and the row, operators with state have received more than {VISITS_MAX:,} "
+                "records; use a lower --back, or name an earlier row"
+            )
         self.operator_of.extend([operator] * count)
         self.event_of.extend([event] * count)
         self.side_of.extend(bytes([side]) * count)
