@@ -48,6 +48,7 @@ EXTRAS = {
     "iceberg": ("pyiceberg", "pyarrow", "sqlalchemy"),
     "hosts": ("obstore",),
     "ui": ("starlette", "uvicorn", "textual"),
+    "debug": ("debugpy",),
     "otel": ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"),
 }
 KAFKA_S = NATS_S = 5.0

@@ -185,9 +185,13 @@ class ConeReplay:
     def _pass(self, task: TaskIndex) -> None:
         """Compare the outputs of a task that has passed the barrier, or has come to the end of its log."""
         self._left.remove(task)
-        reached = self._recorded[task].reached
-        if reached is not None and self.verifies:
-            self.replays[task].verify(reached)
+        replay, recorded = self.replays[task], self._recorded[task]
+        reached = recorded.reached
+        if reached is None or not self.verifies:
+            return
+        # An ordered task that was ended early is performed up to the end of its input, as far as its sender got.
+        if not (replay.ordered and _is_unfinished(recorded, self.epoch)) or replay.stands_at(reached):
+            replay.verify(reached)
             self.verified += len(reached.outputs)
 
     def _supply(self, task: TaskIndex) -> None:
@@ -196,18 +200,21 @@ class ConeReplay:
         Raises:
             ReplayDivergence: nothing can emit them.
         """
-        replay, inputs = self.replays[task], self._topology.inputs(task)
-        wanted = replay.waits_for()
+        replay, inputs, recorded = self.replays[task], self._topology.inputs(task), self._recorded[task]
+        unfinished, wanted = _is_unfinished(recorded, self.epoch), replay.waits_for()
         for input, count in wanted:
             channel = inputs[input]
             if channel.source == OUTSIDE:
-                replay.read(input, *self._read(channel.id, replay.inputs[input].next, count))
-                return
-            if channel.source in self._left:
+                position = replay.inputs[input].next
+                if unfinished and recorded.reached is not None:
+                    count = min(count, recorded.reached.inputs[channel.id][0] - position)
+                if count > 0:
+                    replay.read(input, *self._read(channel.id, position, count))
+                    return
+            elif channel.source in self._left:
                 self._waiting.append(channel.source)
                 return
-        recorded = self._recorded[task]
-        if _is_unfinished(recorded, self.epoch) and not wanted:
+        if unfinished and (replay.ordered or not wanted):
             if recorded.failure and self.repaired:
                 self._left.remove(task)
                 return

@@ -57,6 +57,7 @@ class TaskReplay:
         inputs: the inputs, in the order of `Topology.inputs`.
         epoch: the epoch being replayed.
         reached: the cut at the last barrier that was passed, at first that of the checkpoint.
+        ordered: whether the order of its input follows from content, so that the log does not contain it.
         begun_bytes: the place in the log of the epoch at which the event begins that `next` has returned.
         answered: called with each request that an operator makes during an event, and its recorded answer.
     """
@@ -73,7 +74,7 @@ class TaskReplay:
         ]
         cast("list[Any]", channels.outputs)[:] = self._outputs
         self.inputs: Sequence[InputQueue] = channels.inputs
-        self._ordered = channels.ordered
+        self.ordered = channels.ordered
         self._holdings = Holdings(topology, task, config.sharing_depth, cut.epoch)
         self._cursor = DeterminantCursor(self._holdings.own, cut.epoch, self.name)
         self._cursor.last_ns = cut.last_ns
@@ -157,7 +158,7 @@ class TaskReplay:
             if starved:
                 order = cast(Any, self._cursor.peek())
                 return [(channel.ordinal, order.count - channel.queued) for channel in starved]
-        if not self._ordered:
+        if not self.ordered:
             return ()
         return [(c.ordinal, 1) for c in self.inputs if not (c.blocked or c.idle or c.read_out or c.head_chunk_count)]
 
@@ -177,8 +178,15 @@ class TaskReplay:
         return self._event
 
     def _is_over(self) -> bool:
-        """Return whether an epoch that no barrier ends has no further event."""
-        return not self._finishes and not self._cursor.replaying
+        """Return whether an epoch that no barrier ends has no further event.
+
+        With `delivery="ordered"` the log does not contain the order, so further events may follow from the input.
+        """
+        return not self._finishes and not self.ordered and not self._cursor.replaying
+
+    def stands_at(self, recorded: Cut) -> bool:
+        """Return whether the task has come to the input positions of a cut."""
+        return _places(self._step.cut()) == _places(recorded)
 
     @property
     def beyond(self) -> bool:

@@ -148,9 +148,10 @@ def test_every_task_is_replayed_up_to_the_event_at_which_its_job_was_stopped(dra
     while replay.epoch <= max(ends.values()):
         replay.perform_epoch()
     assert {task: each.epoch for task, each in replay.replays.items()} == ends
-    outputs = [len(cut.outputs) for cuts in world.cuts.values() for cut in cuts.values()]
-    outputs += [len(each.reached.outputs) for each in world.tail.values() if each.reached is not None]
-    assert replay.verified == sum(outputs)
+    whole = sum(len(cut.outputs) for cuts in world.cuts.values() for cut in cuts.values())
+    tail = {key: len(each.reached.outputs) for key, each in world.tail.items() if each.reached is not None}
+    sure = sum(count for (task, _), count in tail.items() if not replay.replays[task].ordered)
+    assert whole + sure <= replay.verified <= whole + sum(tail.values()), "an ordered task may be performed further"
 
 
 @pytest.fixture(scope="module")

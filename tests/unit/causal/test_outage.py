@@ -193,6 +193,9 @@ class Task:
     def counters(self) -> dict[str, int]:
         return {}
 
+    def unfinished_log(self) -> None:
+        """Return nothing, because the task does not record."""
+
 
 class Quiet:
     """A transport and disk without any messages."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import posix
 import random
 import time
 from pathlib import Path
@@ -97,7 +98,8 @@ def test_a_line_that_gives_another_value_or_another_line_is_named() -> None:
     assert difference is not None and (difference.line, difference.name, difference.before) == (2, "", "line 3 follows")
 
 
-def test_questions_are_noted_with_the_users_line() -> None:
+def test_questions_are_noted_with_the_users_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "urandom", posix.urandom)  # an earlier test of the process may have captured it
     asked = {(each.kind, each.name) for each in traced(asking).asked if each.line == line_of("return time.monotonic()")}
     names = {("clock", "time.monotonic"), ("environment", "os.environ"), ("random", "os.urandom")}
     assert names <= asked and any(kind == "random" and name.endswith(".random") for kind, name in asked)

@@ -207,7 +207,7 @@ class Losing(Worker):
         self.later, self.retained, self.difference, self.load_began_ns = Backlog(), NO_KNOWLEDGE, "", 0
 
     def _drive(self, act: Begin, protocol: Any, answers: Any = ()) -> None:
-        self.driver = cast(Any, SimpleNamespace(task=protocol, close=lambda: None))
+        self.driver = cast(Any, SimpleNamespace(task=protocol, close=lambda ends: None))
 
     def until_loaded(self) -> None:
         while self.loading is not None:
