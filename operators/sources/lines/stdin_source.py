@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import select
 import stat
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -23,6 +24,8 @@ READ_BYTES = 1 << 16
 BATCH_BYTES = 1 << 22
 GATHER_S = 0.02
 """The time for which more lines are waited for, once some are there: a batch costs a few writes that reach the disk."""
+GATHER_S_MAX = 0.1
+"""The time after which lines are published even if more keep coming."""
 
 
 class StdinSource(LineSource):
@@ -67,7 +70,7 @@ class StdinSource(LineSource):
             select.select([descriptor], [], [])
             if note is not None:
                 note.write_text(str(root_pid))
-            size = 0
+            size, until_s = 0, time.monotonic() + GATHER_S_MAX
             while size < BATCH_BYTES and not ended:
                 try:
                     data = read()
@@ -81,7 +84,7 @@ class StdinSource(LineSource):
                 ended = not data
                 size += len(data)
                 lines.add(data)
-                if not select.select([descriptor], [], [], GATHER_S)[0]:
+                if time.monotonic() >= until_s or not select.select([descriptor], [], [], GATHER_S)[0]:
                     break
             used += size
             ready = lines.take(ended)
