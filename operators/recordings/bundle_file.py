@@ -57,7 +57,7 @@ def write_bundle_file(path: Path, facts: Mapping[str, Any], parts: Iterable[tupl
         bytes_max: the bound on the size of the file.
 
     Raises:
-        PipelineError: it exceeds a bound, or cannot be written; nothing is left behind.
+        PipelineError: it exceeds a bound, or cannot be written; no part of it stays.
     """
     aside = path.with_name(f".{path.name}.{os.getpid()}")
     known: dict[str, list[Any]] = {}

@@ -152,7 +152,7 @@ class UserTrace:
             self._ask(kind, event if event != "open" else "open()", detail[:SHOWN_CHARACTERS], frame)
 
     def _ask(self, kind: str, name: str, detail: str, frame: FrameType | None) -> None:
-        """Count a question if user code is behind it, and not this runtime or an import."""
+        """Count a question if user code asks it, and not this runtime or an import."""
         for _ in range(FRAMES_MAX):
             if frame is None:
                 return
