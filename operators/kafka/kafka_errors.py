@@ -29,7 +29,6 @@ _FOR_GOOD = {
     "_AUTHENTICATION": _SASL,
     "UNSUPPORTED_SASL_MECHANISM": _SASL,
     "ILLEGAL_SASL_STATE": _SASL,
-    "_SSL": "check security.protocol and the ssl.… options",
     "UNSUPPORTED_VERSION": _TOO_OLD,
     "_UNSUPPORTED_FEATURE": _TOO_OLD,
     "UNSUPPORTED_FOR_MESSAGE_FORMAT": _TOO_OLD,
@@ -43,6 +42,7 @@ _FOR_GOOD = {
     "_CONFLICT": "correct the options",
     "_NOT_CONFIGURED": "correct the options",
 }
+_SSL = "check security.protocol and the ssl.… options"
 _UNSEEN = "the brokers do not show the topic at the moment: wait for it, or create it again"
 _REMEDIES = {
     "_UNKNOWN_TOPIC": _UNSEEN,  # a client that has just connected again may not know its topics yet
@@ -57,6 +57,7 @@ _REMEDIES = {
     "NOT_LEADER_FOR_PARTITION": "the leader is moving to another broker: wait for it",
     "CONCURRENT_TRANSACTIONS": "an earlier transaction is still being ended: wait for it",
     "THROTTLING_QUOTA_EXCEEDED": "the user's quota is exhausted: raise it",
+    "_SSL": _SSL,  # also of a connection that a broker closes during the handshake because it is being restarted
     "_RESOLVE": "its name is unknown: check servers",
 }
 
@@ -86,6 +87,8 @@ def translated(problem: Any, cluster: Cluster, reported: Any = None, what: str =
     words = str(error.str()) if hasattr(error, "str") else str(error)
     words = cluster.masked(words).rstrip(".")[:_WORDS_MAX] or name or type(problem).__name__
     place = f"{cluster.place}: {what}" if what else cluster.place
+    if name == "_SSL" and "certificate" in words:
+        return PipelineError(f"{place}: {words}; {_SSL}")
     if remedy := _FOR_GOOD.get(name):
         return PipelineError(f"{place}: {words}; {remedy}")
     if remedy := _REMEDIES.get(name):

@@ -103,5 +103,10 @@ def test_what_a_client_reported_explains_its_silence() -> None:
         translated(Problem("_TIMED_OUT"), cluster, refused)
     )
     assert type(translated(Problem("_TIMED_OUT"), cluster, Problem("_AUTHENTICATION"))) is PipelineError
+    verified = Problem("_SSL", "SSL handshake failed: certificate verify failed")
+    broken = Problem("_SSL", "SSL handshake failed: Disconnected")  # as by a broker that is being restarted
+    for reported, kind in ((verified, PipelineError), (broken, Unavailable)):
+        error = translated(Problem("_TRANSPORT"), cluster, reported)
+        assert type(error) is kind and "check security.protocol and the ssl.… options" in str(error)
     assert "words; create the topic" in str(translated(Problem("UNKNOWN_TOPIC_OR_PART"), cluster, refused))
     assert type(translated(Problem("_UNKNOWN_PARTITION"), cluster)) is Unavailable
