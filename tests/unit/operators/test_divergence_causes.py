@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import posix
 import random
 import time
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from causal.process.clock import SystemEnvironment
 from operators.replay.causes import Cause, cause_of
 from operators.replay.difference import Difference, first_difference
 from operators.replay.user_trace import Question, Step, UserTrace, said
@@ -99,7 +99,9 @@ def test_a_line_that_gives_another_value_or_another_line_is_named() -> None:
 
 
 def test_questions_are_noted_with_the_users_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "urandom", posix.urandom)  # an earlier test of the process may have captured it
+    monkeypatch.setattr(
+        os, "urandom", SystemEnvironment._urandom
+    )  # an earlier test of the process may have replaced it
     asked = {(each.kind, each.name) for each in traced(asking).asked if each.line == line_of("return time.monotonic()")}
     names = {("clock", "time.monotonic"), ("environment", "os.environ"), ("random", "os.urandom")}
     assert names <= asked and any(kind == "random" and name.endswith(".random") for kind, name in asked)
